@@ -1,0 +1,155 @@
+"""Every setting of Parley, in one class; the README's table is made from it.
+
+Values come from the environment, then `.env`, then `.parley/local.env` of the working directory (which
+`parley local up` writes), then the defaults below.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from dotenv import dotenv_values
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "PARLEY_"
+LOCAL_ENV = Path(".parley/local.env")
+ENV_FILES = (LOCAL_ENV, Path(".env"))  # the later one wins
+
+
+class SettingsError(Exception):
+    """A setting is wrong; the message is one line that says which and what to change."""
+
+
+class UnknownSettingWarning(UserWarning):
+    """A `PARLEY_` name that no setting has: most likely misspelt."""
+
+
+class Settings(BaseSettings):
+    """The settings, checked when they are read."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_file=ENV_FILES,
+        env_file_encoding="utf-8",
+        extra="ignore",
+        frozen=True,
+    )
+
+    # Where things are
+    broker: str = Field("kafka://127.0.0.1:9092", description="Kafka, `kafka://host:port`; several with `;`")
+    milvus_uri: str = Field("http://127.0.0.1:19530", description="Milvus server")
+    milvus_token: str = Field("", description="Milvus token, where the server asks for one", repr=False)
+    milvus_collection: str = Field("turns", min_length=1, description="the collection that holds the history")
+    data_dir: Path = Field(Path(".parley/worker"), description="RocksDB tables of this worker; one worker, one folder")
+    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
+    app_id: str = Field("parley", pattern=r"^[A-Za-z0-9._-]+$", description="consumer group and prefix of changelogs")
+    partitions: int = Field(8, ge=1, le=4096, description="partitions of every keyed topic")
+    replication: int = Field(1, ge=1, le=7, description="replicas of topics that Parley creates")
+
+    # The model
+    model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
+    engine: Literal["torch", "paced"] = Field("torch", description="`paced` repeats the prompt at a set pace (tests)")
+    paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
+    device: str = Field("auto", min_length=1, description="`auto`, `cpu`, `cuda`, `cuda:1`")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of weights and activations")
+    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 leaves one core to the event loop")
+    system_prompt: str = Field("", description="put before every conversation; may be empty")
+    max_tokens: int = Field(256, ge=1, description="of an answer whose request names none")
+    max_prompt_bytes: int = Field(65536, ge=1, description="a longer prompt is refused")
+    context_length: int = Field(0, ge=0, description="tokens of prompt and answer; 0: what the model has")
+    kv_cache_gb: float = Field(0, ge=0, description="memory of the KV cache; 0: what fits")
+
+    # Batching
+    batch_max_size: int = Field(32, ge=1, le=4096, description="prompts that are flushed to the engine at the latest")
+    batch_budget_ms: float = Field(5.0, ge=0, description="longest wait of a prompt for its batch")
+    max_in_flight: int = Field(64, ge=1, description="answers being made at once, per partition")
+    max_running: int = Field(64, ge=1, description="answers that the engine decodes at once, per worker")
+
+    # Memory
+    history_turns: int = Field(10, ge=0, description="turns of a conversation that are remembered")
+    conversation_ttl_s: float = Field(1800.0, gt=0, description="a conversation is forgotten after its last turn")
+    dedup_s: float = Field(86400.0, gt=0, description="a request id is known so long after its end")
+    sweep_interval_s: float = Field(30.0, gt=0, description="expired conversations are deleted so often")
+
+    # Kafka
+    session_timeout_s: float = Field(8.0, ge=1, description="a worker silent for so long loses its partitions")
+    drain_s: float = Field(10.0, ge=0, description="answers may finish for so long at SIGTERM and rebalance")
+    finish_timeout_s: float = Field(60.0, gt=0, description="longest finish while the broker answers")
+    wire_format: Literal["json", "protobuf"] = Field("json", description="of the records that Parley writes")
+    standby_replicas: int = Field(0, ge=0, description="workers that keep a warm copy of each partition's tables")
+    requests_retention_s: int = Field(7 * 86400, ge=60, description="of `requests` and `controls` when created")
+    tokens_retention_s: int = Field(8 * 86400, ge=60, description="of `tokens` when created")
+
+    # History
+    embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, or a Hugging Face name")
+    index_batch: int = Field(128, ge=1, le=10000, description="rows of one upsert")
+    index_delay_s: float = Field(0.5, gt=0, description="longest wait of a turn for its upsert")
+    index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
+
+    # The edge
+    gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
+    gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
+
+    @field_validator("broker")
+    @classmethod
+    def _kafka_scheme(cls, value: str) -> str:
+        if not all(part.startswith("kafka://") and len(part) > len("kafka://") for part in value.split(";")):
+            raise ValueError("must look like kafka://host:port")
+        return value
+
+    @model_validator(mode="after")
+    def _tokens_outlive_requests(self) -> Settings:
+        if self.tokens_retention_s < self.requests_retention_s:
+            raise ValueError("PARLEY_TOKENS_RETENTION_S must be at least PARLEY_REQUESTS_RETENTION_S")
+        return self
+
+    @property
+    def bootstrap_servers(self) -> list[str]:
+        return [part.removeprefix("kafka://") for part in self.broker.split(";")]
+
+    def topic(self, name: str) -> str:
+        return f"{self.topic_prefix}{name}"
+
+
+def load_settings() -> Settings:
+    """Read the settings; raises `SettingsError` with one line, warns of unknown `PARLEY_` names."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        raise SettingsError(_one_line(error)) from None
+    for name in unknown_names(_named()):
+        warnings.warn(f"{name} is not a setting of Parley; it is ignored", UnknownSettingWarning, stacklevel=2)
+    return settings
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The settings of this process."""
+    return load_settings()
+
+
+def unknown_names(names: Iterable[str]) -> list[str]:
+    known = {PREFIX + field.upper() for field in Settings.model_fields}
+    return sorted({name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known})
+
+
+def _named() -> set[str]:
+    files: list[Mapping[str, str | None]] = [dotenv_values(path) for path in ENV_FILES if path.is_file()]
+    return {name for source in (os.environ, *files) for name in source}
+
+
+def _one_line(error: ValidationError) -> str:
+    def describe(place: tuple[int | str, ...], message: str, given: object) -> str:
+        message = message.removeprefix("Value error, ")
+        if not place:
+            return message
+        name = PREFIX + str(place[0]).upper()
+        return f"{name}: {message}" if name == "PARLEY_MILVUS_TOKEN" else f"{name}={given!s}: {message}"
+
+    return "; ".join(describe(e["loc"], e["msg"], e["input"]) for e in error.errors())

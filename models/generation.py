@@ -1,0 +1,135 @@
+"""What goes into an engine and what comes out of it, as plain data.
+
+An engine is given a `Job` and answers with a stream of `Delta`s that ends in exactly one `End` or `Failure`.
+
+What is said is a pure function of the job: sampling draws token `i` with noise keyed by `(seed, i)`, and the text that
+stands after token `i` depends on the tokens up to `i` alone. So a job that is submitted again with the first tokens of
+its answer in `said` goes on as if it had never stopped, on any machine, in any batch.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Priority(enum.IntEnum):
+    """Lower runs first."""
+
+    INTERACTIVE = 0
+    STANDARD = 1
+    BATCH = 2
+
+
+class FinishReason(enum.StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    FILTERED = "filtered"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is drawn; OpenAI's meaning. `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 are off."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One answer to be generated.
+
+    `prompt` and `said` are token ids; `said` is the beginning of the answer that readers already have. `max_tokens`
+    counts the whole answer, `said` included. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness.
+    """
+
+    id: str
+    prompt: tuple[int, ...]
+    max_tokens: int
+    said: tuple[int, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: tuple[str, ...] = ()
+    priority: Priority = Priority.STANDARD
+    deadline: float | None = None
+    user: str = ""
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Tokens `index` to `index + len(tokens)` of the answer, end-of-sequence never among them.
+
+    `text` is what they add: never half a character, and without what may yet become a stop string.
+    """
+
+    index: int
+    tokens: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The answer's end; `index` counts its tokens, `text` is what was still held back for a stop string."""
+
+    index: int
+    reason: FinishReason
+    usage: Usage
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The answer cannot be finished; `message` is one line for people. `index` counts the tokens said before it."""
+
+    index: int
+    code: str
+    message: str
+
+
+StreamEvent = Delta | End | Failure
+
+
+class Stream(Protocol):
+    """The events of one job, for one reader."""
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]: ...
+
+    def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        """Ask for the end; the stream still ends with its `End`. Idempotent, never blocks."""
+
+
+class Engine(Protocol):
+    """Generates many answers at once. All methods are called from one event loop and never block it."""
+
+    @property
+    def model_version(self) -> str: ...
+
+    @property
+    def context_length(self) -> int:
+        """Most tokens that a prompt and its answer can have together."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether a job submitted now would start at once, with nothing running before it."""
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        """Begin all `jobs` in one wake-up of the engine."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        """End the engine's thread; open streams are abandoned without an end."""
