@@ -1,0 +1,133 @@
+"""The batcher of one partition: a latency budget, not a delay.
+
+An item waits only while waiting can pay: until `max_size` items are there, until the oldest one has waited `budget_s`,
+or until the engine has nothing else to do. With an idle engine nothing waits at all. Every batch leaves from a callback
+of its own, one turn of the event loop later, so that a burst added within one turn is one batch, best priority first.
+
+All methods belong to one thread, the one of `timers`. `flush` must not raise: its items have left the batcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from models.batching.flush import Flush, FlushReason
+from models.batching.timers import Timer, Timers
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[T]):
+    item: T
+    priority: int
+    since: float
+
+
+class Batcher(Generic[T]):
+    """Gathers items into batches of at most `max_size`; of two priorities the lower number leaves first."""
+
+    def __init__(
+        self,
+        max_size: int,
+        budget_s: float,
+        idle: Callable[[], bool],
+        flush: Callable[[Sequence[T]], None],
+        *,
+        timers: Timers,
+        observe: Callable[[Flush], None] = lambda _: None,
+    ) -> None:
+        if max_size < 1 or budget_s < 0:
+            raise ValueError(f"max_size must be at least 1 and budget_s at least 0, not {max_size} and {budget_s}")
+        self._max_size = max_size
+        self._budget_s = budget_s
+        self._idle = idle
+        self._flush = flush
+        self._timers = timers
+        self._observe = observe
+        self._waiting: list[_Waiting[T]] = []  # in order of arrival
+        self._soon: Timer | None = None
+        self._soon_reason = FlushReason.SIZE
+        self._deadline: Timer | None = None
+
+    def __len__(self) -> int:
+        """How many items wait."""
+        return len(self._waiting)
+
+    def add(self, item: T, priority: int = 0) -> None:
+        self._waiting.append(_Waiting(item, priority, self._timers.time()))
+        if self._idle():
+            self._wake(FlushReason.IDLE)
+        elif len(self._waiting) >= self._max_size:
+            self._wake(FlushReason.SIZE)
+        if len(self._waiting) == 1:
+            self._arm()
+
+    def remove(self, item: T) -> bool:
+        """Take a cancelled item out; false where it has left already."""
+        for place, entry in enumerate(self._waiting):
+            if entry.item == item:
+                del self._waiting[place]
+                if place == 0:
+                    self._arm()
+                return True
+        return False
+
+    def clear(self) -> list[T]:
+        """Take everything out without a flush, in order of arrival: the partition is going away."""
+        items = [entry.item for entry in self._waiting]
+        self._waiting = []
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._arm()
+        return items
+
+    def engine_idle(self) -> None:
+        """The engine has run dry: what waits leaves now."""
+        if self._waiting:
+            self._wake(FlushReason.IDLE)
+
+    def _wake(self, reason: FlushReason) -> None:
+        # An idle engine takes all that waits, a full batch only itself: within one turn the former wins.
+        if self._soon is None:
+            self._soon = self._timers.call_soon(self._on_soon)
+            self._soon_reason = reason
+        elif reason is FlushReason.IDLE:
+            self._soon_reason = reason
+
+    def _on_soon(self) -> None:
+        self._soon = None
+        least = 1 if self._soon_reason is FlushReason.IDLE else self._max_size
+        self._leave(self._soon_reason, least)
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        self._leave(FlushReason.BUDGET, least=1)
+
+    def _leave(self, reason: FlushReason, least: int) -> None:
+        """Flush batch after batch while at least `least` items wait."""
+        try:
+            while len(self._waiting) >= least:
+                batch = sorted(self._waiting, key=attrgetter("priority"))[: self._max_size]
+                self._hand_over(batch, reason)
+        finally:
+            self._arm()
+
+    def _hand_over(self, batch: list[_Waiting[T]], reason: FlushReason) -> None:
+        leaving = {id(entry) for entry in batch}
+        self._waiting = [entry for entry in self._waiting if id(entry) not in leaving]
+        now = self._timers.time()
+        self._flush([entry.item for entry in batch])
+        self._observe(Flush(reason, tuple(now - entry.since for entry in batch)))
+
+    def _arm(self) -> None:
+        """Let the deadline be that of the oldest item that waits."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._waiting:
+            self._deadline = self._timers.call_at(self._waiting[0].since + self._budget_s, self._on_deadline)

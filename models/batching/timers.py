@@ -1,0 +1,20 @@
+"""What a batcher needs of a clock. A running asyncio loop is one as it stands; tests bring their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The part of `asyncio.AbstractEventLoop` that a batcher uses."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, callback: Callable[[], None], /) -> Timer: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
