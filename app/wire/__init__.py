@@ -1,0 +1,63 @@
+"""What travels through Kafka: the records of every topic, their JSON and Protobuf forms, and what makes them valid."""
+
+from app.wire.codec import (
+    Record,
+    decode_control,
+    decode_request,
+    decode_token_event,
+    decode_turn,
+    encode,
+)
+from app.wire.codes import MEANING, ErrorCode
+from app.wire.control import Cancel, Control, Erase
+from app.wire.dead_letters import Cause, cause_from, cause_of, dead_letter_headers
+from app.wire.error import WireError
+from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.headers import Headers, WireFormat, format_of
+from app.wire.ids import new_request_id, partition_for, seed_for
+from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, Role
+from app.wire.turn import Timing, Turn
+from app.wire.validation import prompt_bytes, validate_control, validate_request
+from models.generation import FinishReason, Usage
+
+__all__ = [
+    "DEFAULT_CONVERSATION",
+    "MEANING",
+    "Cancel",
+    "Cause",
+    "Control",
+    "Erase",
+    "ErrorCode",
+    "ErrorInfo",
+    "EventType",
+    "FinishReason",
+    "Headers",
+    "Logprob",
+    "Message",
+    "Notice",
+    "Priority",
+    "Record",
+    "Request",
+    "Role",
+    "Timing",
+    "TokenEvent",
+    "Turn",
+    "Usage",
+    "WireError",
+    "WireFormat",
+    "cause_from",
+    "cause_of",
+    "dead_letter_headers",
+    "decode_control",
+    "decode_request",
+    "decode_token_event",
+    "decode_turn",
+    "encode",
+    "format_of",
+    "new_request_id",
+    "partition_for",
+    "prompt_bytes",
+    "seed_for",
+    "validate_control",
+    "validate_request",
+]

@@ -1,0 +1,64 @@
+"""Records to bytes and back, in JSON or Protobuf: the one place through which records enter and leave.
+
+Bytes come raw from Kafka. Whatever they are, a decoder either returns a record whose types are right or raises
+`WireError`, with the `request_id` where one can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.wire import json_codec, protobuf_codec
+from app.wire.codes import ErrorCode
+from app.wire.control import Control
+from app.wire.error import WireError
+from app.wire.event import TokenEvent
+from app.wire.headers import HEADERS_OF, Headers, WireFormat, format_of
+from app.wire.malformed import MalformedError
+from app.wire.request import Request
+from app.wire.salvage import salvage
+from app.wire.turn import Turn
+
+Record = Request | TokenEvent | Turn | Control
+Encoded = tuple[bytes, tuple[tuple[str, bytes], ...]]
+
+
+def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> Encoded:
+    """The record's value and headers."""
+    if wire_format == WireFormat.JSON:
+        return json_codec.encode(record), HEADERS_OF[WireFormat.JSON]
+    return protobuf_codec.encode(record), HEADERS_OF[WireFormat.PROTOBUF]
+
+
+def decode_request(value: bytes | None, headers: Headers = None) -> Request:
+    return _decode(value, headers, Request)
+
+
+def decode_token_event(value: bytes | None, headers: Headers = None) -> TokenEvent:
+    return _decode(value, headers, TokenEvent)
+
+
+def decode_turn(value: bytes | None, headers: Headers = None) -> Turn:
+    return _decode(value, headers, Turn)
+
+
+def decode_control(value: bytes | None, headers: Headers = None) -> Control:
+    return _decode(value, headers, Control)
+
+
+def _decode(value: bytes | None, headers: Headers, record_type: Any) -> Any:
+    wire_format = format_of(headers)
+    try:
+        if value is None:
+            raise MalformedError("the record has no value")
+        codec = json_codec if wire_format is WireFormat.JSON else protobuf_codec
+        return codec.decode(value, record_type)
+    except MalformedError as error:
+        request_id, user_id, conversation_id = salvage(value, wire_format)
+        raise WireError(
+            ErrorCode.INVALID_REQUEST,
+            str(error),
+            request_id=request_id,
+            user_id=user_id,
+            conversation_id=conversation_id,
+        ) from None

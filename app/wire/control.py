@@ -1,0 +1,21 @@
+"""Records of `controls`: what a user wants of requests that are already sent."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cancel"):
+    """End the answer to one request; what was said is kept."""
+
+    request_id: str
+    user_id: str
+
+
+class Erase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="erase"):
+    """Forget everything of a user; requests older than this record are cancelled."""
+
+    user_id: str
+
+
+Control = Cancel | Erase

@@ -1,0 +1,21 @@
+"""How deeply a JSON text nests, found without parsing it."""
+
+from __future__ import annotations
+
+import re
+
+from app.wire.limits import MAX_DEPTH
+
+# As in `salvage`: an unterminated string is taken to the end, so no input makes this slower than linear.
+_NOT_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^"\[{\]}]++', re.DOTALL)
+
+
+def too_deep(value: bytes) -> bool:
+    if value.count(b"{") + value.count(b"[") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for bracket in _NOT_BRACKETS.sub(b"", value):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            return True
+    return False

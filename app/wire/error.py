@@ -1,0 +1,38 @@
+"""What is wrong with a record, together with what could still be read of it."""
+
+from __future__ import annotations
+
+from app.wire.codes import ErrorCode
+from app.wire.request import DEFAULT_CONVERSATION
+
+
+class WireError(Exception):
+    """A record that does not keep to the contract.
+
+    `request_id` is set where the record has a valid one, even if nothing else of the record can be used: its sender
+    can then be told by an `error` event.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str,
+        *,
+        request_id: str | None = None,
+        user_id: str | None = None,
+        conversation_id: str = DEFAULT_CONVERSATION,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.request_id = request_id
+        self.user_id = user_id
+        self.conversation_id = conversation_id
+
+    @property
+    def dead_letter(self) -> bool:
+        """Whether the record goes to `dead-letters`; a prompt that is only too long is a good record."""
+        return self.code is ErrorCode.INVALID_REQUEST
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"

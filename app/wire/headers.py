@@ -1,0 +1,41 @@
+"""Record headers, in the shapes in which Kafka clients hand them over."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+
+HeaderPairs = Iterable[tuple[str, bytes | None]]
+Headers = HeaderPairs | Mapping[str, bytes | None] | None
+
+CONTENT_TYPE = "content-type"
+PROTOBUF_TYPE = "application/x-protobuf"
+
+
+class WireFormat(enum.StrEnum):
+    JSON = "json"
+    PROTOBUF = "protobuf"
+
+
+HEADERS_OF: dict[WireFormat, tuple[tuple[str, bytes], ...]] = {
+    WireFormat.JSON: (),
+    WireFormat.PROTOBUF: ((CONTENT_TYPE, PROTOBUF_TYPE.encode()),),
+}
+
+
+def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
+    if headers is None:
+        return []
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def format_of(headers: Headers) -> WireFormat:
+    """Protobuf where the content type says so, JSON for everything else."""
+    if not headers:
+        return WireFormat.JSON
+    for name, value in pairs_of(headers):
+        if name.lower() == CONTENT_TYPE and value is not None:
+            media_type = value.split(b";", 1)[0].strip().lower()
+            if media_type in {b"application/x-protobuf", b"application/protobuf"}:
+                return WireFormat.PROTOBUF
+    return WireFormat.JSON

@@ -1,0 +1,40 @@
+"""Records as JSON, read strictly: what is not exactly JSON in UTF-8 is refused, also in fields that nobody reads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from app.wire.depth import too_deep
+from app.wire.limits import MAX_DEPTH
+from app.wire.malformed import MalformedError
+
+T = TypeVar("T")
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def encode(record: object) -> bytes:
+    return _ENCODER.encode(record)
+
+
+def decode(value: bytes, record_type: Any) -> Any:
+    """A record of that type, a struct or a union of them."""
+    if too_deep(value):
+        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+    try:
+        value.decode("utf-8")  # msgspec looks only into the strings that it keeps
+        return _decoder(record_type).decode(value)
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"not UTF-8 at byte {error.start}") from None
+    except msgspec.DecodeError as error:
+        raise MalformedError(str(error)) from None
+    except RecursionError:
+        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels") from None
+
+
+@lru_cache
+def _decoder(record_type: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(record_type)

@@ -1,0 +1,38 @@
+"""The sizes and shapes that names and numbers of a record may have."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeGuard
+
+MAX_DEPTH = 32
+"""Levels of nesting of a record, itself included: what Protobuf's own limit of 100 leaves for `metadata`."""
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 256
+MAX_NAME_LENGTH = 256
+MAX_USER_LENGTH = 128
+MAX_TOP_LOGPROBS = 20
+INT64 = range(-(2**63), 2**63)
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+def is_request_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _REQUEST_ID.fullmatch(value) is not None
+
+
+def is_user_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and 1 <= len(value) <= MAX_USER_LENGTH and _encodable(value)
+
+
+def is_conversation_id(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and _encodable(value)
+
+
+def _encodable(value: str) -> bool:
+    """Whether it has no lone surrogate."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

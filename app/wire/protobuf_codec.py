@@ -1,0 +1,94 @@
+"""Records as Protobuf. They pass through the same plain form and the same type checks as JSON, so both formats agree
+on what a good record is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from google.protobuf import struct_pb2
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from app.wire import parley_pb2
+from app.wire.control import Cancel, Control, Erase
+from app.wire.event import TokenEvent
+from app.wire.limits import MAX_DEPTH
+from app.wire.malformed import MalformedError
+from app.wire.request import Request
+from app.wire.turn import Turn
+
+_EXACT_INTEGERS = 2**53
+_MESSAGE_OF: dict[Any, type[Message]] = {
+    Request: parley_pb2.Request,
+    TokenEvent: parley_pb2.TokenEvent,
+    Turn: parley_pb2.Turn,
+    Cancel: parley_pb2.Control,
+    Erase: parley_pb2.Control,
+    Control: parley_pb2.Control,
+}
+
+
+def encode(record: object) -> bytes:
+    plain = msgspec.to_builtins(record)
+    if isinstance(plain.get("stop"), str):
+        plain["stop"] = [plain["stop"]]
+    try:
+        return _MESSAGE_OF[type(record)](**plain).SerializeToString()
+    except (EncodeError, ValueError, TypeError) as error:
+        raise MalformedError(f"cannot be written as Protobuf: {error}") from None
+
+
+def decode(value: bytes, record_type: Any) -> Any:
+    message = _MESSAGE_OF[record_type]()
+    try:
+        message.ParseFromString(value)
+        plain = _plain(message)
+        if record_type is TokenEvent and plain.get("type") == "token":
+            plain.setdefault("tokens", [])  # an empty list has no bytes
+        return msgspec.convert(plain, record_type)
+    except DecodeError as error:
+        raise MalformedError(f"not Protobuf: {error}") from None
+    except msgspec.ValidationError as error:
+        raise MalformedError(str(error)) from None
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    return {field.name: _plain_value(value) for field, value in message.ListFields()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, struct_pb2.Struct):
+        return _object(value, 2)
+    if isinstance(value, Message):
+        return _plain(value)
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    return [_plain_value(item) for item in value]
+
+
+def _object(struct: struct_pb2.Struct, depth: int) -> dict[str, Any]:
+    if depth > MAX_DEPTH:
+        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+    return {name: _json_value(value, depth) for name, value in struct.fields.items()}
+
+
+def _json_value(value: struct_pb2.Value, depth: int) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "struct_value":
+        return _object(value.struct_value, depth + 1)
+    if kind == "list_value":
+        if depth + 1 > MAX_DEPTH:
+            raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+        return [_json_value(item, depth + 1) for item in value.list_value.values]
+    if kind == "number_value":
+        return _number(value.number_value)
+    return None if kind in {None, "null_value"} else getattr(value, kind)
+
+
+def _number(number: float) -> int | float:
+    """Struct knows only doubles: a whole number was most likely written as one."""
+    if not math.isfinite(number):
+        raise MalformedError("metadata holds a number that JSON does not have")
+    return int(number) if number.is_integer() and abs(number) <= _EXACT_INTEGERS else number

@@ -1,0 +1,101 @@
+"""What can be read of a record that cannot be used, so that its sender can be told.
+
+Nothing here decides whether a record is good: these readers are lenient on purpose, take the top level alone, and
+believe a value only where it is valid by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+from app.wire.headers import WireFormat
+from app.wire.limits import is_conversation_id, is_request_id, is_user_id
+from app.wire.request import DEFAULT_CONVERSATION
+
+# An unterminated string matches up to the end, which keeps the search linear in the length of any input.
+_PART = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]|[^"\[{\]}]++', re.DOTALL)
+_PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}
+
+
+class Identity(NamedTuple):
+    request_id: str | None = None
+    user_id: str | None = None
+    conversation_id: str = DEFAULT_CONVERSATION
+
+
+def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
+    if value is None:
+        return Identity()
+    found = _from_json(value) if wire_format is WireFormat.JSON else _from_protobuf(value)
+    request, user, conversation = (found.get(name) for name in _PROTOBUF_FIELDS.values())
+    return Identity(
+        request if is_request_id(request) else None,
+        user if is_user_id(user) else None,
+        conversation if is_conversation_id(conversation) else DEFAULT_CONVERSATION,
+    )
+
+
+def _from_json(value: bytes) -> dict[str, object]:
+    text = value.decode("utf-8", errors="replace")
+    try:
+        try:
+            found = json.loads(text, parse_int=float)  # float takes any number of digits
+        except RecursionError:
+            found = json.loads(_flat(text), parse_int=float)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(text: str) -> str:
+    """The text with everything below the top level taken out: no depth can hurt the parser."""
+    kept, depth = [], 0
+    for match in _PART.finditer(text):
+        part = match.group()
+        if part in "[{":
+            if depth == 1:
+                kept.append("null")
+            depth += 1
+        if depth <= 1:
+            kept.append(part)
+        if part in "]}":
+            depth -= 1
+    return "".join(kept)
+
+
+def _from_protobuf(value: bytes) -> dict[str, object]:
+    """The string fields of the identity, up to the first byte that makes no sense."""
+    found: dict[str, object] = {}
+    at = 0
+    try:
+        while at < len(value):
+            key, at = _varint(value, at)
+            kind = key & 7
+            if kind == 0:
+                _, at = _varint(value, at)
+            elif kind == 2:
+                length, at = _varint(value, at)
+                if at + length > len(value):
+                    break
+                if name := _PROTOBUF_FIELDS.get(key >> 3):
+                    found[name] = value[at : at + length].decode("utf-8", errors="replace")
+                at += length
+            elif kind in {1, 5}:
+                at += 8 if kind == 1 else 4
+            else:
+                break
+    except IndexError:
+        pass  # the record ends within a number: what stands before it was read
+    return found
+
+
+def _varint(value: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = value[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80 or shift > 63:
+            return number, at

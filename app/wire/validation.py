@@ -1,0 +1,118 @@
+"""What the types of a record cannot say: sizes, ranges, and that key and record are of the same user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.wire.codes import ErrorCode
+from app.wire.control import Cancel, Control
+from app.wire.error import WireError
+from app.wire.limits import (
+    INT64,
+    MAX_NAME_LENGTH,
+    MAX_STOP_LENGTH,
+    MAX_STOP_STRINGS,
+    MAX_TOP_LOGPROBS,
+    MAX_USER_LENGTH,
+    is_request_id,
+    is_user_id,
+)
+from app.wire.request import DEFAULT_CONVERSATION, Request, Role
+
+
+class _WrongError(ValueError):
+    pass
+
+
+def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: int) -> None:
+    """Raise `WireError` unless `request`, found under `key`, keeps to the contract."""
+    try:
+        _check_identity(request.request_id, request.user_id, key)
+        _check_names(request)
+        _check_prompt(request)
+        _check_sampling(request)
+    except _WrongError as error:
+        raise _refused(request, ErrorCode.INVALID_REQUEST, str(error)) from None
+    size = prompt_bytes(request)
+    if size > max_prompt_bytes:
+        message = f"the prompt has {size} bytes, the limit is {max_prompt_bytes}"
+        raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
+
+
+def validate_control(control: Control, key: bytes | None) -> None:
+    """Raise `WireError` unless `control`, found under `key`, keeps to the contract."""
+    request_id = control.request_id if isinstance(control, Cancel) else None
+    try:
+        _check_identity(request_id, control.user_id, key)
+    except _WrongError as error:
+        raise WireError(ErrorCode.INVALID_REQUEST, str(error), user_id=control.user_id) from None
+
+
+def prompt_bytes(request: Request) -> int:
+    texts = [message.content for message in request.messages or ()]
+    return sum(len(text.encode()) for text in (*texts, request.prompt or ""))
+
+
+def _refused(request: Request, code: ErrorCode, message: str) -> WireError:
+    return WireError(
+        code,
+        message,
+        request_id=request.request_id if is_request_id(request.request_id) else None,
+        user_id=request.user_id if is_user_id(request.user_id) else None,
+        conversation_id=request.conversation_id
+        if len(request.conversation_id) <= MAX_NAME_LENGTH
+        else DEFAULT_CONVERSATION,
+    )
+
+
+def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> None:
+    if request_id is not None and not is_request_id(request_id):
+        raise _WrongError("request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
+    if not is_user_id(user_id):
+        raise _WrongError(f"user_id: must have 1-{MAX_USER_LENGTH} characters")
+    if key is None:
+        raise _WrongError("key: is missing; it must be the user_id")
+    if key != user_id.encode():
+        raise _WrongError("key: is not the user_id")
+
+
+def _check_names(request: Request) -> None:
+    for name in ("conversation_id", "tenant", "model"):
+        if len(getattr(request, name) or "") > MAX_NAME_LENGTH:
+            raise _WrongError(f"{name}: has more than {MAX_NAME_LENGTH} characters")
+
+
+def _check_prompt(request: Request) -> None:
+    if (request.prompt is None) == (request.messages is None):
+        raise _WrongError("exactly one of prompt and messages must be given")
+    if request.prompt == "":
+        raise _WrongError("prompt: is empty")
+    if request.messages is None:
+        return
+    if not any(message.role is Role.USER for message in request.messages):
+        raise _WrongError("messages: has no message of the user")
+    if not request.question:
+        raise _WrongError("messages: the last message of the user is empty")
+
+
+def _check_sampling(request: Request) -> None:
+    _in_range("max_tokens", request.max_tokens, 1, INT64.stop - 1)
+    _in_range("temperature", request.temperature, 0, 2)
+    _in_range("top_p", request.top_p, 0, 1, above=True)
+    _in_range("top_k", request.top_k, 0, INT64.stop - 1)
+    _in_range("seed", request.seed, INT64.start, INT64.stop - 1)
+    _in_range("top_logprobs", request.top_logprobs, 0, MAX_TOP_LOGPROBS)
+    _in_range("deadline_ms", request.deadline_ms, 0, INT64.stop - 1)
+    stop = request.stop_strings
+    if len(stop) > MAX_STOP_STRINGS:
+        raise _WrongError(f"stop: has more than {MAX_STOP_STRINGS} strings")
+    if not all(1 <= len(text) <= MAX_STOP_LENGTH for text in stop):
+        raise _WrongError(f"stop: a string must have 1-{MAX_STOP_LENGTH} characters")
+
+
+def _in_range(name: str, value: Any, least: float, most: float, *, above: bool = False) -> None:
+    """None is in any range, NaN in none."""
+    if value is None or (least <= value <= most and not (above and value == least)):
+        return
+    bound = "above" if above else "at least"
+    raise _WrongError(f"{name}: must be {bound} {least} and at most {most}")

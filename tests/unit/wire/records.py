@@ -1,0 +1,131 @@
+"""Strategies for records as Parley's own parts would write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from app.wire import (
+    Cancel,
+    Erase,
+    ErrorInfo,
+    EventType,
+    FinishReason,
+    Logprob,
+    Message,
+    Notice,
+    Priority,
+    Request,
+    Role,
+    Timing,
+    TokenEvent,
+    Turn,
+    Usage,
+)
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+name = text.filter(bool)
+request_id = st.from_regex(r"[A-Za-z0-9._:-]{1,64}", fullmatch=True)
+count = st.integers(0, 2**53)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+# Whole numbers beyond 2**53 are not exact in Protobuf's Struct, nor in JavaScript.
+json_value = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | finite | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+sampling = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_tokens": st.integers(1, 2**63 - 1),
+        "temperature": st.floats(0, 2),
+        "top_p": st.floats(0, 1, exclude_min=True),
+        "top_k": st.integers(0, 1000),
+        "seed": st.integers(-(2**63), 2**63 - 1),
+        "stop": name | st.lists(name, min_size=1, max_size=4).map(tuple),
+        "logprobs": st.booleans(),
+        "top_logprobs": st.integers(0, 20),
+        "priority": st.sampled_from(Priority),
+        "deadline_ms": count,
+        "tenant": text,
+        "model": text,
+        "conversation_id": text,
+        "metadata": st.dictionaries(text, json_value, max_size=3),
+    },
+)
+messages = st.lists(st.builds(Message, role=st.sampled_from(Role), content=text), max_size=3).map(
+    lambda before: (*before, Message(Role.USER, "and now?"))
+)
+content = st.fixed_dictionaries({"prompt": name}) | st.fixed_dictionaries({"messages": messages})
+requests = st.builds(
+    lambda request_id, user_id, content, sampling: Request(
+        request_id=request_id, user_id=user_id, **content, **sampling
+    ),
+    request_id,
+    name,
+    content,
+    sampling,
+)
+
+usage = st.builds(Usage, count, count, count)
+leaf = st.builds(Logprob, token=count, text=text, logprob=finite)
+logprob = st.builds(Logprob, token=count, text=text, logprob=finite, top=st.lists(leaf, max_size=2).map(tuple))
+about = {
+    "request_id": request_id,
+    "user_id": name,
+    "conversation_id": text,
+    "index": count,
+    "epoch": count,
+    "timestamp": count,
+    "model_version": maybe(text),
+}
+token_events = st.one_of(
+    st.builds(
+        TokenEvent,
+        type=st.just(EventType.TOKEN),
+        tokens=st.lists(count, max_size=4).map(tuple),
+        text=text,
+        prompt_digest=maybe(text),
+        logprobs=maybe(st.lists(logprob, min_size=1, max_size=2).map(tuple)),
+        **about,
+    ),
+    st.builds(
+        TokenEvent,
+        type=st.just(EventType.DONE),
+        finish_reason=st.sampled_from(FinishReason),
+        usage=usage,
+        text=maybe(text),
+        **about,
+    ),
+    st.builds(TokenEvent, type=st.just(EventType.ERROR), error=st.builds(ErrorInfo, text, text), **about),
+    st.builds(
+        TokenEvent,
+        type=st.just(EventType.NOTICE),
+        notice=st.builds(Notice, text, text),
+        **(about | {"index": st.none()}),
+    ),
+    st.builds(TokenEvent, type=st.just(EventType.FENCE), timestamp=count),
+)
+timing = st.builds(Timing, requested_at=count, started_at=maybe(count), first_token_at=maybe(count), finished_at=count)
+turns = st.builds(
+    Turn,
+    request_id=request_id,
+    user_id=name,
+    conversation_id=text,
+    prompt=text,
+    answer=text,
+    finish_reason=st.sampled_from(FinishReason),
+    usage=usage,
+    model_version=text,
+    created_at=count,
+    tenant=maybe(text),
+    timing=maybe(timing),
+)
+controls = st.builds(Cancel, request_id=request_id, user_id=name) | st.builds(Erase, user_id=name)

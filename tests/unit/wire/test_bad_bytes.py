@@ -1,0 +1,150 @@
+"""Whatever the bytes are: a record, or a `WireError` with what can be read."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from app.wire import (
+    ErrorCode,
+    Request,
+    WireError,
+    decode_control,
+    decode_request,
+    decode_token_event,
+    decode_turn,
+    encode,
+)
+from tests.unit.wire import records
+
+PROTOBUF = (("content-type", b"application/x-protobuf"),)
+DECODERS = (decode_request, decode_token_event, decode_turn, decode_control)
+
+
+def deep(levels: int) -> bytes:
+    return b'{"request_id":"r","user_id":"u","prompt":"p","metadata":{"a":' + b"[" * levels + b"]" * levels + b"}}"
+
+
+def refusal(value: bytes | None, headers: tuple[tuple[str, bytes], ...] = ()) -> WireError:
+    with pytest.raises(WireError) as caught:
+        decode_request(value, headers)
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert caught.value.dead_letter
+    return caught.value
+
+
+@given(value=st.binary() | records.requests.map(lambda request: encode(request, "protobuf")[0]), cut=st.integers(0, 99))
+@example(value=b"\x0a\xff", cut=0)
+@example(value=b"\x0a" + b"\xff" * 10, cut=0)
+def test_no_bytes_raise_anything_but_a_wire_error(value: bytes, cut: int) -> None:
+    for headers in ((), PROTOBUF):
+        for decode in DECODERS:
+            with contextlib.suppress(WireError):
+                decode(value[cut:], headers)
+
+
+@given(value=st.text(alphabet='{}[]",:\\ud80eNan1-.request_id ', max_size=60))
+def test_nothing_like_json_raises_anything_but_a_wire_error(value: str) -> None:
+    for decode in DECODERS:
+        with contextlib.suppress(WireError):
+            decode(value.encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "no value"),
+        (b"", "truncated"),
+        (b"hello", "malformed"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"[1]", "Expected `object`, got `array`"),
+        (b"null", "Expected `object`"),
+        (b'{"user_id":"u","prompt":"p"}', "request_id"),
+        (b'{"request_id":7,"user_id":"u","prompt":"p"}', "request_id"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_cause(value: bytes | None, message: str) -> None:
+    error = refusal(value)
+    assert message in error.message
+    assert error.request_id is None
+
+
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        (b'"prompt":"p"', "user_id"),
+        (b'"user_id":"u","prompt":5', "`$.prompt`"),
+        (b'"user_id":"u","prompt":"p","max_tokens":"9"', "`$.max_tokens`"),
+        (b'"user_id":"u","prompt":"p","max_tokens":true', "`$.max_tokens`"),
+        (b'"user_id":"u","prompt":"p","max_tokens":1.5', "`$.max_tokens`"),
+        (b'"user_id":"u","prompt":"p","temperature":false', "`$.temperature`"),
+        (b'"user_id":"u","prompt":"p","temperature":NaN', "malformed"),
+        (b'"user_id":"u","prompt":"p","unknown":Infinity', "malformed"),
+        (b'"user_id":"u","prompt":"\\ud800"', ""),
+        (b'"user_id":"u","prompt":"p","unknown":"\\udc00"', ""),
+        (b'"user_id":"u","prompt":"p","unknown":"\xff"', "not UTF-8"),
+        (b'"user_id":"u","prompt":"p","priority":"urgent"', "`$.priority`"),
+        (b'"user_id":"u","messages":[{"role":"wizard","content":"x"}]', "`$.messages[0].role`"),
+        (b'"user_id":"u","prompt":"p","metadata":[]', "`$.metadata`"),
+        (b'"user_id":"u","prompt":"p","seed":' + b"9" * 5000, "`$.seed`"),
+    ],
+)
+def test_request_id_is_read_from_a_record_that_is_refused(rest: bytes, message: str) -> None:
+    error = refusal(b'{"request_id":"r-1","conversation_id":"c",' + rest + b"}")
+    assert (error.request_id, error.conversation_id) == ("r-1", "c")
+    assert message in error.message
+
+
+@pytest.mark.parametrize("request_id", ["", "a" * 65, "a b", "ü", "a\\n", "\\ud800"])
+def test_request_id_that_is_not_valid_is_not_believed(request_id: str) -> None:
+    assert refusal(b'{"request_id":"' + request_id.encode() + b'","prompt":1}').request_id is None
+
+
+@pytest.mark.parametrize("levels", [31, 100, 100_000])
+def test_deep_nesting_is_refused_at_any_depth(levels: int) -> None:
+    error = refusal(deep(levels))
+    assert "nested deeper than 32 levels" in error.message
+    assert error.request_id == "r"
+
+
+def test_brackets_in_strings_are_no_nesting() -> None:
+    prompt = "[{" * 1000 + '\\"' + "]]"
+    assert len(decode_request(f'{{"request_id":"r","user_id":"u","prompt":"{prompt}"}}'.encode()).prompt or "") == 2003
+
+
+@pytest.mark.parametrize("kind", ["list", "object"])
+def test_both_formats_take_the_same_depth(kind: str) -> None:
+    def nested(levels: int) -> Request:
+        inner: object = 1
+        for _ in range(levels):
+            inner = [inner] if kind == "list" else {"k": inner}
+        return Request(request_id="r", user_id="u", prompt="p", metadata={"a": inner})
+
+    good, bad = nested(30), nested(31)
+    for wire_format in ("json", "protobuf"):
+        assert decode_request(*encode(good, wire_format)) == good
+        with pytest.raises(WireError, match=r"nested deeper|not Protobuf"):
+            decode_request(*encode(bad, wire_format))
+
+
+@pytest.mark.parametrize(
+    ("value", "request_id"),
+    [
+        ("0a0372", None),
+        ("0a03722d31", "r-1"),
+        ("0a03722d31ff", "r-1"),
+        ("0a03722d3112017568ff", "r-1"),
+        ("0a03722d311201ff", "r-1"),
+        ("0d00000000", None),
+    ],
+)
+def test_request_id_is_read_from_broken_protobuf(value: str, request_id: str | None) -> None:
+    assert refusal(bytes.fromhex(value), PROTOBUF).request_id == request_id
+
+
+def test_metadata_with_a_number_that_json_does_not_have_is_refused() -> None:
+    value, headers = encode(Request(request_id="r", user_id="u", prompt="p", metadata={"a": float("nan")}), "protobuf")
+    assert "JSON does not have" in refusal(value, headers).message

@@ -1,0 +1,141 @@
+"""The contract's table of bad input, as far as one record alone can show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from app.wire import (
+    Cancel,
+    Erase,
+    ErrorCode,
+    Message,
+    Request,
+    Role,
+    WireError,
+    validate_control,
+    validate_request,
+)
+from app.wire.control import Control
+from tests.unit.wire import records
+
+LIMIT = 64
+
+
+def request(**fields: Any) -> Request:
+    given_content = {} if "messages" in fields else {"prompt": "hello"}
+    return Request(**({"request_id": "r", "user_id": "ann"} | given_content | fields))
+
+
+def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
+    with pytest.raises(WireError) as caught:
+        validate_request(bad, key, max_prompt_bytes=LIMIT)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": "p", "messages": (Message(Role.USER, "m"),)}, "prompt"),
+        ({"messages": ()}, "messages"),
+        ({"messages": (Message(Role.SYSTEM, "m"), Message(Role.ASSISTANT, "m"))}, "messages"),
+        ({"messages": (Message(Role.USER, "m"), Message(Role.USER, ""))}, "messages"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 2**63}, "max_tokens"),
+        ({"temperature": -0.01}, "temperature"),
+        ({"temperature": 2.01}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"top_k": -1}, "top_k"),
+        ({"seed": 2**63}, "seed"),
+        ({"deadline_ms": -1}, "deadline_ms"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ("a",) * 17}, "stop"),
+        ({"stop": "a" * 257}, "stop"),
+        ({"conversation_id": "c" * 257}, "conversation_id"),
+        ({"tenant": "c" * 257}, "tenant"),
+        ({"model": "c" * 257}, "model"),
+    ],
+)
+def test_value_out_of_the_contract_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
+    error = refusal(request(**fields))
+    assert field in error.message
+    assert (error.code, error.request_id, error.user_id) == (ErrorCode.INVALID_REQUEST, "r", "ann")
+    assert error.dead_letter
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"temperature": 0},
+        {"temperature": 2},
+        {"top_p": 1},
+        {"top_k": 0},
+        {"deadline_ms": 0},
+        {"max_tokens": 1},
+        {"conversation_id": ""},
+        {"stop": ()},
+        {"prompt": "p" * LIMIT},
+        {"messages": (Message(Role.USER, "m"), Message(Role.SYSTEM, ""))},
+    ],
+)
+def test_value_at_the_edge_of_the_contract_is_taken(fields: dict[str, Any]) -> None:
+    validate_request(request(**fields), b"ann", max_prompt_bytes=LIMIT)
+
+
+@pytest.mark.parametrize("key", [None, b"", b"bob", b"\xff", b"ann\n"])
+def test_key_that_is_not_the_user_is_refused(key: bytes | None) -> None:
+    error = refusal(request(), key)
+    assert "key" in error.message
+    assert error.request_id == "r"
+
+
+@pytest.mark.parametrize("user_id", ["", "u" * 129])
+def test_user_id_of_a_wrong_length_is_refused(user_id: str) -> None:
+    error = refusal(request(user_id=user_id), user_id.encode())
+    assert "user_id" in error.message
+    assert error.user_id is None
+
+
+@pytest.mark.parametrize("request_id", ["", "a" * 65, "a b", "a/b", "ü", "a\n"])
+def test_request_id_of_other_characters_is_refused_and_not_repeated(request_id: str) -> None:
+    assert refusal(request(request_id=request_id)).request_id is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"prompt": "ü" * (LIMIT // 2) + "p"},
+        {"messages": (Message(Role.SYSTEM, "s" * LIMIT), Message(Role.USER, "m"))},
+    ],
+)
+def test_prompt_of_too_many_bytes_is_an_error_and_no_dead_letter(fields: dict[str, Any]) -> None:
+    error = refusal(request(**fields))
+    assert error.code is ErrorCode.PROMPT_TOO_LONG
+    assert not error.dead_letter
+    assert error.request_id == "r"
+
+
+def test_question_is_the_last_message_of_the_user() -> None:
+    messages = (Message(Role.USER, "one"), Message(Role.USER, "two"), Message(Role.ASSISTANT, "three"))
+    assert request(messages=messages).question == "two"
+    assert request().question == "hello"
+
+
+@given(control=records.controls)
+def test_control_under_its_user_is_taken_and_under_another_refused(control: Control) -> None:
+    validate_control(control, control.user_id.encode())
+    with pytest.raises(WireError, match="key"):
+        validate_control(control, control.user_id.encode() + b"x")
+
+
+@pytest.mark.parametrize("control", [Cancel(request_id="a b", user_id="ann"), Erase(user_id="")])
+def test_control_with_a_bad_id_is_refused(control: Control) -> None:
+    with pytest.raises(WireError, match="_id"):
+        validate_control(control, control.user_id.encode())
