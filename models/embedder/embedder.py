@@ -1,0 +1,161 @@
+"""The asyncio face of an encoder that has a thread of its own.
+
+Callers of any event loop hand over texts and await their vectors. The thread takes a few texts at a time, across
+callers: queries before rows that are merely to be indexed, and of one call texts of similar length together, because
+padding costs as much as words. So a search never waits for more than one small batch of a large one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from models.embedder.errors import EmbedderError
+from models.embedder.minilm import NAME as MINILM
+from models.embedder.minilm import find_minilm
+
+if TYPE_CHECKING:
+    from models.embedder.encoder import Vectors
+    from models.embedder.recipe import Recipe
+
+_BATCH = 16
+
+
+class Encodes(Protocol):
+    dimension: int
+    recipe: Recipe
+
+    def encode(self, texts: Sequence[str]) -> Vectors: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    texts: list[str]
+    vectors: Vectors
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Vectors]
+    order: list[int] = field(init=False)  # places still to be encoded, longest text first
+
+    def __post_init__(self) -> None:
+        self.order = sorted(range(len(self.texts)), key=lambda place: len(self.texts[place]))
+
+
+class Embedder:
+    """Texts to unit vectors; `close` ends its thread."""
+
+    def __init__(self, name: str, encoder: Encodes) -> None:
+        self.name = name
+        self._encoder = encoder
+        self._queries: deque[_Call] = deque()
+        self._rows: deque[_Call] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="embedder", daemon=True)
+        self._thread.start()
+
+    @property
+    def dimension(self) -> int:
+        return self._encoder.dimension
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        """A float32 array of `len(texts)` rows. `query` says that texts are searched for, not stored."""
+        import numpy as np  # noqa: PLC0415  (an importer of this module may never embed)
+
+        vectors: Vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        if not texts:
+            return vectors
+        recipe = self._encoder.recipe
+        prompt = recipe.query_prompt if query else recipe.text_prompt
+        loop = asyncio.get_running_loop()
+        call = _Call([prompt + text for text in texts], vectors, loop, loop.create_future())
+        with self._changed:
+            if self._closed:
+                raise EmbedderError(f"embedder '{self.name}' is closed")
+            (self._queries if query else self._rows).append(call)
+            self._changed.notify()
+        return await call.future
+
+    def close(self) -> None:
+        """End the thread after the batch in hand; calls that still wait fail. Idempotent."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        import torch  # noqa: PLC0415
+
+        torch.set_num_threads(1)  # of this thread alone; the cores belong to the engine
+        while batch := self._next_batch():
+            try:
+                vectors = self._encoder.encode([call.texts[place] for call, place in batch])
+            except Exception as error:  # noqa: BLE001  (whatever it is, the callers are told)
+                self._fail({call for call, _ in batch}, EmbedderError(f"embedder '{self.name}' failed: {error}"))
+                continue
+            for (call, place), vector in zip(batch, vectors, strict=True):
+                call.vectors[place] = vector
+            for call in {call for call, _ in batch if not call.order}:
+                self._settle(call, None)
+        self._fail({*self._queries, *self._rows}, EmbedderError(f"embedder '{self.name}' was closed"))
+
+    def _next_batch(self) -> list[tuple[_Call, int]]:
+        """Up to `_BATCH` texts, queries first; empty when closed."""
+        with self._changed:
+            while not self._closed:
+                if batch := [*self._take(self._queries, _BATCH)]:
+                    return [*batch, *self._take(self._rows, _BATCH - len(batch))]
+                if batch := [*self._take(self._rows, _BATCH)]:
+                    return batch
+                self._changed.wait()
+        return []
+
+    @staticmethod
+    def _take(calls: deque[_Call], most: int) -> Iterator[tuple[_Call, int]]:
+        while calls and most:
+            call = calls[0]
+            if call.future.cancelled():
+                call.order.clear()
+            taken = [call.order.pop() for _ in range(min(most, len(call.order)))]
+            most -= len(taken)
+            yield from ((call, place) for place in taken)
+            if not call.order:
+                calls.popleft()
+
+    def _fail(self, calls: set[_Call], error: EmbedderError) -> None:
+        with self._changed:
+            for waiting in (self._queries, self._rows):
+                for call in calls.intersection(waiting):
+                    waiting.remove(call)
+        for call in calls:
+            self._settle(call, error)
+
+    @staticmethod
+    def _settle(call: _Call, error: EmbedderError | None) -> None:
+        def settle() -> None:
+            if call.future.done():
+                return
+            if error is None:
+                call.future.set_result(call.vectors)
+            else:
+                call.future.set_exception(error)
+
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits
+            call.loop.call_soon_threadsafe(settle)
+
+
+def load_embedder(name: str) -> Embedder:
+    """`minilm`, a folder, or a Hugging Face name. Takes seconds: call it in a thread. Raises `EmbedderError`."""
+    if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
+        raise EmbedderError(f"embedder '{name}': there is no such folder")
+    checkpoint = find_minilm() if name == MINILM else Path(name).expanduser()
+    try:
+        from models.embedder.encoder import load_encoder  # noqa: PLC0415  (imports torch and transformers)
+    except ImportError as error:
+        raise EmbedderError(f"embedder '{name}': {error}; install parley again") from None
+    return Embedder(name, load_encoder(name, str(checkpoint)))

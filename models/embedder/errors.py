@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+
+class EmbedderError(Exception):
+    """The embedder cannot be used; the message is one line that says why and what to do."""

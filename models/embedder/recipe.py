@@ -1,0 +1,84 @@
+"""How token vectors become the vector of a text, as the checkpoint says.
+
+A sentence-transformers checkpoint lists its modules (`modules.json`: encoder, pooling, normalisation) and may name
+prompts for queries and documents. An encoder without that list gets the mean of its tokens. What is not known here is
+refused: a wrong pooling gives vectors that look right and find nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from transformers.utils import cached_file
+
+from models.embedder.errors import EmbedderError
+
+_KNOWN = ("Transformer", "Pooling", "Normalize")
+
+
+class Pooling(enum.StrEnum):
+    MEAN = "mean"
+    CLS = "cls"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`folder` is where the encoder lies within the checkpoint; the prompts are put before every text."""
+
+    pooling: Pooling = Pooling.MEAN
+    max_tokens: int | None = None
+    folder: str = ""
+    query_prompt: str = ""
+    text_prompt: str = ""
+
+
+def read_recipe(checkpoint: str) -> Recipe:
+    modules = _read(checkpoint, "modules.json") or []
+    places = {module["type"].rpartition(".")[2]: module.get("path", "") for module in modules}
+    unknown = [kind for kind in places if kind not in _KNOWN]
+    if unknown:
+        raise EmbedderError(
+            f"embedder '{checkpoint}': its module {unknown[0]} is not implemented; choose one with mean or cls pooling"
+        )
+    folder = places.get("Transformer", "")
+    prompts = (_read(checkpoint, "config_sentence_transformers.json") or {}).get("prompts") or {}
+    return Recipe(
+        pooling=_pooling(checkpoint, places["Pooling"]) if "Pooling" in places else Pooling.MEAN,
+        max_tokens=(_read(checkpoint, _join(folder, "sentence_bert_config.json")) or {}).get("max_seq_length"),
+        folder=folder,
+        query_prompt=prompts.get("query", ""),
+        text_prompt=prompts.get("document", prompts.get("passage", "")),
+    )
+
+
+def _pooling(checkpoint: str, folder: str) -> Pooling:
+    config = _read(checkpoint, _join(folder, "config.json")) or {}
+    # Older checkpoints have one flag per mode, newer ones a name.
+    modes = {name.removeprefix("pooling_mode_") for name, on in config.items() if on is True and "pooling_mode" in name}
+    if isinstance(config.get("pooling_mode"), str):
+        modes = {config["pooling_mode"]}
+    if modes in ({"cls_token"}, {"cls"}):
+        return Pooling.CLS
+    if modes in ({"mean_tokens"}, {"mean"}):
+        return Pooling.MEAN
+    named = " + ".join(sorted(modes)) or "none"
+    raise EmbedderError(f"embedder '{checkpoint}': pooling {named} is not implemented; choose one with mean or cls")
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _read(checkpoint: str, name: str) -> Any:
+    """A JSON file of the checkpoint; None where it has none."""
+    path = cached_file(checkpoint, name, _raise_exceptions_for_missing_entries=False)
+    if path is None:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            return json.load(file)
+    except ValueError as error:
+        raise EmbedderError(f"embedder '{checkpoint}': {name} is not JSON ({error})") from None
