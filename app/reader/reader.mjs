@@ -1,0 +1,152 @@
+/**
+ * The reader rule of Parley's `tokens` topic, for browsers and Node; no dependencies.
+ *
+ *   const rule = new ReaderRule()
+ *   const update = rule.read(partition, offset, JSON.parse(record.value))
+ *   if (update) show(update.answer.text, update.answer.end)
+ *
+ * Records come from a read_committed consumer, in the order of each partition. Behind the gateway's SSE there are no
+ * partitions: give 0 and the event's index. `read` answers what the record changes:
+ *
+ *   answer   {userId, requestId, conversationId, text, tokens, end, missing, complete}
+ *   event    the event itself; its `text` is what to append
+ *   cut      null, or the index from which on what was shown is taken back: show `answer.text` anew
+ *   gap      how many tokens are missing right before this event
+ *
+ * and null where it changes nothing: a fence, a late event of a former owner, something said again. A partition can
+ * hold late events of a worker that has lost it without knowing it yet. Each owner begins with a `fence`, whose offset
+ * is the `epoch` of all its events: the highest epoch seen counts.
+ */
+
+/** The index after the event's tokens. */
+const nextIndex = (event) => event.index + (event.tokens?.length ?? 0)
+
+/** Whether `again` says nothing new; an owner that only repeats an end may leave out the text. */
+const sameEnd = (one, again) =>
+  one.type === again.type &&
+  one.index === again.index &&
+  one.finish_reason === again.finish_reason &&
+  one.error?.code === again.error?.code &&
+  one.error?.message === again.error?.message &&
+  (!again.text || again.text === one.text)
+
+/** One answer, grown event by event. */
+export class Answer {
+  #epoch = -1
+  #position = 0
+  #segments = []
+
+  constructor(userId, requestId, conversationId = 'default') {
+    this.userId = userId
+    this.requestId = requestId
+    this.conversationId = conversationId
+    /** The `done` or `error` event, once it is there. */
+    this.end = null
+  }
+
+  get text() {
+    return this.#segments.map((event) => event.text ?? '').join('') + (this.end?.text ?? '')
+  }
+
+  get tokens() {
+    return this.#segments.flatMap((event) => event.tokens ?? [])
+  }
+
+  /** Ranges [from, to) of indexes that this reader has not seen; one that began in mid-answer lacks the beginning. */
+  get missing() {
+    const holes = []
+    let expected = 0
+    for (const event of this.end ? [...this.#segments, this.end] : this.#segments) {
+      if (event.index > expected) holes.push([expected, event.index])
+      expected = nextIndex(event)
+    }
+    return holes
+  }
+
+  get complete() {
+    return this.end !== null && this.missing.length === 0
+  }
+
+  /** Append the event: {cut, gap}, or null for what was said already. */
+  take(event) {
+    const newer = event.epoch > this.#epoch
+    const { index } = event
+    if (!newer && (this.end || index < this.#position)) return null
+    if (this.end && sameEnd(this.end, event)) return null
+    let cut = null
+    // What a newer epoch contradicts was a former owner's late word.
+    if (this.end || index < this.#position) cut = this.#cut(Math.min(index, this.#position))
+    else if (newer && index > this.#position && this.#segments.length > 0) cut = this.#cut(0)
+    const gap = index - this.#position
+    if (event.type === 'token') this.#segments.push(event)
+    else this.end = event
+    this.#epoch = event.epoch
+    this.#position = nextIndex(event)
+    return { cut, gap }
+  }
+
+  #cut(index) {
+    this.end = null
+    while (this.#segments.length > 0 && nextIndex(this.#segments.at(-1)) > index) this.#segments.pop()
+    this.#position = this.#segments.length > 0 ? nextIndex(this.#segments.at(-1)) : 0
+    return this.#position
+  }
+}
+
+/** The answers of all partitions that are read; the last `remember` ended ones are kept. */
+export class ReaderRule {
+  #ended = new Map()
+
+  constructor({ remember = 10_000 } = {}) {
+    this.remember = remember
+    this.answers = new Map()
+    this.epochs = new Map()
+    this.dropped = { late: 0, repeated: 0, unusable: 0 }
+  }
+
+  /** The answer to a request, as far as it was read. */
+  answer(userId, requestId) {
+    return this.answers.get(JSON.stringify([userId, requestId]))
+  }
+
+  read(partition, offset, event) {
+    const epoch = event.type === 'fence' ? Number(offset) : event.epoch
+    if (epoch === undefined || epoch === null) return this.#drop('unusable')
+    if (epoch < (this.epochs.get(partition) ?? -1)) return this.#drop('late')
+    this.epochs.set(partition, epoch)
+    return event.type === 'fence' ? null : this.#ofRequest(event)
+  }
+
+  #drop(cause) {
+    this.dropped[cause] += 1
+    return null
+  }
+
+  #ofRequest(event) {
+    const isNotice = event.type === 'notice'
+    const isKnown = ['token', 'notice', 'done', 'error'].includes(event.type)
+    if (!isKnown || !event.user_id || !event.request_id) return this.#drop('unusable')
+    if (!isNotice && !Number.isInteger(event.index)) return this.#drop('unusable')
+    const key = JSON.stringify([event.user_id, event.request_id])
+    if (!this.answers.has(key)) {
+      this.answers.set(key, new Answer(event.user_id, event.request_id, event.conversation_id))
+    }
+    const answer = this.answers.get(key)
+    if (isNotice) return { answer, event, cut: null, gap: 0 }
+    const taken = answer.take(event)
+    if (taken === null) return this.#drop('repeated')
+    this.#rememberEnd(key, answer)
+    return { answer, event, ...taken }
+  }
+
+  #rememberEnd(key, answer) {
+    this.#ended.delete(key)
+    if (!answer.end) return
+    this.#ended.set(key, null)
+    while (this.#ended.size > this.remember) {
+      const [oldest] = this.#ended.keys()
+      this.#ended.delete(oldest)
+      this.answers.delete(oldest)
+    }
+  }
+}

@@ -1,0 +1,97 @@
+"""The reader rule: from the records of `tokens` to the answers, with no gap, nothing twice and one end each.
+
+A partition of `tokens` can hold late events of a worker that has lost the partition without knowing it yet. Each owner
+begins with a `fence`, whose offset is the `epoch` of all its events. So per partition the highest epoch seen counts,
+and lower ones are dropped; per request, events are appended. This module does no input or output: the Kafka reader, the
+gateway and the tests stand on it, and `reader.mjs` is the same in JavaScript.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from app.reader.answer import Answer
+from app.wire import DEFAULT_CONVERSATION, EventType, TokenEvent
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one record changes.
+
+    `cut`: what was shown from this index on has been taken back; show `answer.text` anew. `gap`: so many tokens are
+    missing right before this event.
+    """
+
+    answer: Answer
+    event: TokenEvent
+    cut: int | None = None
+    gap: int = 0
+
+    @property
+    def text(self) -> str:
+        """The text to append."""
+        return self.event.text or ""
+
+
+@dataclass(slots=True)
+class Dropped:
+    """How many records the rule has left out, by cause."""
+
+    late: int = 0
+    repeated: int = 0
+    unusable: int = 0
+
+
+@dataclass(slots=True)
+class ReaderRule:
+    """The answers of all partitions that are read. The last `remember` ended ones are kept."""
+
+    remember: int = 10_000
+    answers: dict[Key, Answer] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+    dropped: Dropped = field(default_factory=Dropped)
+    _ended: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+
+    def read(self, partition: int, offset: int, event: TokenEvent) -> Update | None:
+        """Take the next record of a partition; None where it changes no answer."""
+        epoch = offset if event.type is EventType.FENCE else event.epoch
+        if epoch is None:
+            self.dropped.unusable += 1
+            return None
+        if epoch < self.epochs.get(partition, -1):
+            self.dropped.late += 1
+            return None
+        self.epochs[partition] = epoch
+        return None if event.type is EventType.FENCE else self._of_request(event, epoch)
+
+    def _of_request(self, event: TokenEvent, epoch: int) -> Update | None:
+        is_notice = event.type is EventType.NOTICE
+        if event.user_id is None or event.request_id is None or (event.index is None and not is_notice):
+            self.dropped.unusable += 1
+            return None
+        key = (event.user_id, event.request_id)
+        answer = self.answers.get(key)
+        if answer is None:
+            answer = Answer(*key, event.conversation_id or DEFAULT_CONVERSATION)
+            self.answers[key] = answer
+        if is_notice:
+            return Update(answer, event)
+        taken = answer.take(event, event.index or 0, epoch)
+        if taken is None:
+            self.dropped.repeated += 1
+            return None
+        self._remember_end(key, answer)
+        return Update(answer, event, *taken)
+
+    def _remember_end(self, key: Key, answer: Answer) -> None:
+        if answer.end is None:
+            self._ended.pop(key, None)
+            return
+        self._ended[key] = None
+        self._ended.move_to_end(key)
+        while len(self._ended) > self.remember:
+            oldest, _ = self._ended.popitem(last=False)
+            self.answers.pop(oldest)

@@ -1,0 +1,38 @@
+"""What a reader made of a log, in the plain form that `vectors.json` and `replay.mjs` share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from app.reader import ReaderRule, Update
+from app.wire import TokenEvent
+
+
+def replay(records: Iterable[tuple[int, int, TokenEvent]]) -> dict[str, Any]:
+    rule = ReaderRule()
+    updates = [_update(rule.read(*record)) for record in records]
+    return {
+        "updates": updates,
+        "answers": {
+            f"{answer.user_id}/{answer.request_id}": {
+                "text": answer.text,
+                "tokens": list(answer.tokens),
+                "end": None if answer.end is None else answer.end.finish_reason or answer.end.type,
+                "missing": [list(hole) for hole in answer.missing],
+            }
+            for answer in rule.answers.values()
+        },
+        "dropped": {
+            "late": rule.dropped.late,
+            "repeated": rule.dropped.repeated,
+            "unusable": rule.dropped.unusable,
+        },
+    }
+
+
+def _update(update: Update | None) -> list[Any] | None:
+    """[request, type, cut, gap, text to append]"""
+    if update is None:
+        return None
+    return [update.answer.request_id, update.event.type, update.cut, update.gap, update.text]
