@@ -1,0 +1,60 @@
+"""Which models the engine computes right, told from the config alone.
+
+The engine feeds packed tokens of many requests through the model's own layers, so everything that mixes tokens must go
+through the attention interface of transformers, and nothing may depend on what else is in the batch. What the config
+does not tell, `models.engine.probe` measures.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention"})
+# Rotary embeddings that change with the longest position of a batch: right only up to the length they were trained at.
+LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+UNBOUNDED = 1 << 20
+
+
+def why_unsupported(config: Any) -> str | None:
+    """One line that says why a model with this config is refused, or None."""
+    kind = getattr(config, "model_type", "model")
+    if getattr(config, "is_encoder_decoder", False):
+        return f"{kind} is an encoder-decoder; the engine runs decoders only"
+    if hasattr(config, "vision_config") or hasattr(config, "audio_config"):
+        return f"{kind} is multimodal; use a text-only checkpoint of it"
+    if getattr(config, "num_hidden_layers", None) is None or getattr(config, "num_attention_heads", None) is None:
+        return f"{kind} is not a decoder with attention layers that the engine knows"
+    if attention := _attention_not_implemented(config):
+        return f"{kind} {attention}, which the engine does not implement"
+    return None
+
+
+def _attention_not_implemented(config: Any) -> str | None:
+    if getattr(config, "kv_lora_rank", None):
+        return "uses multi-head latent attention"
+    if getattr(config, "use_bidirectional_attention", False) or getattr(config, "is_causal", True) is False:
+        return "attends in both directions"
+    if other := set(getattr(config, "layer_types", None) or ()) - ATTENTION_KINDS:
+        return f"has layers of kind {', '.join(sorted(other))}"
+    return None
+
+
+def context_limit(config: Any) -> int:
+    """Most tokens that are computed right."""
+    limit = int(getattr(config, "max_position_embeddings", None) or UNBOUNDED)
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if parameters.get("rope_type") in LENGTH_DEPENDENT_ROPE:
+            original = parameters.get("original_max_position_embeddings") or getattr(
+                config, "original_max_position_embeddings", None
+            )
+            limit = min(limit, int(original or limit))
+    return limit
+
+
+def head_size(config: Any) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def kv_heads(config: Any) -> int:
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)

@@ -1,0 +1,125 @@
+"""From tokens to text, one token at a time.
+
+The text that stands after token k is a pure function of tokens[:k]: never half a character, and nothing that may yet
+become a stop string. So an answer that is resumed from its tokens goes on with exactly the text its readers lack. Each
+token costs the same, however long the answer is.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+REPLACEMENT = "\ufffd"
+WINDOW = 64  # tokens after which text that still ends in half a character is given up as it is
+
+
+class Decoder(Protocol):
+    def step(self, token: int) -> str: ...
+
+
+class Vocabulary:
+    """What the decoders of one tokenizer share."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer.backend_tokenizer
+        self.pieces = _byte_pieces(self.tokenizer)
+
+    def decoder(self) -> Decoder:
+        return BytesDecoder(self.pieces) if self.pieces else WindowDecoder(self.tokenizer)
+
+
+class BytesDecoder:
+    """For byte-level tokenizers: a token is a run of bytes, and UTF-8 says where characters end."""
+
+    __slots__ = ("_pieces", "_utf8")
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def step(self, token: int) -> str:
+        return self._utf8.decode(self._pieces[token]) if token < len(self._pieces) else ""
+
+
+class WindowDecoder:
+    """For any other: what the tokens since the last whole character add to the text of the few before them."""
+
+    __slots__ = ("_known", "_tokenizer", "_window")
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._window: list[int] = []
+        self._known = 0  # tokens of the window whose text is out
+
+    def step(self, token: int) -> str:
+        self._window.append(token)
+        before = self._tokenizer.decode(self._window[: self._known])
+        text = self._tokenizer.decode(self._window)
+        held = len(self._window) - self._known
+        if len(text) <= len(before) or (text.endswith(REPLACEMENT) and held < WINDOW):
+            return ""
+        self._window = self._window[self._known :]
+        self._known = len(self._window)
+        return text[len(before) :]
+
+
+class TextStream:
+    """The text of one answer, with its stop strings."""
+
+    __slots__ = ("_decoder", "_longest", "_stop", "held", "stopped")
+
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = ()) -> None:
+        self._decoder = vocabulary.decoder()
+        self._stop = tuple(text for text in stop if text)
+        self._longest = max(map(len, self._stop), default=0)
+        self.held = ""  # what may yet become a stop string
+        self.stopped = False
+
+    def step(self, token: int) -> str:
+        """What `token` adds to the text; after the token that completes a stop string `stopped` is set."""
+        text = self._decoder.step(token)
+        if not self._stop or not text:
+            return text
+        text = self.held + text
+        found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
+        if found:
+            self.stopped, self.held = True, ""
+            return text[: min(found)]
+        keep = self._beginning(text)
+        self.held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def _beginning(self, text: str) -> int:
+        """Length of the longest end of `text` that begins a stop string."""
+        for size in range(min(len(text), self._longest - 1), 0, -1):
+            end = text[-size:]
+            if any(stop.startswith(end) for stop in self._stop):
+                return size
+        return 0
+
+
+def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
+    """The bytes of every token, where the tokenizer is byte-level through and through."""
+    if type(tokenizer.decoder).__name__ != "ByteLevel":
+        return None
+    table = _byte_of_character()
+    added = tokenizer.get_added_tokens_decoder()
+    pieces: list[bytes] = []
+    for token in range(tokenizer.get_vocab_size(with_added_tokens=True)):
+        if token in added:
+            pieces.append(b"" if added[token].special else added[token].content.encode())
+            continue
+        piece = tokenizer.id_to_token(token) or ""
+        if any(character not in table for character in piece):
+            return None
+        pieces.append(bytes(table[character] for character in piece))
+    return pieces
+
+
+def _byte_of_character() -> dict[str, int]:
+    """Byte-level BPE writes printable Latin-1 bytes as themselves and the others, in order, from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

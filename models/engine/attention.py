@@ -1,0 +1,117 @@
+"""Attention over packed tokens and a paged cache, as a plug for the decoders of transformers.
+
+Every decoder that calls its attention through transformers' `AttentionInterface` works unchanged: its layers see one
+sequence of packed tokens, and here each token meets only the row it belongs to. Registered without a mask function, so
+that no mask is made outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from models.engine.batch import Batch, Group
+from models.engine.cache import KVCache
+
+NAME = "parley_paged"
+# What some models hand to their attention beside the usual: to leave it out would be silently wrong.
+NOT_IMPLEMENTED = ("s_aux", "sinks", "position_bias", "head_mask", "alibi")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What one forward needs: the batch and the cache."""
+
+    batch: Batch
+    cache: KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How queries and keys make scores."""
+
+    scale: float
+    window: int | None
+    cap: float | None
+
+
+def paged_attention(  # noqa: PLR0917  transformers' signature
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001  transformers' signature; always None
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    context: Context | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
+    if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
+        raise NotImplementedError("this model's attention takes something that the engine does not implement")
+    keys, values = context.cache.keys[module.layer_idx], context.cache.values[module.layer_idx]
+    slots = context.batch.slots
+    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, key[0].transpose(0, 1))
+    values.view(-1, *values.shape[2:]).index_copy_(0, slots, value[0].transpose(0, 1))
+    scores = Scores(scaling or query.shape[3] ** -0.5, sliding_window, softcap)
+    parts = []
+    for group in context.batch.groups:
+        span = slice(group.first, group.first + group.rows * group.width)
+        if group.pages is None:
+            seen = key[:, :, span], value[:, :, span]
+        else:
+            seen = _gather(keys, group), _gather(values, group)
+        parts.append(_attend(query[0, :, span], *seen, group, scores))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
+
+
+def _gather(pages: Tensor, group: Group) -> Tensor:
+    """What the rows of a group attend: [rows, KV heads, length, size]."""
+    assert group.pages is not None
+    found = pages.index_select(0, group.pages)
+    return found.view(group.rows, group.length, *pages.shape[2:]).transpose(1, 2)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Scores) -> Tensor:
+    """`query` is [heads, tokens, size]; the result [tokens, heads, size]."""
+    heads, tokens, size = query.shape
+    window = scores.window
+    if scores.cap is not None:
+        return _capped(query, key, value, group, scores, scores.cap)
+    if group.width == 1:
+        # the heads that share keys become rows of one product: nothing is repeated
+        shared = heads // key.shape[1]
+        rows = query.view(key.shape[1], shared, tokens, size).permute(2, 0, 1, 3)
+        out = scaled_dot_product_attention(rows, key, value, attn_mask=group.mask(window), scale=scores.scale)
+        return out.reshape(tokens, heads, size)
+    causal = group.pages is None and (window is None or group.width <= window)
+    out = scaled_dot_product_attention(
+        query.unsqueeze(0),
+        key,
+        value,
+        attn_mask=None if causal else group.mask(window),
+        is_causal=causal,
+        scale=scores.scale,
+        enable_gqa=heads != key.shape[1],
+    )
+    return out[0].transpose(0, 1)
+
+
+def _capped(query: Tensor, key: Tensor, value: Tensor, group: Group, how: Scores, cap: float) -> Tensor:
+    """With soft-capped scores (Gemma 2), which no fused kernel of torch has."""
+    heads, tokens, size = query.shape
+    kv = key.shape[1]
+    rows = query.view(kv, heads // kv, group.rows, group.width, size).permute(2, 0, 1, 3, 4)
+    scores = rows @ key.unsqueeze(2).transpose(3, 4) * how.scale
+    scores = (scores / cap).tanh() * cap + group.mask(how.window).unsqueeze(2)
+    out = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype) @ value.unsqueeze(2)
+    return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
+
+
+AttentionInterface.register(NAME, paged_attention)

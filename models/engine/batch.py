@@ -1,0 +1,119 @@
+"""The slices of one step as tensors: packed tokens, where their keys and values go, and what each attends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from models.engine.pages import PagePool
+from models.engine.row import Slice, pages_for
+
+WASTE = 64  # pages that may be read in vain before short rows are attended apart from long ones
+
+
+@dataclass(slots=True)
+class Group:
+    """Rows that are attended together: tokens `first` to `first + rows * width` of the batch, `width` of each row.
+
+    `pages` [rows * n] is None where nothing but the chunk itself is attended. `positions` is [rows, width].
+    """
+
+    first: int
+    rows: int
+    width: int
+    pages: Tensor | None
+    positions: Tensor
+    length: int
+    dtype: torch.dtype
+    _masks: dict[int | None, Tensor] = field(default_factory=dict)
+
+    def mask(self, window: int | None) -> Tensor:
+        """What is added to the scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere."""
+        if window not in self._masks:
+            at = torch.arange(self.length, device=self.positions.device)
+            positions = self.positions.unsqueeze(-1)
+            seen = at <= positions
+            if window is not None:
+                seen &= at > positions - window
+            mask = torch.zeros(seen.shape, dtype=self.dtype, device=at.device).masked_fill_(~seen, -torch.inf)
+            self._masks[window] = mask.unsqueeze(1)
+        return self._masks[window]
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step: `tokens` and `positions` are [1, T], `slots` [T], `last` the tokens that draw."""
+
+    tokens: Tensor
+    positions: Tensor
+    slots: Tensor
+    last: Tensor
+    groups: list[Group]
+    slices: list[Slice]  # those that draw, in the order of `last`
+
+
+def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: torch.dtype) -> Batch:
+    """Rows that decode in front, the longest first; then the chunks of prompts."""
+    single = sorted((part for part in slices if part.count == 1), key=lambda part: -part.start)
+    ordered = [*single, *(part for part in slices if part.count > 1)]
+    tokens: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    last: list[int] = []
+    size = pool.size
+    for part in ordered:
+        row, end = part.row, part.start + part.count
+        tokens += row.tokens[part.start : end]
+        positions += range(part.start, end)
+        slots += [row.pages[at // size] * size + at % size for at in range(part.start, end)]
+        if part.draws:
+            last.append(len(tokens) - 1)
+    at = torch.tensor([tokens, positions, slots], device=device)
+    groups = [_single(rows, first, pool, at[1], dtype) for first, rows in _alike(single, size)]
+    first = len(single)
+    for part in ordered[len(single) :]:
+        groups.append(_chunk(part, first, pool, at[1], dtype))
+        first += part.count
+    keep = torch.tensor(last or [0], device=device)
+    return Batch(at[:1], at[1:2], at[2], keep, groups, [part for part in ordered if part.draws])
+
+
+def _alike(single: list[Slice], size: int) -> list[tuple[int, list[Slice]]]:
+    """Split rows, the longest first, where reading all of them to the length of the longest would waste much."""
+    found: list[tuple[int, list[Slice]]] = []
+    waste = 0
+    for at, part in enumerate(single):
+        pages = pages_for(part.start + 1, size)
+        if found:
+            longest = pages_for(found[-1][1][0].start + 1, size)
+            waste += longest - pages
+            if waste <= WASTE or 2 * pages > longest:
+                found[-1][1].append(part)
+                continue
+        found.append((at, [part]))
+        waste = 0
+    return found
+
+
+def _single(rows: list[Slice], first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
+    count = pages_for(rows[0].start + 1, pool.size)
+    table: list[int] = []
+    for part in rows:
+        mine = part.row.pages[:count]
+        table += mine
+        table += [0] * (count - len(mine))
+    pages = torch.tensor(table, device=positions.device)
+    where = positions[first : first + len(rows)].unsqueeze(1)
+    return Group(first, len(rows), 1, pages, where, count * pool.size, dtype)
+
+
+def _chunk(part: Slice, first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
+    where = positions[first : first + part.count].unsqueeze(0)
+    if part.start == 0:
+        return Group(first, 1, part.count, None, where, part.count, dtype)
+    count = pages_for(part.start + part.count, pool.size)
+    pages = torch.tensor(part.row.pages[:count], device=positions.device)
+    return Group(first, 1, part.count, pages, where, count * pool.size, dtype)

@@ -1,0 +1,48 @@
+"""The memory of the KV cache: keys and values of every layer, in pages of consecutive tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from models.architectures import head_size, kv_heads
+
+PAGE_SIZE = 16
+GIB = 1 << 30
+SHARE_OF_FREE_GPU = 0.85
+
+
+class KVCache:
+    """`keys[layer]` and `values[layer]` are [pages, page size, KV heads, head size]."""
+
+    def __init__(self, config: Any, pages: int, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (pages, PAGE_SIZE, kv_heads(config), head_size(config))
+        layers = range(config.num_hidden_layers)
+        # zeros, not empty: a masked position still takes part in a product, and NaN times nothing is NaN
+        self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
+        self.pages = pages
+
+    def scrub(self, pages: Sequence[int]) -> None:
+        """Clear pages that may hold numbers that are not finite."""
+        if pages:
+            for tensor in (*self.keys, *self.values):
+                tensor[torch.tensor(pages, device=tensor.device)] = 0
+
+
+def bytes_per_page(config: Any, dtype: torch.dtype) -> int:
+    token = 2 * config.num_hidden_layers * kv_heads(config) * head_size(config) * dtype.itemsize
+    return PAGE_SIZE * token
+
+
+def pages_that_fit(config: Any, device: torch.device, dtype: torch.dtype, gib: float, wanted: int) -> int:
+    """Pages for `gib`; with 0 what is free on a GPU, and `wanted` in the memory of a CPU, at most 2 GiB of it."""
+    page = bytes_per_page(config, dtype)
+    if gib:
+        return int(gib * GIB) // page
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free * SHARE_OF_FREE_GPU) // page
+    return min(wanted, 2 * GIB // page)

@@ -1,0 +1,116 @@
+"""Pages of the KV cache: who holds them, and which prefix of which conversation they carry.
+
+A page holds the keys and values of `size` consecutive tokens. A full page is published under (what comes before it, its
+tokens), so that a later prompt with the same beginning takes it over instead of computing it. What comes before is the
+node of the page before, or at the beginning the salt, so pages are shared within one tenant only; the lookup compares
+the tokens themselves, so there are no collisions. Pages that nobody holds stay published until their memory is needed,
+the least recently used first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import count
+
+Node = int | str  # of a published page; a salt stands for the beginning of a sequence
+
+
+class PagePool:
+    """Page 0 is never given out: what must be written somewhere but belongs to nobody goes there."""
+
+    def __init__(self, pages: int, size: int) -> None:
+        self.pages = pages
+        self.size = size
+        self._free = list(range(pages - 1, 0, -1))
+        self._holders = [0] * pages
+        self._kept: OrderedDict[int, None] = OrderedDict()  # published, held by nobody; the oldest first
+        self._published: dict[tuple[Node, tuple[int, ...]], int] = {}
+        self._keys: dict[int, tuple[Node, tuple[int, ...]]] = {}
+        self._nodes: dict[int, int] = {}
+        self._next_node = count(1)
+
+    @property
+    def available(self) -> int:
+        """Pages that `take` could give out."""
+        return len(self._free) + len(self._kept)
+
+    @property
+    def in_use(self) -> int:
+        return self.pages - 1 - self.available
+
+    def match(self, salt: str, tokens: Sequence[int]) -> tuple[list[int], Node]:
+        """The published pages that `tokens` begin with, held for the caller, and the node after them."""
+        node: Node = salt
+        found: list[int] = []
+        for start in range(0, len(tokens) - self.size + 1, self.size):
+            page = self._published.get((node, tuple(tokens[start : start + self.size])))
+            if page is None:
+                break
+            found.append(page)
+            node = self._nodes[page]
+        for page in found:
+            self._kept.pop(page, None)
+            self._holders[page] += 1
+        return found, node
+
+    def take(self, number: int) -> list[int] | None:
+        """`number` pages of unknown content, or None where there are not so many."""
+        if number > self.available:
+            return None
+        taken = []
+        for _ in range(number):
+            if self._free:
+                page = self._free.pop()
+            else:
+                page, _ = self._kept.popitem(last=False)
+                self._unpublish(page)
+            self._holders[page] = 1
+            taken.append(page)
+        return taken
+
+    def publish(self, before: Node, tokens: Sequence[int], page: int) -> Node:
+        """Make a full page findable; returns the node after it."""
+        key = (before, tuple(tokens))
+        if (twin := self._published.get(key)) is not None:
+            return self._nodes[twin]  # computed twice at the same time: the first stays
+        node = next(self._next_node)
+        self._published[key] = page
+        self._keys[page] = key
+        self._nodes[page] = node
+        return node
+
+    def release(self, pages: Sequence[int], *, forget: bool = False) -> list[int]:
+        """Give pages back; with `forget` nobody finds them again. Returns those that nobody holds any more."""
+        let_go = []
+        for page in reversed(pages):  # the end of a sequence is evicted before its beginning
+            if forget:
+                self._unpublish(page)
+            self._holders[page] -= 1
+            if self._holders[page]:
+                continue
+            let_go.append(page)
+            if page in self._keys:
+                self._kept[page] = None
+            else:
+                self._free.append(page)
+        return let_go
+
+    def check(self) -> None:
+        """Raise when the books do not add up; for moments when nobody should hold a page, `in_use` tells leaks."""
+        free, kept = set(self._free), set(self._kept)
+        held = {page for page, holders in enumerate(self._holders) if holders}
+        if len(free) != len(self._free) or free & kept or free & held or kept & held or min(self._holders) < 0:
+            raise AssertionError("a page of the KV cache is in two places")
+        if len(free) + len(kept) + len(held) != self.pages - 1 or 0 in free | kept | held:
+            raise AssertionError("a page of the KV cache is lost")
+        if {page: key for key, page in self._published.items()} != self._keys or set(self._nodes) != set(self._keys):
+            raise AssertionError("the prefix index of the KV cache disagrees with itself")
+        if not kept <= set(self._keys) or free & set(self._keys):
+            raise AssertionError("a page of the KV cache is published and free")
+
+    def _unpublish(self, page: int) -> None:
+        key = self._keys.pop(page, None)
+        if key is not None:
+            del self._published[key]
+            del self._nodes[page]

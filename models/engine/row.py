@@ -1,0 +1,148 @@
+"""One answer being made, as the engine's thread sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from models.detokenizer import TextStream, Vocabulary
+from models.engine.pages import Node, PagePool
+from models.engine.stream import TokenStream
+from models.generation import Delta, End, FinishReason, Job, Usage
+from models.sampler import Draw
+
+
+class Row:
+    """Its tokens, how many of them are in the KV cache, and the pages they are in.
+
+    There is no prefill phase and no decode phase: a step computes some of the tokens that are not in the cache yet, and
+    where it reaches the last one it draws the next. A preempted row has simply nothing in the cache.
+    """
+
+    __slots__ = (
+        "arrived",
+        "cached",
+        "computed",
+        "ended",
+        "job",
+        "limit",
+        "node",
+        "pages",
+        "prompt_length",
+        "published",
+        "salt",
+        "sequence",
+        "stream",
+        "text",
+        "tokens",
+    )
+
+    def __init__(self, job: Job, stream: TokenStream, sequence: int, arrived: float, context_length: int) -> None:
+        self.job = job
+        self.stream = stream
+        self.sequence = sequence
+        self.arrived = arrived
+        self.tokens: list[int] = [*job.prompt, *job.said]
+        self.prompt_length = len(job.prompt)
+        self.limit = min(self.prompt_length + job.max_tokens, context_length)
+        self.text: TextStream | None = None
+        self.salt = job.tenant
+        self.cached = 0
+        self.ended = False
+        self.computed = 0
+        self.pages: list[int] = []
+        self.published = 0
+        self.node: Node = self.salt
+
+    @property
+    def answered(self) -> int:
+        """Tokens of the answer so far."""
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def pending(self) -> int:
+        """Tokens that are not in the cache yet; 1 while it decodes."""
+        return len(self.tokens) - self.computed
+
+    def draw(self) -> Draw:
+        return Draw(self.job.sampling, self.answered)
+
+    def begin(self, vocabulary: Vocabulary) -> End | None:
+        """Read what is already said; its end where that ends it."""
+        self.text = TextStream(vocabulary, self.job.stop)
+        for token in self.job.said:
+            self.text.step(token)
+            if self.text.stopped:
+                return self.end(FinishReason.STOP)
+        return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
+
+    def take(self, token: int, eos: frozenset[int]) -> Iterator[Delta | End]:
+        """The events of a drawn token."""
+        assert self.text is not None
+        if token in eos:
+            yield self.end(FinishReason.STOP)
+            return
+        index = self.answered
+        self.tokens.append(token)
+        yield Delta(index, (token,), self.text.step(token))
+        if self.text.stopped:
+            yield self.end(FinishReason.STOP)
+        elif len(self.tokens) >= self.limit:
+            yield self.end(FinishReason.LENGTH)
+
+    def end(self, reason: FinishReason) -> End:
+        held = "" if self.text is None else self.text.held
+        return End(self.answered, reason, Usage(self.prompt_length, self.answered, self.cached), held)
+
+    def hold(self, pool: PagePool) -> bool:
+        """Take pages for all its tokens, beginning with what is published; False where they are not to be had."""
+        found, node = pool.match(self.salt, self.tokens[:-1])
+        fresh = pool.take(pages_for(len(self.tokens), pool.size) - len(found))
+        if fresh is None:
+            pool.release(found)
+            return False
+        self.pages, self.node, self.published = found + fresh, node, len(found)
+        self.computed = len(found) * pool.size
+        return True
+
+    def grow(self, pool: PagePool) -> bool:
+        """Take the page that its last token needs, where it needs one."""
+        if len(self.tokens) <= len(self.pages) * pool.size:
+            return True
+        fresh = pool.take(1)
+        if fresh is None:
+            return False
+        self.pages += fresh
+        return True
+
+    def advance(self, count: int, pool: PagePool) -> None:
+        """`count` more tokens are in the cache; publish the pages that this filled."""
+        self.computed += count
+        size = pool.size
+        while (self.published + 1) * size <= self.computed:
+            start = self.published * size
+            self.node = pool.publish(self.node, self.tokens[start : start + size], self.pages[self.published])
+            self.published += 1
+
+    def let_go(self, pool: PagePool, *, forget: bool = False) -> list[int]:
+        """Give all pages back; returns those that nobody holds any more."""
+        freed = pool.release(self.pages, forget=forget)
+        self.pages, self.computed, self.published, self.node = [], 0, 0, self.salt
+        return freed
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one."""
+
+    row: Row
+    start: int
+    count: int
+
+    @property
+    def draws(self) -> bool:
+        return self.start + self.count == len(self.row.tokens)
+
+
+def pages_for(tokens: int, size: int) -> int:
+    return -(-tokens // size)

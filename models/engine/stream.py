@@ -1,0 +1,72 @@
+"""The asyncio face of one answer: events arrive in batches from the engine's thread and are read one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from models.generation import Delta, End, Failure, FinishReason, StreamEvent
+
+
+class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
+    """The engine's thread is gone or hangs; the process should exit so that another resumes its work."""
+
+
+class TokenStream:
+    """Events in order; a reader that falls behind gets the tokens it missed as one `Delta`."""
+
+    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "ended")
+
+    def __init__(self, cancel: Callable[[TokenStream, FinishReason], None]) -> None:
+        self._cancel = cancel
+        self._events: deque[StreamEvent] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+        self._abandoned = False
+        self._died: str | None = None
+        self.ended = False
+
+    def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        if not self.ended:
+            self._cancel(self, reason)
+
+    def push(self, event: StreamEvent) -> None:
+        """Called on the event loop; after the end nothing is taken any more."""
+        if self.ended:
+            raise RuntimeError(f"an event after the end of the stream: {event}")
+        self.ended = isinstance(event, End | Failure)
+        self._events.append(event)
+        self._wake()
+
+    def abandon(self, died: str | None = None) -> None:
+        """The engine stops: what was said can be read, then the reader is let go without an end."""
+        self._abandoned, self._died = True, died
+        self._wake()
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self
+
+    async def __anext__(self) -> StreamEvent:
+        while not self._events:
+            if self._died is not None and not self.ended:
+                raise EngineDied(self._died)
+            if self.ended or self._abandoned:
+                raise StopAsyncIteration
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._next()
+
+    def _next(self) -> StreamEvent:
+        event = self._events.popleft()
+        if not isinstance(event, Delta) or not self._events or not isinstance(self._events[0], Delta):
+            return event
+        parts = [event]
+        while self._events and isinstance(more := self._events[0], Delta):
+            parts.append(more)
+            self._events.popleft()
+        tokens = tuple(token for part in parts for token in part.tokens)
+        return Delta(event.index, tokens, "".join(part.text for part in parts))
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,201 @@
+"""The engine of this process: an asyncio face over a thread that computes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from models.checkpoints import Checkpoint, CheckpointError
+from models.detokenizer import Vocabulary
+from models.engine.cache import PAGE_SIZE, KVCache, pages_that_fit
+from models.engine.pages import PagePool
+from models.engine.row import pages_for
+from models.engine.runner import Runner, StepTimes
+from models.engine.scheduler import Limits, Scheduler
+from models.engine.stream import TokenStream
+from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
+from models.generation import Failure, FinishReason, Job, Stream
+
+log = logging.getLogger(__name__)
+STOP_PATIENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead."""
+
+    max_running: int = 64
+    max_waiting: int = 4096
+    threads: int = 0
+    kv_cache_gb: float = 0.0
+    pages: int = 0
+    hang_s: float = 120.0
+    limits: Limits | None = None
+
+
+class TorchEngine:
+    """Implements `models.generation.Engine`. `on_fatal` is told in one line when the process cannot be trusted."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, options: EngineOptions, on_fatal: Callable[[str], None] | None = None
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._options = options
+        self._on_fatal = on_fatal
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: set[TokenStream] = set()
+        self._dead: str | None = None
+        self._ready = asyncio.Event()
+        self._watch: asyncio.TimerHandle | None = None
+        pages = self._pages()
+        self.pool = PagePool(pages, PAGE_SIZE)
+        model = checkpoint.model
+        cache = KVCache(model.config, pages, model.device, model.dtype)
+        self._runner = Runner(checkpoint, cache, self.pool)
+        self.scheduler = Scheduler(self.pool, options.limits or Limits(options.max_running), time.monotonic)
+        self._worker = Worker(
+            runner=self._runner,
+            scheduler=self.scheduler,
+            vocabulary=Vocabulary(checkpoint.tokenizer),
+            eos=checkpoint.eos,
+            context_length=checkpoint.context_length,
+            threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+            deliver=lambda events: self._call(self._deliver, events),
+            ready=lambda: self._call(self._ready.set),
+            died=lambda line: self._call(self._die, line),
+        )
+
+    @property
+    def model_version(self) -> str:
+        return self._checkpoint.model_version
+
+    @property
+    def context_length(self) -> int:
+        return self._checkpoint.context_length
+
+    @property
+    def idle(self) -> bool:
+        return not self._open
+
+    @property
+    def times(self) -> StepTimes:
+        return self._runner.times
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        streams: list[Stream] = []
+        accepted: list[tuple[Job, TokenStream]] = []
+        room = self._options.max_running + self._options.max_waiting - len(self._open)
+        for job in jobs:
+            stream = TokenStream(self._cancel)
+            streams.append(stream)
+            if self._dead is not None:
+                stream.abandon(self._dead)
+            elif failure := self._refusal(job, room - len(accepted)):
+                stream.push(failure)
+            else:
+                accepted.append((job, stream))
+        if accepted:
+            self._open.update(stream for _, stream in accepted)
+            self._worker.inbox.put(Submitted(accepted))
+        return streams
+
+    async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._worker.start()
+        await self._ready.wait()
+        if self._dead is not None:
+            raise CheckpointError(self._dead)
+        self._look()
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._worker.inbox.put(Stopped())
+        if self._worker.is_alive():
+            await asyncio.to_thread(self._worker.join, STOP_PATIENCE_S)
+        for stream in self._open:
+            stream.abandon()
+        self._open.clear()
+
+    def _refusal(self, job: Job, room: int) -> Failure | None:
+        said = len(job.said)
+        if room <= 0:
+            return Failure(said, "overloaded", "the engine's queue is full; try again later")
+        if not job.prompt:
+            return Failure(said, "invalid_request", "the prompt has no tokens")
+        if len(job.prompt) >= self.context_length:
+            line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
+            return Failure(said, "prompt_too_long", line)
+        vocabulary = self._checkpoint.model.config.vocab_size
+        if min(*job.prompt, *job.said, 0) < 0 or max(*job.prompt, *job.said, 0) >= vocabulary:
+            return Failure(said, "invalid_request", f"a token id is not in the model's vocabulary of {vocabulary}")
+        return None
+
+    def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
+        self._worker.inbox.put(Cancelled(stream, reason))
+
+    def _call(self, call: Callable[..., None], *arguments: object) -> None:
+        """From the engine's thread to the event loop, which may be closed already when the process ends."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            log.info("the event loop is closed; the engine's events go nowhere")
+
+    def _deliver(self, events: Events) -> None:
+        for stream, event in events:
+            if stream in self._open:
+                stream.push(event)
+                if stream.ended:
+                    self._open.discard(stream)
+
+    def _look(self) -> None:
+        """The watchdog: a step that takes so long will never end, and a thread cannot be killed."""
+        assert self._loop is not None
+        began = self._worker.step_began
+        if began is not None and time.monotonic() - began > self._options.hang_s:
+            self._die(f"the engine hangs: one step has been running for more than {self._options.hang_s:g} s")
+            return
+        self._watch = self._loop.call_later(min(1.0, self._options.hang_s / 4), self._look)
+
+    def _die(self, line: str) -> None:
+        if self._dead is not None:
+            return
+        self._dead = line
+        for stream in self._open:
+            stream.abandon(line)
+        self._open.clear()
+        self._ready.set()
+        if self._on_fatal is not None:
+            self._on_fatal(line)
+
+    def _pages(self) -> int:
+        model = self._checkpoint.model
+        context = pages_for(self.context_length, PAGE_SIZE)
+        wanted = 2 * context * self._options.max_running
+        pages = self._options.pages or pages_that_fit(
+            model.config, model.device, model.dtype, self._options.kv_cache_gb, wanted
+        )
+        if pages < context + 1:
+            tokens = (pages - 1) * PAGE_SIZE
+            raise CheckpointError(
+                f"the KV cache has room for {tokens} tokens and one answer may have {self.context_length}: "
+                "give it more memory (PARLEY_KV_CACHE_GB) or lower PARLEY_CONTEXT_LENGTH"
+            )
+        return pages
+
+
+def create_engine(
+    checkpoint: Checkpoint,
+    *,
+    max_running: int = 64,
+    threads: int = 0,
+    kv_cache_gb: float = 0.0,
+    on_fatal: Callable[[str], None] | None = None,
+) -> TorchEngine:
+    """An engine for `checkpoint`; raises `CheckpointError` where it could not answer right."""
+    return TorchEngine(checkpoint, EngineOptions(max_running, threads=threads, kv_cache_gb=kv_cache_gb), on_fatal)

@@ -1,0 +1,86 @@
+"""Who waits for a place, and who is next.
+
+Priority first, and who waits long climbs: one class every `aging_s`. Within a class the tenant that was served least is
+next, then its user that was served least, then who came first; so a user's hundred requests delay nobody else's one. A
+tenant or user that comes back after a while starts level with those who wait, it has nothing saved up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from models.engine.row import Row
+
+Lane = tuple[str, str, int]  # tenant, user, priority
+FORGET = 4096  # names in the books before those who neither wait nor were served lately are struck out
+
+
+class WaitingRows:
+    def __init__(self, aging_s: float) -> None:
+        self._aging_s = aging_s
+        self._lanes: dict[Lane, deque[Row]] = {}
+        self._served: dict[tuple[str, ...], float] = {}
+
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def add(self, row: Row, *, again: bool = False) -> None:
+        """`again`: it was running and goes before its user's other rows."""
+        lane = _lane(row)
+        tenant, user, _ = lane
+        if lane not in self._lanes:
+            self._level((tenant,))
+            self._level((tenant, user))
+            self._lanes[lane] = deque()
+        if again:
+            self._lanes[lane].appendleft(row)
+        else:
+            self._lanes[lane].append(row)
+
+    def remove(self, row: Row) -> None:
+        lane = _lane(row)
+        rows = self._lanes.get(lane)
+        if rows is not None and row in rows:
+            rows.remove(row)
+            if not rows:
+                del self._lanes[lane]
+
+    def charge(self, row: Row, tokens: int) -> None:
+        for name in ((row.job.tenant,), (row.job.tenant, row.job.user)):
+            self._served[name] = self._served.get(name, 0.0) + tokens
+
+    def firsts(self, now: float) -> Iterator[Row]:
+        """The first row of every lane, best first; ask again after each round."""
+        return iter(sorted((lane[0] for lane in self._lanes.values()), key=lambda row: self._rank(row, now)))
+
+    def _rank(self, row: Row, now: float) -> tuple[int, float, float, int]:
+        job = row.job
+        climbed = int((now - row.arrived) / self._aging_s)
+        served = self._served
+        return (
+            max(0, int(job.priority) - climbed),
+            served.get((job.tenant,), 0.0),
+            served.get((job.tenant, job.user), 0.0),
+            row.sequence,
+        )
+
+    def _level(self, name: tuple[str, ...]) -> None:
+        """Lift who comes back to the least served of those who wait."""
+        if len(self._served) > FORGET:
+            waiting: set[tuple[str, ...]] = {
+                name for tenant, user, _ in self._lanes for name in ((tenant,), (tenant, user))
+            }
+            self._served = {known: served for known, served in self._served.items() if known in waiting}
+        names: list[tuple[str, ...]] = [lane[:2][: len(name)] for lane in self._lanes]
+        rivals = {rival for rival in names if rival[:-1] == name[:-1]}
+        if rivals and name not in rivals:
+            least = min(self._served.get(rival, 0.0) for rival in rivals)
+            self._served[name] = max(self._served.get(name, 0.0), least)
+
+
+def _lane(row: Row) -> Lane:
+    return row.job.tenant, row.job.user, int(row.job.priority)

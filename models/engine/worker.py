@@ -1,0 +1,199 @@
+"""The engine's thread: takes what the event loop hands in, runs steps, hands events back.
+
+It talks to the event loop through one queue in each direction: in with `inbox`, out with one wake-up of the loop a
+step. Only this thread ends a stream, so each ends once. What goes wrong in a step is found by computing its slices one
+by one: who fails alone is told so, the others go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from models.detokenizer import Vocabulary
+from models.engine.row import Row, Slice
+from models.engine.runner import Runner
+from models.engine.scheduler import Scheduler
+from models.engine.stream import TokenStream
+from models.generation import End, Failure, FinishReason, Job, StreamEvent
+
+log = logging.getLogger(__name__)
+
+Events = list[tuple[TokenStream, StreamEvent]]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    jobs: Sequence[tuple[Job, TokenStream]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    stream: TokenStream
+    reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    pass
+
+
+Message = Submitted | Cancelled | Stopped
+
+
+class Worker(threading.Thread):
+    """`deliver` is called with the events of a step, `died` with one line when the thread cannot go on."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        scheduler: Scheduler,
+        vocabulary: Vocabulary,
+        eos: frozenset[int],
+        context_length: int,
+        threads: int,
+        deliver: Callable[[Events], None],
+        ready: Callable[[], None],
+        died: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="engine", daemon=True)
+        self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self.step_began: float | None = None
+        self._runner = runner
+        self._scheduler = scheduler
+        self._vocabulary = vocabulary
+        self._eos = eos
+        self._context_length = context_length
+        self._threads = threads
+        self._deliver = deliver
+        self._ready = ready
+        self._died = died
+        self._rows: dict[TokenStream, Row] = {}
+        self._deadlines: list[tuple[float, int, Row]] = []
+        self._sequence = 0
+        self._out: Events = []
+        self._stopping = False
+
+    def run(self) -> None:
+        try:
+            torch.set_num_threads(self._threads)
+            self._ready()
+            while not self._stopping:
+                self._receive()
+                self._expire()
+                self._step()
+                self._flush()
+        except BaseException as error:  # whatever ends this thread, the event loop must hear of it
+            log.exception("the engine's thread died")
+            self._died(f"the engine's thread died: {type(error).__name__}: {error}".splitlines()[0])
+
+    def _receive(self) -> None:
+        """Take all that has come in; wait only when there is nothing to do."""
+        if not self._rows:
+            self._scheduler.pool.check()
+            self._handle(self.inbox.get())
+        while True:
+            try:
+                self._handle(self.inbox.get_nowait())
+            except queue.Empty:
+                return
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case Submitted(jobs):
+                for job, stream in jobs:
+                    self._begin(job, stream)
+            case Cancelled(stream, reason):
+                if (row := self._rows.get(stream)) is not None:
+                    self._end(row, row.end(reason))
+            case Stopped():
+                self._stopping = True
+
+    def _begin(self, job: Job, stream: TokenStream) -> None:
+        self._sequence += 1
+        row = Row(job, stream, self._sequence, time.monotonic(), self._context_length)
+        self._rows[stream] = row
+        self._scheduler.add(row)
+        try:
+            end = row.begin(self._vocabulary)
+        except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
+            self._fail(row, "engine_error", error)
+            return
+        if end is not None:
+            self._end(row, end)
+        elif job.deadline is not None:
+            heapq.heappush(self._deadlines, (job.deadline, row.sequence, row))
+
+    def _expire(self) -> None:
+        now = time.time()
+        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].ended):
+            row = heapq.heappop(self._deadlines)[2]
+            if not row.ended:
+                self._end(row, row.end(FinishReason.DEADLINE))
+
+    def _step(self) -> None:
+        self.step_began = began = time.monotonic()
+        slices = self._scheduler.plan()
+        if slices:
+            self._compute(slices)
+            self._runner.times.total += time.monotonic() - began
+        self.step_began = None
+
+    def _compute(self, slices: list[Slice]) -> None:
+        try:
+            drawn = self._runner.run(slices)
+        except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
+            if len(slices) > 1:
+                log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
+                for part in slices:
+                    self._compute([part])
+            else:
+                self._fail(slices[0].row, "engine_error", error)
+            return
+        tokens = {id(part): token for part, token in drawn}
+        for part in slices:
+            token = tokens.get(id(part))
+            if part.draws and token is None:
+                self._fail(part.row, "engine_error", ValueError("the model's logits are not finite"))
+                continue
+            self._scheduler.done(part)
+            if token is not None:
+                self._take(part.row, token)
+
+    def _take(self, row: Row, token: int) -> None:
+        try:
+            events = list(row.take(token, self._eos))
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", error)
+            return
+        for event in events:
+            if isinstance(event, End):
+                self._end(row, event)
+            else:
+                self._out.append((row.stream, event))
+
+    def _fail(self, row: Row, code: str, error: Exception) -> None:
+        log.warning("answer %s failed: %s", row.job.id, error)
+        message = (str(error).splitlines() or [type(error).__name__])[0]
+        self._end(row, Failure(row.answered, code, message), forget=True)
+
+    def _end(self, row: Row, event: StreamEvent, *, forget: bool = False) -> None:
+        row.ended = True
+        del self._rows[row.stream]
+        freed = self._scheduler.remove(row, forget=forget)
+        if forget:
+            self._runner.scrub(freed)
+        self._out.append((row.stream, event))
+
+    def _flush(self) -> None:
+        if self._out:
+            out, self._out = self._out, []
+            self._deliver(out)

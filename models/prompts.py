@@ -1,0 +1,159 @@
+"""From a conversation to token ids, through the checkpoint's own chat template.
+
+The ids are a pure function of what is passed in, so that an answer resumed elsewhere has the same prompt; `digest` lets
+the two be compared. What people wrote is text: the names of special tokens in it never become special tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jinja2 import TemplateError
+
+if TYPE_CHECKING:
+    from models.checkpoints import Checkpoint
+
+PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
+
+
+class Message(Protocol):
+    @property
+    def role(self) -> str: ...
+
+    @property
+    def content(self) -> str: ...
+
+
+class PromptTooLong(Exception):  # noqa: N818  the name its readers use
+    """The prompt alone does not fit the model's context; the message is one line."""
+
+
+class PromptError(Exception):
+    """The checkpoint's chat template refuses these messages; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPrompt:
+    """Token ids, how many of the newest turns are in them, and a short hash of them."""
+
+    ids: tuple[int, ...]
+    turns_used: int
+    digest: str
+
+
+class PromptBuilder:
+    """Renders conversations for one checkpoint."""
+
+    def __init__(self, checkpoint: Checkpoint, history_turns: int = 10) -> None:
+        self._tokenizer = checkpoint.tokenizer
+        self._context_length = checkpoint.context_length
+        self._history_turns = history_turns
+        names = sorted(set(self._tokenizer.all_special_tokens), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, names))) if names else None
+        self._system_role = self._renders_system()
+
+    def build(
+        self,
+        system: str,
+        history: Sequence[tuple[str, str]] = (),
+        prompt: str | None = None,
+        messages: Sequence[Message] | None = None,
+        *,
+        reserve: int = 1,
+        at: float = 0.0,
+    ) -> BuiltPrompt:
+        """The prompt for `prompt` after `history`, or for `messages` as they are, with room for `reserve` tokens.
+
+        History that leaves no such room loses its oldest turns first. `at` is the Unix time that a template sees.
+        """
+        if messages is not None:
+            talk = [{"role": message.role, "content": message.content} for message in messages]
+            ids = self._ids(self._with_system(system, talk), at)
+            self._must_fit(ids)
+            return _built(ids, 0)
+        turns = list(history)[-self._history_turns :] if self._history_turns else []
+        render = partial(self._conversation, system, turns, prompt or "", at)
+        room = self._context_length - reserve
+        used, ids = len(turns), render(len(turns))
+        if len(ids) > room and turns:
+            # fewer turns are never longer: find the most that fit
+            low, high, best = 0, used - 1, (0, render(0))
+            while low < high:
+                middle = (low + high + 1) // 2
+                ids = render(middle)
+                if len(ids) <= room:
+                    low, best = middle, (middle, ids)
+                else:
+                    high = middle - 1
+            used, ids = best
+        self._must_fit(ids)
+        return _built(ids, used)
+
+    def _conversation(self, system: str, turns: list[tuple[str, str]], prompt: str, at: float, used: int) -> list[int]:
+        talk: list[dict[str, str]] = []
+        for asked, answered in turns[len(turns) - used :]:
+            talk += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+        talk.append({"role": "user", "content": prompt})
+        return self._ids(self._with_system(system, talk), at)
+
+    def _with_system(self, system: str, talk: list[dict[str, str]]) -> list[dict[str, str]]:
+        if system and not any(message["role"] == "system" for message in talk):
+            talk = [{"role": "system", "content": system}, *talk]
+        if self._system_role or not any(message["role"] == "system" for message in talk):
+            return talk
+        told = "\n".join(message["content"] for message in talk if message["role"] == "system")
+        talk = [message for message in talk if message["role"] != "system"]
+        first = next((i for i, message in enumerate(talk) if message["role"] == "user"), None)
+        if first is None:
+            return [{"role": "user", "content": told}, *talk]
+        talk[first] = {"role": "user", "content": f"{told}\n\n{talk[first]['content']}"}
+        return talk
+
+    def _ids(self, talk: list[dict[str, str]], at: float) -> list[int]:
+        talk = [{"role": message["role"], "content": self._plain(message["content"])} for message in talk]
+        text = self._render(talk, at)
+        return list(self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def _plain(self, text: str) -> str:
+        if self._special is None:
+            return text
+        while self._special.search(text):  # until none is left: taking one out may join the halves of another
+            text = self._special.sub("", text)
+        return text
+
+    def _render(self, talk: list[dict[str, str]], at: float) -> str:
+        if not self._tokenizer.chat_template:
+            lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
+            return "\n".join([*lines, "Assistant:"])
+        moment = datetime.fromtimestamp(at, UTC)
+        try:
+            rendered: Any = self._tokenizer.apply_chat_template(
+                talk, tokenize=False, add_generation_prompt=True, strftime_now=moment.strftime
+            )
+        except TemplateError as error:
+            raise PromptError(f"the model's chat template refuses these messages: {error}") from error
+        return str(rendered)
+
+    def _renders_system(self) -> bool:
+        marker = "7c1d"
+        try:
+            talk = [{"role": "system", "content": marker}, {"role": "user", "content": "x"}]
+            return marker in self._render(talk, 0.0)
+        except PromptError:
+            return False
+
+    def _must_fit(self, ids: list[int]) -> None:
+        if len(ids) >= self._context_length:
+            raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
+
+
+def _built(ids: list[int], turns_used: int) -> BuiltPrompt:
+    digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
+    return BuiltPrompt(tuple(ids), turns_used, digest)
