@@ -55,7 +55,8 @@ class PromptBuilder:
         self._tokenizer = checkpoint.tokenizer
         self._context_length = checkpoint.context_length
         self._history_turns = history_turns
-        names = sorted(set(self._tokenizer.all_special_tokens), key=len, reverse=True)
+        added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+        names = sorted({token.content for token in added if token.special}, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, names))) if names else None
         self._system_role = self._renders_system()
 

@@ -83,7 +83,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Sco
     heads, tokens, size = query.shape
     window = scores.window
     if scores.cap is not None:
-        return _capped(query, key, value, group, scores, scores.cap)
+        return _capped(query, key, value, group, scores)
     if group.width == 1:
         # the heads that share keys become rows of one product: nothing is repeated
         shared = heads // key.shape[1]
@@ -103,13 +103,14 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Sco
     return out[0].transpose(0, 1)
 
 
-def _capped(query: Tensor, key: Tensor, value: Tensor, group: Group, how: Scores, cap: float) -> Tensor:
+def _capped(query: Tensor, key: Tensor, value: Tensor, group: Group, how: Scores) -> Tensor:
     """With soft-capped scores (Gemma 2), which no fused kernel of torch has."""
     heads, tokens, size = query.shape
     kv = key.shape[1]
     rows = query.view(kv, heads // kv, group.rows, group.width, size).permute(2, 0, 1, 3, 4)
     scores = rows @ key.unsqueeze(2).transpose(3, 4) * how.scale
-    scores = (scores / cap).tanh() * cap + group.mask(how.window).unsqueeze(2)
+    assert how.cap is not None
+    scores = (scores / how.cap).tanh() * how.cap + group.mask(how.window).unsqueeze(2)
     out = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype) @ value.unsqueeze(2)
     return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
 
