@@ -1,0 +1,96 @@
+"""`parley local`: a Kafka and a Milvus on this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from app.commands.terminal import WrongUseError, plain_failures
+from app.local.errors import LocalError
+from app.local.report import timed
+from app.settings import SettingsError
+from app.topics import TopicsError
+
+if TYPE_CHECKING:
+    from app.local.instance import LocalInstance
+
+PORT = click.IntRange(0, 65535)
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path(".parley/local"),
+    show_default=True,
+    help="The instance: its data, its logs, its ports.",
+)
+
+
+@click.group()
+def local() -> None:
+    """A Kafka and a Milvus on this machine, in the background."""
+
+
+@local.command()
+@data_dir_option
+@click.option("--kafka-port", type=PORT, help="As before, or a free one; 0: a new free one.")
+@click.option("--milvus-port", type=PORT, help="As before, or a free one; 0: a new free one.")
+def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
+    """Start what does not run, create the topics, write .parley/local.env."""
+    with local_failures():
+        instance = local_instance(data_dir)
+        addresses = instance.up(kafka_port, milvus_port, timed(click.echo))
+    click.echo(f"PARLEY_BROKER={addresses.broker}")
+    click.echo(f"PARLEY_MILVUS_URI={addresses.milvus_uri}")
+    click.echo(f"written to {instance.env_file.path}; data and logs in {instance.folder}")
+
+
+@local.command()
+@data_dir_option
+def down(data_dir: Path) -> None:
+    """Stop what runs and wait until it is gone; the data stays."""
+    with local_failures():
+        if not local_instance(data_dir).down(timed(click.echo)):
+            click.echo(f"nothing runs in {data_dir}")
+
+
+@local.command()
+@data_dir_option
+def status(data_dir: Path) -> None:
+    """Say what runs; exit code 1 unless everything does."""
+    with local_failures():
+        parts = local_instance(data_dir).status()
+    if not parts:
+        click.echo(f"nothing is in {data_dir} yet: `parley local up` starts it")
+    for part in parts:
+        state = "is down" if part.pid is None else f"is up, pid {part.pid}"
+        if part.pid is not None and not part.answers:
+            state = f"does not answer, pid {part.pid}"
+        click.echo(f"{part.name} {state}: {part.where}")
+    sys.exit(0 if parts and all(part.answers for part in parts) else 1)
+
+
+def local_instance(folder: Path) -> LocalInstance:
+    try:
+        from app.local.instance import LocalInstance  # noqa: PLC0415  # needs packages of an extra
+    except ModuleNotFoundError as error:
+        raise WrongUseError(f"the package {error.name} is missing: pip install 'parley[local]'") from None
+    return LocalInstance(folder)
+
+
+@contextmanager
+def local_failures() -> Iterator[None]:
+    """What goes wrong with the local parts, as one line with its exit code."""
+    with plain_failures():
+        try:
+            yield
+        except LocalError as error:
+            failure = click.ClickException(str(error))
+            failure.exit_code = error.exit_code
+            raise failure from None
+        except (SettingsError, TopicsError) as error:
+            raise WrongUseError(str(error)) from None

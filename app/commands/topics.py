@@ -1,0 +1,45 @@
+"""`parley topics`: the topics of the settings."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from app.commands.terminal import WrongUseError, run, settings_of_terminal
+from app.topics import FoundTopic, TopicsError, create_topics, find_topics
+
+
+@click.group()
+def topics() -> None:
+    """The topics that Parley works with."""
+
+
+@topics.command()
+def create() -> None:
+    """Create the topics that are missing."""
+    settings = settings_of_terminal()
+    try:
+        created = run(create_topics(settings), interrupted=1)
+    except TopicsError as error:
+        raise WrongUseError(str(error)) from None
+    for name in created:
+        click.echo(f"created {name}, {settings.partitions} partitions")
+    if not created:
+        click.echo("all topics were there")
+
+
+@topics.command("list")
+def list_topics() -> None:
+    """Say which topics are there; exit code 1 unless all are as the settings say."""
+    found = run(find_topics(settings_of_terminal()), interrupted=1)
+    for topic in found:
+        click.echo(_line(topic))
+    sys.exit(0 if all(topic.fits for topic in found) else 1)
+
+
+def _line(topic: FoundTopic) -> str:
+    if topic.partitions is None:
+        return f"{topic.spec.name}: missing"
+    wrong = "" if topic.fits else f", not {topic.spec.partitions}"
+    return f"{topic.spec.name}: {topic.partitions} partitions{wrong}"

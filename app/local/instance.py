@@ -1,0 +1,157 @@
+"""One folder, one Kafka, one Milvus: `parley local up`, `down` and `status`.
+
+`up` looks at what runs and starts what does not, on the ports that it had before, so that whoever is connected finds
+it again. Two commands on one folder take turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.local.env_file import EnvFile
+from app.local.errors import LocalError, LocalUsageError
+from app.local.instance_ports import (
+    InstancePorts,
+    choose_ports,
+    free_controller_port,
+    remember_ports,
+    remembered_ports,
+    require_free,
+)
+from app.local.kafka import KafkaCluster, KafkaNode
+from app.local.lock import locked
+from app.local.milvus import MilvusNode
+from app.local.ports import accepts
+from app.local.report import Report, silent
+from app.settings import load_settings
+
+Part = KafkaNode | MilvusNode
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """As the settings take them."""
+
+    broker: str
+    milvus_uri: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    name: str
+    where: str
+    pid: int | None
+    answers: bool
+
+
+class LocalInstance:
+    def __init__(self, folder: Path, working_directory: Path | None = None) -> None:
+        self.folder = folder.absolute()
+        self.env_file = EnvFile(working_directory or Path.cwd(), self.folder)
+
+    def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Addresses:
+        """Start what does not run; what this call started is stopped again where it fails."""
+        with self._locked(report):
+            before = remembered_ports(self.folder)
+            ports = choose_ports(before, kafka_port, milvus_port)
+            if before is not None:
+                self._refuse_moves(before, ports)
+            kafka, milvus = self._parts(ports)
+            if kafka.pid is None:
+                require_free("Kafka", ports.kafka, kafka_port)
+                ports = free_controller_port(ports)
+                kafka, milvus = self._parts(ports)
+            if milvus.pid is None:
+                require_free("Milvus", ports.milvus, milvus_port)
+            remember_ports(self.folder, ports)
+            parts: tuple[Part, Part] = (kafka, milvus)
+            missing = [part for part in parts if part.pid is None]
+            addresses = Addresses(kafka.uri, milvus.uri)
+            try:
+                _start(missing, report)
+                _wait(parts, missing, report)
+                _create_topics(addresses)
+            except BaseException:
+                for part in missing:
+                    part.kill()
+                raise
+            self.env_file.write({"PARLEY_BROKER": addresses.broker, "PARLEY_MILVUS_URI": addresses.milvus_uri})
+            return addresses
+
+    def down(self, report: Report = silent) -> bool:
+        """Stop what runs and wait until it is gone; False where nothing ran."""
+        if not self.folder.is_dir():
+            return False
+        with self._locked(report):
+            ports = remembered_ports(self.folder)
+            running = [part for part in self._parts(ports) if part.pid is not None] if ports else []
+            with ThreadPoolExecutor(2) as pool:
+                for part, _ in zip(running, pool.map(lambda part: part.stop(), running), strict=True):
+                    report(f"{part.process.name} stopped")
+            self.env_file.remove()
+            return bool(running)
+
+    def status(self) -> list[PartStatus]:
+        """What there is; empty where `up` was never called."""
+        ports = remembered_ports(self.folder)
+        if ports is None:
+            return []
+        return [
+            PartStatus(part.process.name, part.uri, pid := part.pid, answers=pid is not None and accepts(part.port))
+            for part in self._parts(ports)
+        ]
+
+    def _parts(self, ports: InstancePorts) -> tuple[KafkaNode, MilvusNode]:
+        cluster = KafkaCluster(self.folder / "kafka", ports=[(ports.kafka, ports.kafka_controller)])
+        return cluster.nodes[0], MilvusNode(self.folder / "milvus", ports.milvus)
+
+    def _refuse_moves(self, before: InstancePorts, ports: InstancePorts) -> None:
+        parts: tuple[Part, Part] = self._parts(before)
+        for part, port in zip(parts, (ports.kafka, ports.milvus), strict=True):
+            if part.port != port and part.pid is not None:
+                raise LocalUsageError(
+                    f"{part.process.name} of {self.folder} runs already, on port {part.port}: "
+                    "leave the port out, or `parley local down` first"
+                )
+
+    @contextmanager
+    def _locked(self, report: Report) -> Iterator[None]:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / "lock").touch()
+        except OSError as error:
+            raise LocalUsageError(f"the data folder {self.folder} cannot be used: {error.strerror}") from error
+        with locked(self.folder / "lock", f"another `parley local` works on {self.folder}", report):
+            yield
+
+
+def _start(missing: Sequence[Part], report: Report) -> None:
+    # Milvus first: it comes up while Kafka's jars are looked at and its storage is made.
+    for part in reversed(missing):
+        part.spawn(report)
+
+
+def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> None:
+    for part in parts:
+        if part not in missing:
+            if not accepts(part.port):
+                raise LocalError(
+                    f"{part.process.name} runs (pid {part.pid}) but does not answer on port {part.port}: "
+                    f"`parley local down` first; log: {part.process.log}"
+                )
+            report(f"{part.process.name} runs already at {part.uri}")
+            continue
+        part.wait_ready()
+        report(f"{part.process.name} is up at {part.uri}")
+
+
+def _create_topics(addresses: Addresses) -> None:
+    from app.topics import create_topics  # noqa: PLC0415  # aiokafka takes time to import; Kafka starts meanwhile
+
+    settings = load_settings().model_copy(update={"broker": addresses.broker})
+    asyncio.run(create_topics(settings))

@@ -1,0 +1,158 @@
+"""Apache Kafka on this machine: one node for everyday use, several for tests of replication and fail-over."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.local.errors import LocalError
+from app.local.jars import kafka_jars
+from app.local.java import find_java
+from app.local.ports import LOOPBACK, accepts, free_port
+from app.local.process import BackgroundProcess
+from app.local.report import Report, silent
+from app.local.server_properties import LOGGING, Voter, as_text, server_properties
+
+START_TIMEOUT_S = 120.0
+
+
+class KafkaNode:
+    """One broker that is also a controller; its folder keeps its data over restarts."""
+
+    def __init__(
+        self, folder: Path, me: Voter, voters: tuple[Voter, ...], cluster_id: str, *, heap_mb: int = 512
+    ) -> None:
+        self.folder = folder.absolute()
+        self.port = me.port
+        self.cluster_id = cluster_id
+        self._heap_mb = heap_mb
+        self._properties = server_properties(me, voters, self.folder / "data")
+        self._config = self.folder / "server.properties"
+        self.process = BackgroundProcess("Kafka", f"-Dparley.folder={self.folder}", self.folder / "kafka.log")
+
+    @property
+    def address(self) -> str:
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def uri(self) -> str:
+        """As `PARLEY_BROKER` takes it."""
+        return f"kafka://{self.address}"
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    def start(self, timeout: float = START_TIMEOUT_S, report: Report = silent) -> None:
+        """Start it and wait until it takes connections."""
+        self.spawn(report)
+        self.wait_ready(timeout)
+
+    def spawn(self, report: Report = silent) -> None:
+        java = str(find_java())
+        class_path = ":".join(map(str, kafka_jars(report)))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(as_text(self._properties))
+        (self.folder / "log4j2.properties").write_text(LOGGING)
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(java, class_path)
+        self.process.spawn([
+            java,
+            self.process.marker,
+            f"-Xmx{self._heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-XX:ErrorFile={self.folder}/crash.log",
+            f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties",
+            "-cp",
+            class_path,
+            "kafka.Kafka",
+            str(self._config),
+        ])  # fmt: skip
+
+    def wait_ready(self, timeout: float = START_TIMEOUT_S) -> None:
+        # The listener of clients opens last, when the broker is registered and serving.
+        self.process.wait_until(lambda: accepts(self.port), timeout)
+
+    def stop(self, timeout: float = 20.0) -> bool:
+        return self.process.stop(timeout)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def suspend(self) -> None:
+        """Alive but silent, as behind a broken network."""
+        self.process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.signal(signal.SIGCONT)
+
+    def _format(self, java: str, class_path: str) -> None:
+        tool = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool"]
+        made = subprocess.run(  # noqa: S603  # our own command line
+            [java, *tool, "format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ,
+        )
+        if made.returncode:
+            words = (made.stderr or made.stdout).strip().splitlines() or ["no reason given"]
+            raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {words[-1][:300]}")
+
+
+class KafkaCluster:
+    """Brokers that form one cluster, in folders below one folder."""
+
+    def __init__(self, folder: Path, brokers: int = 1, ports: Sequence[tuple[int, int]] = ()) -> None:
+        """`ports`: per broker its port and its controller's; free ones where not given."""
+        taken = list(ports) or [(free_port(), free_port()) for _ in range(brokers)]
+        voters = tuple(Voter(n, port, controller) for n, (port, controller) in enumerate(taken, start=1))
+        cluster_id = _cluster_id(folder)
+        self.nodes = [KafkaNode(folder / f"broker-{me.node_id}", me, voters, cluster_id) for me in voters]
+
+    @property
+    def address(self) -> str:
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def broker_setting(self) -> str:
+        """As `PARLEY_BROKER` takes it."""
+        return ";".join(node.uri for node in self.nodes)
+
+    def start(self, timeout: float = START_TIMEOUT_S, report: Report = silent) -> None:
+        try:
+            # All at once: a controller alone has no majority and does not come up.
+            for node in self.nodes:
+                node.spawn(report)
+            for node in self.nodes:
+                node.wait_ready(timeout)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.process.signal(signal.SIGTERM)
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+
+def _cluster_id(folder: Path) -> str:
+    """22 characters of URL-safe base64, as Kafka writes a UUID; the same for the same folder."""
+    name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute()))
+    return base64.urlsafe_b64encode(name.bytes).decode().rstrip("=")

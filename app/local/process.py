@@ -1,0 +1,139 @@
+"""A server that runs in the background and is found again by its command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from app.local.errors import LocalError
+
+LOG_TAIL = 300
+
+
+class BackgroundProcess:
+    """One server process in a session of its own; `marker` is an argument that no other process has."""
+
+    def __init__(self, name: str, marker: str, log: Path) -> None:
+        self.name = name
+        self.marker = marker
+        self.log = log
+        self._pid: int | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Pid of the running process, whoever started it."""
+        self._reap()
+        if self._pid is not None and self._is_ours(self._pid):
+            return self._pid
+        self._pid = next((pid for pid in psutil.pids() if self._is_ours(pid)), None)
+        return self._pid
+
+    def spawn(self, argv: Sequence[str]) -> None:
+        """Start it detached: no terminal, its output in the log, its pid the leader of a new session."""
+        if self.marker not in argv:
+            raise ValueError(f"{self.marker} must be an argument of {argv[0]}")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._pid = os.posix_spawn(
+            argv[0],
+            list(argv),
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self._spawned_lives():
+                raise LocalError(f"{self.name} ended while it started: {self._last_words()} (log: {self.log})")
+            if time.monotonic() > deadline:
+                raise LocalError(f"{self.name} was not ready after {timeout:.0f} s; see {self.log}")
+            time.sleep(0.05)
+
+    def stop(self, timeout: float = 20.0) -> bool:
+        """SIGTERM, then SIGKILL; returns when the whole session is gone. False where nothing ran."""
+        pid = self.pid
+        if pid is None:
+            return False
+        session = _session(pid)
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        _, left = psutil.wait_procs(session, timeout=timeout)
+        _finish(left)
+        self._pid = None
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; returns when it is gone."""
+        pid = self.pid
+        if pid is not None:
+            _finish(_session(pid))
+            self._pid = None
+
+    def signal(self, number: int) -> None:
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, number)
+
+    def _is_ours(self, pid: int) -> bool:
+        try:
+            process = psutil.Process(pid)
+            # A copy of this process that has not yet become the server still carries our own command line.
+            return self.marker in process.cmdline() and process.uids().real == os.getuid()
+        except psutil.Error:
+            return False
+
+    def _spawned_lives(self) -> bool:
+        self._reap()
+        return self._pid is not None and psutil.pid_exists(self._pid)
+
+    def _reap(self) -> None:
+        if self._pid is None:
+            return
+        try:
+            ended, _ = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            return  # somebody else's child
+        if ended:
+            self._pid = None
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            lines = []
+        telling = [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "Exception", "Error:"))]
+        return (telling or lines or ["it said nothing"])[-1].strip()[:LOG_TAIL]
+
+
+def _session(leader: int) -> list[psutil.Process]:
+    """The leader and everything in its session, forked children included."""
+    return [process for process in psutil.process_iter() if _in_session(process.pid, leader)]
+
+
+def _in_session(pid: int, leader: int) -> bool:
+    try:
+        return os.getsid(pid) == leader or pid == leader
+    except OSError:
+        return False
+
+
+def _finish(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    _, left = psutil.wait_procs(processes, timeout=10.0)
+    if left:
+        raise LocalError(f"still there after SIGKILL: {[process.pid for process in left]}")

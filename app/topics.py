@@ -1,0 +1,178 @@
+"""The topics of Parley: what each is for, how it is created, and the check that a worker makes before it starts.
+
+`requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so that one user
+is one partition everywhere; a topic with another count would put a user's records where nobody looks for them.
+Changelogs of tables are not here: the worker creates them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, for_code
+
+from app.kafka_clients import KafkaUnusableError
+from app.settings import Settings
+
+MAX_RECORD_BYTES = 1024 * 1024
+CONNECT_TIMEOUT_S = 5.0
+LEADERS_TIMEOUT_S = 30.0
+
+
+class TopicsError(Exception):
+    """A topic is missing or not as the settings say; one line that says what to do."""
+
+
+class TopicName(StrEnum):
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    TURNS = "turns"
+    CONTROLS = "controls"
+    DEAD_LETTERS = "dead-letters"
+
+
+class TimestampType(StrEnum):
+    CREATE_TIME = "CreateTime"  # the producer's
+    LOG_APPEND_TIME = "LogAppendTime"  # the broker's
+
+
+class _Answer(IntEnum):
+    """Error codes of the protocol that are no failure here."""
+
+    OK = 0
+    TOPIC_EXISTS = 36
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    name: str
+    partitions: int
+    replication: int
+    retention_s: int
+    timestamps: TimestampType = TimestampType.CREATE_TIME
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_s * 1000),
+            "message.timestamp.type": self.timestamps.value,
+            "max.message.bytes": str(MAX_RECORD_BYTES),
+            # One replica may be away without stopping writes, where there are enough of them.
+            "min.insync.replicas": str(max(1, self.replication - 1)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    spec: TopicSpec
+    partitions: int | None  # None: there is no such topic
+    led: bool  # every partition has a leader
+
+    @property
+    def fits(self) -> bool:
+        return self.partitions == self.spec.partitions
+
+
+def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
+    def spec(name: TopicName, retention_s: int, timestamps: TimestampType = TimestampType.CREATE_TIME) -> TopicSpec:
+        return TopicSpec(
+            name=settings.topic(name.value),
+            partitions=settings.partitions,
+            replication=settings.replication,
+            retention_s=retention_s,
+            timestamps=timestamps,
+        )
+
+    return (
+        spec(TopicName.REQUESTS, settings.requests_retention_s),
+        spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
+        spec(TopicName.TURNS, settings.turns_retention_s),
+        spec(TopicName.CONTROLS, settings.requests_retention_s),
+        spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
+    )
+
+
+async def create_topics(settings: Settings) -> list[str]:
+    """Create the topics that are missing, wait until they can be used, and return their names."""
+    specs = topic_specs(settings)
+    async with _admin(settings) as admin:
+        response = await admin.create_topics([
+            NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=spec.config) for spec in specs
+        ])  # fmt: skip
+        created: list[str] = []
+        for name, code, *message in response.topic_errors:
+            if code == _Answer.OK:
+                created.append(name)
+            elif code != _Answer.TOPIC_EXISTS:
+                why = (message[0] if message else None) or for_code(code).__name__
+                raise TopicsError(f"the topic {name!r} could not be created: {why}")
+        await _until_led(admin, specs)
+    await check_topics(settings)
+    return created
+
+
+async def check_topics(settings: Settings) -> None:
+    """Raise with one line unless every topic is there with `PARLEY_PARTITIONS` partitions."""
+    for found in await find_topics(settings):
+        if found.partitions is None:
+            raise TopicsError(f"the topic {found.spec.name!r} does not exist: create it with `parley topics create`")
+        if not found.fits:
+            raise TopicsError(
+                f"the topic {found.spec.name!r} has {found.partitions} partitions, not {found.spec.partitions}: "
+                f"set PARLEY_PARTITIONS={found.partitions}, or take new topics by PARLEY_TOPIC_PREFIX"
+            )
+
+
+async def find_topics(settings: Settings) -> list[FoundTopic]:
+    async with _admin(settings) as admin:
+        return await _find(admin, topic_specs(settings))
+
+
+async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
+    # All of them: to ask for one that is missing would create it on many brokers.
+    described: dict[str, dict[str, Any]] = {topic["topic"]: topic for topic in await admin.describe_topics()}
+
+    def found(spec: TopicSpec) -> FoundTopic:
+        topic = described.get(spec.name)
+        if topic is None:
+            return FoundTopic(spec, partitions=None, led=False)
+        partitions = topic["partitions"]
+        return FoundTopic(spec, partitions=len(partitions), led=all(one["leader"] >= 0 for one in partitions))
+
+    return [found(spec) for spec in specs]
+
+
+async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> None:
+    deadline = time.monotonic() + LEADERS_TIMEOUT_S
+    while not all(found.led for found in await _find(admin, specs)):
+        if time.monotonic() > deadline:
+            raise TopicsError("the new topics have no leader yet: is a broker down?")
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    where = ", ".join(settings.bootstrap_servers)
+    try:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await admin.start()
+        except (KafkaError, OSError, TimeoutError):
+            raise KafkaUnusableError(
+                f"no Kafka answers at {where}: start one with `parley local up`, or set PARLEY_BROKER"
+            ) from None
+        try:
+            yield admin
+        except (KafkaError, TimeoutError) as error:
+            raise KafkaUnusableError(f"Kafka at {where} failed: {type(error).__name__} {error}".rstrip()) from error
+    finally:
+        await admin.close()
