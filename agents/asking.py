@@ -1,0 +1,90 @@
+"""From a request to what an engine takes: who is asked, with which prompt, for how much, until when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import MappingProxyType
+
+from app.delivery.claim import Claim
+from app.settings import Settings
+from app.wire.ids import seed_for
+from app.wire.request import Priority as RequestPriority
+from app.wire.request import Request
+from models.generation import Job, Priority, Sampling
+from models.prompts import BuiltPrompt
+from models.serving import Serving
+from tables.records import Turn
+
+PRIORITIES = MappingProxyType(
+    {
+        RequestPriority.INTERACTIVE: Priority.INTERACTIVE,
+        RequestPriority.STANDARD: Priority.STANDARD,
+        RequestPriority.BATCH: Priority.BATCH,
+    }
+)
+
+# Texts below this are made into tokens within a millisecond or two; longer ones would stall the event loop.
+_INLINE_BYTES = 8192
+
+
+def serves(serving: Serving, settings: Settings, model: str | None) -> bool:
+    return model is None or model == settings.model or model in serving.names
+
+
+def deadline_of(claim: Claim) -> float | None:
+    """Unix seconds; a record's timestamp in the future counts as now."""
+    if claim.request.deadline_ms is None:
+        return None
+    return min(claim.record.timestamp / 1000, time.time()) + claim.request.deadline_ms / 1000
+
+
+async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, settings: Settings) -> BuiltPrompt:
+    """The prompt as the record's timestamp saw it, the same however often it is built.
+
+    Raises:
+        PromptTooLong: it does not fit the model's context, even without history.
+        PromptError: the model's chat template refuses it.
+    """
+    request = claim.request
+    history = [(turn.prompt, turn.answer) for turn in memory] if request.messages is None else []
+    reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
+
+    def build() -> BuiltPrompt:
+        return serving.prompts.build(
+            settings.system_prompt,
+            history,
+            request.prompt,
+            request.messages,
+            reserve=reserve,
+            at=claim.record.timestamp / 1000,
+        )
+
+    size = sum(len(text) for text in (*(text for turn in history for text in turn), request.question))
+    return build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+
+
+def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settings) -> Job:
+    request = claim.request
+    room = serving.engine.context_length - len(prompt.ids)
+    return Job(
+        id=f"{request.user_id}/{request.request_id}",
+        prompt=prompt.ids,
+        said=tuple(claim.said.tokens),
+        max_tokens=min(request.max_tokens or settings.max_tokens, room),
+        sampling=_sampling(request, serving),
+        stop=request.stop_strings,
+        priority=PRIORITIES[request.priority],
+        user=request.user_id,
+        tenant=request.tenant or "",
+    )
+
+
+def _sampling(request: Request, serving: Serving) -> Sampling:
+    defaults = serving.defaults
+    return Sampling(
+        temperature=defaults.temperature if request.temperature is None else request.temperature,
+        top_p=defaults.top_p if request.top_p is None else request.top_p,
+        top_k=defaults.top_k if request.top_k is None else request.top_k,
+        seed=seed_for(request.request_id) if request.seed is None else request.seed,
+    )

@@ -1,0 +1,159 @@
+"""The agent on `requests`: what happens to a request, from its record to its end.
+
+its bytes become a request, or a dead letter
+it waits for its turn in its conversation
+it gets a prompt, with what the conversation remembers
+it goes into a batch, the engine speaks, its tokens are told
+it is finished: remembered, told to `turns` and committed, all at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+from agents.asking import PRIORITIES, deadline_of, job_of, prompt_of, serves
+from agents.finishing import finish_of, refusal_of, refused_user
+from app.delivery.answer_log import AnswerLog
+from app.delivery.batches import Batches
+from app.delivery.cancels import Cancels
+from app.delivery.claim import Claim
+from app.delivery.finish import Finish
+from app.delivery.partition import Partition
+from app.delivery.record import Record
+from app.settings import Settings
+from app.wire.codec import decode_request
+from app.wire.codes import ErrorCode
+from app.wire.error import WireError
+from app.wire.event import TokenEvent
+from app.wire.validation import validate_request
+from models.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.prompts import BuiltPrompt, PromptError, PromptTooLong
+from models.serving import Serving
+from tables import records
+from tables.conversations import MemoryRules
+from tables.records import Conversation, Erased, Table
+
+
+class Conversations:
+    def __init__(
+        self, settings: Settings, serving: Serving, rules: MemoryRules, batches: Batches, cancels: Cancels
+    ) -> None:
+        self._settings = settings
+        self._serving = serving
+        self._rules = rules
+        self._batches = batches
+        self._cancels = cancels
+
+    def take(self, partition: Partition, record: Record) -> None:
+        """A record has come: a request that waits for its turn, or nothing of the kind."""
+        try:
+            request = decode_request(record.value, record.headers)
+            validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
+        except WireError as error:
+            partition.spawn(self._refuse(partition, record, error))
+            return
+        claim = Claim(record, request)
+        if partition.own.known(claim.key):
+            partition.spawn(partition.finish(Finish(record)))
+            return
+        self._admit(partition, claim)
+
+    async def answer(self, partition: Partition, claim: Claim) -> None:
+        """The request's turn has come."""
+        claim.started_at = time.time_ns() // 1_000_000
+        conversation = self._conversation(partition, claim)
+        answer = AnswerLog(partition.own.tokens, claim, self._serving.engine.model_version)
+        end = claim.said.end or await self._speak(partition, claim, conversation, answer)
+        kept = None if claim.forget_history else conversation
+        await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
+        partition.own.claims.pop(claim.key, None)
+        claim.abandon()
+
+    async def _refuse(self, partition: Partition, record: Record, error: WireError) -> None:
+        identity = (refused_user(record, error), error.request_id or "")
+        refusal = refusal_of(record, error, known=partition.own.known(identity), settings=self._settings)
+        said = partition.own.said.pop(identity, None)
+        if refusal.event is not None and (said is None or said.end is None):
+            await (await partition.own.tokens.send(refusal.event, record.key))
+        await partition.finish(refusal.finish)
+
+    def _admit(self, partition: Partition, claim: Claim) -> None:
+        own = partition.own
+        own.claims[claim.key] = claim
+        claim.said = own.said.pop(claim.key, claim.said)
+        claim.forget = self._erased(partition, claim)
+        if self._cancels.pop(claim.key) or claim.forget:
+            claim.stop = FinishReason.CANCELLED
+        claim.on_stop = partial(self._stop_waiting, partition, claim)
+        deadline = deadline_of(claim)
+        if deadline is not None:
+            claim.deadline_timer = asyncio.get_running_loop().call_later(
+                max(0.0, deadline - time.time()), claim.stop_with, FinishReason.DEADLINE
+            )
+        partition.lanes.add(claim.conversation, claim, PRIORITIES[claim.request.priority])
+
+    def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
+        """What has not begun does not wait for its turn in order to end."""
+        if partition.lanes.withdraw(claim.conversation, claim):
+            partition.spawn(self.answer(partition, claim))
+
+    async def _speak(
+        self, partition: Partition, claim: Claim, conversation: Conversation | None, answer: AnswerLog
+    ) -> TokenEvent:
+        """Tell the answer, or why there is none; returns its end."""
+        if claim.stop is not None:
+            return await self._stopped(answer, claim.stop)
+        if not serves(self._serving, self._settings, claim.request.model):
+            return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {self._settings.model}")
+        memory = self._rules.recall(conversation, claim.record.timestamp)
+        try:
+            prompt = await prompt_of(claim, memory, self._serving, self._settings)
+        except PromptTooLong as error:
+            return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
+        except PromptError as error:
+            return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
+        answer.prompt_digest = prompt.digest
+        if claim.said.tokens:
+            if not self._same(claim, prompt):
+                return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
+            await answer.note("resumed", "a worker was lost; the answer goes on")
+        return await self._generate(partition, claim, answer, job_of(claim, prompt, self._serving, self._settings))
+
+    def _same(self, claim: Claim, prompt: BuiltPrompt) -> bool:
+        """Whether what was said would be said again: the same model, asked the same."""
+        said = claim.said
+        return (said.model_version, said.prompt_digest) == (self._serving.engine.model_version, prompt.digest)
+
+    async def _generate(self, partition: Partition, claim: Claim, answer: AnswerLog, job: Job) -> TokenEvent:
+        async with self._batches.stream(partition.number, job, claim) as stream:
+            async for event in stream:
+                match event:
+                    case Delta():
+                        await answer.say(event)
+                    case End(reason=FinishReason.DEADLINE):
+                        return await self._stopped(answer, FinishReason.DEADLINE, event)
+                    case End():
+                        return await answer.done(event.reason, event.usage, event.text)
+                    case Failure(code=ErrorCode.OVERLOADED):
+                        return await answer.error(ErrorCode.OVERLOADED, event.message)
+                    case Failure():
+                        return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
+        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine left the answer without an end")
+
+    async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
+        """Cancelled, or out of time; a deadline that passes before the first token is an error."""
+        if reason is FinishReason.DEADLINE and answer.index == 0:
+            return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
+        if end is not None:
+            return await answer.done(reason, end.usage, end.text)
+        return await answer.done(reason, Usage(0, answer.index))
+
+    def _conversation(self, partition: Partition, claim: Claim) -> Conversation | None:
+        raw = partition.own.store.get(Table.CONVERSATIONS, records.key(*claim.conversation))
+        return None if raw is None else records.decode(raw, Conversation)
+
+    def _erased(self, partition: Partition, claim: Claim) -> bool:
+        raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
+        return raw is not None and claim.record.timestamp <= records.decode(raw, Erased).at

@@ -1,0 +1,110 @@
+"""What a request leaves behind: its rows, its records, its offset. Pure functions of what happened to it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.claim import Claim
+from app.delivery.finish import Finish
+from app.delivery.record import Outgoing, Record
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.dead_letters import cause_of, dead_letter_headers
+from app.wire.error import WireError
+from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.turn import Timing, Turn
+from models.generation import FinishReason, Usage
+from tables import records
+from tables.conversations import MemoryRules
+from tables.records import Change, Conversation, Ended, Table
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What becomes of a record that keeps not to the contract; `event` where its sender can be told."""
+
+    finish: Finish
+    event: TokenEvent | None = None
+
+
+def finish_of(
+    claim: Claim,
+    answer: AnswerLog,
+    end: TokenEvent,
+    conversation: Conversation | None,
+    rules: MemoryRules,
+    settings: Settings,
+) -> Finish:
+    """The finish of a request that was told its `end`; `conversation` is what it built on."""
+    now = time.time_ns() // 1_000_000
+    ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
+    if end.type is not EventType.DONE:
+        return Finish(claim.record, (ended,))
+    value, headers = encode(_turn(claim, answer, end, now), settings.wire_format)
+    output = Outgoing(settings.topic("turns"), claim.record.key, value, headers)
+    if claim.forget or not answer.text:
+        return Finish(claim.record, (ended,), (output,))
+    request = claim.request
+    turn = records.Turn(request.request_id, request.question, answer.text, now)
+    remembered = rules.remember(conversation, turn, claim.record.timestamp)
+    row = Change(Table.CONVERSATIONS, records.key(*claim.conversation), records.encode(remembered))
+    return Finish(claim.record, (row, ended), (output,))
+
+
+def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings) -> Refusal:
+    """A dead letter where the record is bad, and an error event where it has a request id that is not `known`."""
+    outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
+    if error.request_id is None or known:
+        return Refusal(Finish(record, (), outputs))
+    user_id = refused_user(record, error)
+    ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(_now())))
+    event = TokenEvent(
+        type=EventType.ERROR,
+        request_id=error.request_id,
+        user_id=user_id,
+        conversation_id=error.conversation_id,
+        index=0,
+        error=ErrorInfo(error.code, error.message),
+    )
+    return Refusal(Finish(record, (ended,), outputs), event)
+
+
+def refused_user(record: Record, error: WireError) -> str:
+    """Whom to tell: whoever the key names, since the partition is theirs."""
+    if record.key is not None:
+        return record.key.decode("utf-8", errors="replace")
+    return error.user_id or ""
+
+
+def dead_letter_of(record: Record, error: WireError, settings: Settings) -> Outgoing:
+    cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
+    headers = tuple(dead_letter_headers(cause, record.headers))
+    return Outgoing(settings.topic("dead-letters"), record.key, record.value, headers)
+
+
+def _turn(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
+    request = claim.request
+    return Turn(
+        request_id=request.request_id,
+        user_id=request.user_id,
+        conversation_id=request.conversation_id,
+        prompt="" if claim.forget else request.question,
+        answer="" if claim.forget else answer.text,
+        finish_reason=end.finish_reason or FinishReason.STOP,
+        usage=end.usage or Usage(0, answer.index),
+        model_version=end.model_version or "",
+        tenant=request.tenant,
+        created_at=now,
+        timing=Timing(
+            requested_at=claim.record.timestamp,
+            started_at=claim.started_at,
+            first_token_at=answer.first_at,
+            finished_at=now,
+        ),
+    )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

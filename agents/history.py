@@ -1,0 +1,59 @@
+"""The agent on `turns`: each turn becomes rows in Milvus, whenever Milvus is there.
+
+Nothing waits for it: the writer takes turns at once, and its backlog stops this topic's flow alone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agents.finishing import dead_letter_of
+from app.delivery.finish import Finish
+from app.delivery.ownership import Ownership
+from app.delivery.partition import Partition, State
+from app.delivery.record import Record
+from app.search.absent import TakesTurns
+from app.settings import Settings
+from app.wire.codec import decode_turn
+from app.wire.codes import ErrorCode
+from app.wire.error import WireError
+from app.wire.turn import Turn
+from tables import records
+from tables.records import Erased, Table
+
+
+class History:
+    def __init__(self, settings: Settings, writer: TakesTurns) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._sources: dict[int, tuple[Partition, Record]] = {}
+
+    def take(self, partition: Partition, record: Record) -> None:
+        try:
+            turn = decode_turn(record.value, record.headers)
+        except WireError as error:
+            partition.spawn(partition.finish(Finish(record, (), (dead_letter_of(record, error, self._settings),))))
+            return
+        if self._forgotten(partition, turn):
+            partition.spawn(partition.finish(Finish(record)))
+            return
+        self._sources[id(turn)] = (partition, record)
+        self._writer.submit(turn, partial(self._done, partition.own, turn), partition.number)
+
+    async def reject(self, turn: Turn, reason: str) -> None:
+        """A row of the turn can never be in Milvus."""
+        partition, record = self._sources[id(turn)]
+        error = WireError(ErrorCode.INVALID_REQUEST, reason)
+        await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
+
+    def _done(self, own: Ownership, turn: Turn) -> None:
+        partition, record = self._sources.pop(id(turn))
+        # After a loss of the partition the turn is indexed again by whoever has it then.
+        if partition.state is State.OWNED and partition.own is own:
+            partition.spawn(partition.finish(Finish(record)))
+
+    def _forgotten(self, partition: Partition, turn: Turn) -> bool:
+        if not turn.prompt and not turn.answer:
+            return True
+        raw = partition.own.store.get(Table.ERASED, records.key(turn.user_id))
+        return raw is not None and turn.created_at <= records.decode(raw, Erased).at

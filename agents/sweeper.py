@@ -1,0 +1,57 @@
+"""The timer that forgets: what has expired in the tables gets its tombstone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import islice
+
+from app.delivery.finish import Finish
+from app.delivery.owner import Owner
+from app.delivery.partition import Partition
+from app.settings import Settings
+from tables.conversations import MemoryRules
+from tables.expiry import tombstones
+from tables.records import Change, Table, key_parts
+
+# Keeps a transaction small, and the event loop free for what is alive.
+_AT_ONCE = 200
+
+
+class Sweeper:
+    def __init__(self, settings: Settings, rules: MemoryRules, owner: Owner) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._owner = owner
+
+    async def sweep(self) -> None:
+        for number in list(self._owner.partitions):
+            partition = self._owner.owned(number)
+            if partition is not None:
+                await self._sweep(partition)
+
+    async def _sweep(self, partition: Partition) -> None:
+        watermark = await self._owner.watermark(partition)
+        own = partition.own
+        expired = tombstones(
+            own.store,
+            self._rules,
+            dedup_ms=int(self._settings.dedup_s * 1000),
+            erased_ms=self._settings.turns_retention_s * 1000,
+            watermark=watermark,
+        )
+        while self._owner.owned(partition.number) is partition and partition.own is own:
+            rows = [row for row in islice(expired, _AT_ONCE) if not self._in_use(partition, row)]
+            if not rows:
+                break
+            await partition.finish(Finish(None, tuple(rows)))
+            await asyncio.sleep(0)
+        if self._owner.owned(partition.number) is partition:
+            partition.own.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
+
+    @staticmethod
+    def _in_use(partition: Partition, row: Change) -> bool:
+        if row.table is not Table.CONVERSATIONS:
+            return False
+        conversation = key_parts(row.key)
+        return any(claim.conversation == conversation for claim in partition.own.claims.values())

@@ -1,0 +1,200 @@
+"""The Faust application: membership of the group, the flow of records, the web server, the command line.
+
+    faust -A app worker -l info
+
+Faust hands out records and assignments, and commits nothing: offsets go with the finishes (app/delivery/finish.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any, NoReturn
+
+import faust
+from faust.types import TP
+
+from app import internals
+from app.delivery.changelog import create_changelogs
+from app.delivery.record import SOURCES, Record
+from app.kafka_clients import KafkaUnusableError
+from app.search.errors import CollectionMismatchError
+from app.settings import Settings, SettingsError, settings
+from app.topics import TopicsError, check_topics
+from app.worker import Loaded, Worker, load
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_WRONG_USE = 2
+
+
+class ParleyApp(internals.App):
+    """`loaded` is there once the command line has prepared the worker, `worker` while it runs."""
+
+    parley: Settings
+    loaded: Loaded | None = None
+    worker: Worker | None = None
+    exit_code: int | None = None
+
+    async def on_start(self) -> None:
+        assert self.loaded is not None
+        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with)
+        await self.worker.start()
+        await super().on_start()
+
+    def end_with(self, error: BaseException) -> None:
+        """End the process: what is unfinished goes on elsewhere."""
+        if self.exit_code is None:
+            self.exit_code = EXIT_WRONG_USE if isinstance(error, CollectionMismatchError) else EXIT_FAILED
+            log.critical("the worker ends: %s", error, exc_info=error if self.exit_code == EXIT_FAILED else None)
+            self._ending = asyncio.ensure_future(self.crash(error))
+
+
+class _Flow:
+    """Faust's consumer, as delivery sees it."""
+
+    def __init__(self, app: ParleyApp) -> None:
+        self._app = app
+
+    def pause(self, topic: str, partition: int) -> None:
+        self._app.consumer.pause_partitions({self._at(topic, partition)})
+
+    def resume(self, topic: str, partition: int) -> None:
+        # During a rebalance everything is paused, and resumed at its end.
+        if not self._app.rebalancing:
+            self._app.consumer.resume_partitions({self._at(topic, partition)})
+
+    async def caught_up(self, topic: str, partition: int) -> bool:
+        at = self._at(topic, partition)
+        position, end = await self._app.consumer.position(at), self._app.consumer.highwater(at)
+        return position is not None and end is not None and position >= end
+
+    def _at(self, topic: str, partition: int) -> TP:
+        return TP(self._app.parley.topic(topic), partition)
+
+
+class ParleyWorker(faust.Worker):
+    """Faust's worker process, which prepares before it starts and tells by its exit code why it ended."""
+
+    app: ParleyApp
+
+    def execute_from_commandline(self) -> NoReturn:
+        try:
+            prepare(self.app)
+        except Unusable as error:
+            print(f"parley: {error}", file=sys.stderr)
+            raise SystemExit(EXIT_WRONG_USE) from None
+        try:
+            super().execute_from_commandline()
+        except SystemExit as end:
+            raise SystemExit(end.code if self.app.exit_code is None else self.app.exit_code) from None
+        raise SystemExit(self.app.exit_code)
+
+
+class Unusable(Exception):  # noqa: N818
+    """The worker cannot start as it is set up; one line for people."""
+
+
+def prepare(app: ParleyApp) -> None:
+    """Everything that can be wrong with the setup, before the group is joined."""
+    from models.checkpoints import CheckpointError  # noqa: PLC0415 - imports torch, which only a worker needs
+    from models.embedder import EmbedderError  # noqa: PLC0415
+
+    began = time.monotonic()
+    try:
+        internals.check()
+        internals.quicken_transactions()
+        asyncio.run(_check_kafka(app.parley))
+        app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
+    except (internals.InternalsError, TopicsError, KafkaUnusableError, CheckpointError, EmbedderError) as error:
+        raise Unusable(str(error)) from None
+    log.info("model %s loaded in %.1f s", app.loaded.serving.engine.model_version, time.monotonic() - began)
+
+
+async def _check_kafka(parley: Settings) -> None:
+    await check_topics(parley)
+    await create_changelogs(parley)
+
+
+def create_app(parley: Settings) -> ParleyApp:
+    parley.data_dir.mkdir(parents=True, exist_ok=True)
+    app = ParleyApp(
+        f"{parley.topic_prefix}{parley.app_id}",
+        broker=parley.broker,
+        datadir=str(parley.data_dir / "faust"),
+        Worker=ParleyWorker,
+        broker_session_timeout=parley.session_timeout_s,
+        broker_heartbeat_interval=max(0.3, parley.session_timeout_s / 4),
+        broker_request_timeout=max(40.0, parley.session_timeout_s),
+        consumer_auto_offset_reset="earliest",
+        consumer_group_instance_id=_instance_id(parley),
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        stream_wait_empty=False,
+        stream_recovery_delay=0.0,
+        worker_redirect_stdouts=False,
+    )
+    app.parley = parley
+    for name in SOURCES:
+        topic = app.topic(
+            parley.topic(name), value_serializer="raw", value_type=bytes, key_serializer="raw", key_type=bytes
+        )
+        app.agent(topic, name=name)(_taker(app, name))
+    app.on_partitions_assigned.connect(_assigned, weak=False)
+    app.on_before_shutdown.connect(_leave, weak=False)
+    return app
+
+
+def _instance_id(parley: Settings) -> str:
+    """Static membership (KIP-345): a worker that comes back with its data has its partitions at once."""
+    path = parley.data_dir / "instance"
+    if not path.exists():
+        path.write_text(uuid.uuid4().hex)
+    return path.read_text().strip()
+
+
+def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
+    async def take(stream: AsyncIterable[Any]) -> None:
+        async for event in stream.noack().events():  # type: ignore[attr-defined]
+            assert app.worker is not None
+            app.worker.owner.take(_record(topic, event.message))
+
+    return take
+
+
+def _record(topic: str, message: Any) -> Record:
+    return Record(
+        topic=topic,
+        partition=message.partition,
+        offset=message.offset,
+        timestamp=round(message.timestamp * 1000),
+        key=message.key,
+        value=message.value,
+        headers=tuple(message.headers or ()),
+    )
+
+
+async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
+    if app.worker is not None:
+        await app.worker.owner.assigned({tp.partition for tp in assigned})
+
+
+async def _leave(app: ParleyApp, **_: Any) -> None:
+    if app.worker is not None:
+        await app.worker.stop()
+
+
+def _create() -> ParleyApp:
+    try:
+        return create_app(settings())
+    except SettingsError as error:
+        print(f"parley: {error}", file=sys.stderr)
+        raise SystemExit(EXIT_WRONG_USE) from None
+
+
+app = _create()

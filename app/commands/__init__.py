@@ -1,0 +1,53 @@
+"""The command line: `parley COMMAND`.
+
+Parley's own commands are imported when they are called, so that `parley chat` waits for no Faust and no torch. All that
+is not one of them is Faust's: `parley worker` is `faust -A app worker`.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+_OWN = {
+    "chat": "app.commands.chat:chat",
+    "demo": "app.commands.demo:demo",
+    "local": "app.commands.local:local",
+    "search": "app.commands.search:search",
+    "send": "app.commands.send:send",
+    "tail": "app.commands.tail:tail",
+    "topics": "app.commands.topics:topics",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*_OWN, "worker"]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name in _OWN:
+            module, name = _OWN[cmd_name].split(":")
+            command: click.Command = getattr(import_module(module), name)
+            return command
+        return worker if cmd_name == "worker" else None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def parley() -> None:
+    """Kafka Streams for conversations: durable, ordered, replayable chat with live tokens."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def worker(arguments: tuple[str, ...]) -> None:
+    """Answer requests; the options are those of `faust worker`."""
+    from app import app  # noqa: PLC0415 - builds the Faust application
+
+    sys.argv[1:] = ["worker", *arguments]
+    app.main()
+
+
+def main() -> None:
+    parley(prog_name="parley")

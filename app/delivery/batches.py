@@ -1,0 +1,75 @@
+"""From claims to streams: each partition's batcher in front of the one engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app.delivery.claim import Claim
+from models.batching import Batcher, Flush
+from models.generation import Engine, Job, Stream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    job: Job
+    stream: asyncio.Future[Stream]
+
+
+class Batches:
+    """Hands jobs to the engine in batches of their partition. Belongs to the event loop that makes it."""
+
+    def __init__(
+        self, engine: Engine, *, max_size: int, budget_s: float, observe: Callable[[int, Flush], None] | None = None
+    ) -> None:
+        self._engine = engine
+        self._max_size = max_size
+        self._budget_s = budget_s
+        self._observe = observe or (lambda _partition, _flush: None)
+        self._of: dict[int, Batcher[_Asked]] = {}
+
+    @asynccontextmanager
+    async def stream(self, partition: int, job: Job, claim: Claim) -> AsyncIterator[Stream]:
+        """The job's stream, which ends early where the claim is stopped; left early, it is cancelled."""
+        stream = await self._begin(partition, job)
+        claim.on_stop = stream.cancel
+        if claim.stop is not None:
+            stream.cancel(claim.stop)
+        try:
+            yield stream
+        finally:
+            claim.on_stop = None
+            stream.cancel()
+
+    async def _begin(self, partition: int, job: Job) -> Stream:
+        """Wait for the job's batch to leave; cancelling the wait takes the job out."""
+        batcher = self._of.get(partition) or self._make(partition)
+        asked = _Asked(job, asyncio.get_running_loop().create_future())
+        batcher.add(asked, job.priority)
+        try:
+            return await asked.stream
+        except asyncio.CancelledError:
+            batcher.remove(asked)
+            if asked.stream.done() and not asked.stream.cancelled():
+                asked.stream.result().cancel()
+            raise
+
+    def _make(self, partition: int) -> Batcher[_Asked]:
+        batcher: Batcher[_Asked] = Batcher(
+            self._max_size,
+            self._budget_s,
+            idle=lambda: self._engine.idle,
+            flush=self._flush,
+            timers=asyncio.get_running_loop(),
+            observe=lambda flush: self._observe(partition, flush),
+        )
+        return self._of.setdefault(partition, batcher)
+
+    def _flush(self, batch: Sequence[_Asked]) -> None:
+        for asked, stream in zip(batch, self._engine.submit([asked.job for asked in batch]), strict=True):
+            if asked.stream.cancelled():
+                stream.cancel()
+            else:
+                asked.stream.set_result(stream)

@@ -1,0 +1,76 @@
+"""What a partition's owner commits with the `requests` offset, in the offset's metadata.
+
+Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"a":[gap,run,gap,run,...]}`.
+
+- `e`: epoch of the owner that committed, so that an owner that was cut off learns whether it has a successor before it
+  touches anything (see partition.py).
+- `t`: offset in the same-numbered `tokens` partition at or before which the oldest open answer began. A successor reads
+  what was said from there, never from a timestamp, which a producer's clock could spoil.
+- `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
+
+Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from
+the far end: their records are then known by the table of ended requests, and a dead letter may be written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+MAX_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`head` is the committed offset itself; -1 where nothing was committed yet."""
+
+    head: int = -1
+    epoch: int = -1
+    tokens_offset: int = 0
+    ahead: tuple[int, ...] = ()
+
+
+class _Metadata(msgspec.Struct):
+    v: int
+    e: int
+    t: int
+    a: list[int]
+
+
+def encode_metadata(checkpoint: Checkpoint) -> str:
+    runs = _runs(checkpoint.head, checkpoint.ahead)
+    while True:
+        raw = msgspec.json.encode(_Metadata(1, checkpoint.epoch, checkpoint.tokens_offset, runs))
+        if len(raw) <= MAX_BYTES:
+            return raw.decode("ascii")
+        runs = runs[: max(0, len(runs) - 2 - (len(raw) - MAX_BYTES) // 8 * 2)]
+
+
+def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
+    """Metadata that is not ours (an offset reset by hand, say) reads as none: everything is said anew from there."""
+    if head < 0:
+        return Checkpoint()
+    try:
+        stored = msgspec.json.decode(metadata, type=_Metadata)
+    except msgspec.MsgspecError:
+        return Checkpoint(head=head)
+    ahead: list[int] = []
+    at = head
+    for gap, run in zip(stored.a[::2], stored.a[1::2], strict=True):
+        ahead.extend(range(at + gap, at + gap + run))
+        at += gap + run
+    return Checkpoint(head, stored.e, stored.t, tuple(ahead))
+
+
+def _runs(head: int, ahead: Sequence[int]) -> list[int]:
+    runs: list[int] = []
+    at = head
+    for offset in sorted(ahead):
+        if runs and offset == at:
+            runs[-1] += 1
+        else:
+            runs += [offset - at, 1]
+        at = offset + 1
+    return runs

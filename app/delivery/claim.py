@@ -1,0 +1,52 @@
+"""A request that this worker has taken to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from app.delivery.record import Record
+from app.delivery.said import RequestKey, Said
+from app.wire.request import Request
+from models.generation import FinishReason
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """`said` is what readers already have of the answer; `stop` is set once somebody wants it to end early.
+
+    With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
+    the user was erased while it ran: what it built on may not be kept.
+    """
+
+    record: Record
+    request: Request
+    said: Said = field(default_factory=Said)
+    stop: FinishReason | None = None
+    forget: bool = False
+    forget_history: bool = False
+    started_at: int | None = None
+    deadline_timer: asyncio.TimerHandle | None = None
+    on_stop: Callable[[FinishReason], None] | None = None
+
+    @property
+    def key(self) -> RequestKey:
+        return self.request.user_id, self.request.request_id
+
+    @property
+    def conversation(self) -> tuple[str, str]:
+        return self.request.user_id, self.request.conversation_id
+
+    def abandon(self) -> None:
+        """This worker has nothing to do with it any more."""
+        self.on_stop = None
+        if self.deadline_timer is not None:
+            self.deadline_timer.cancel()
+
+    def stop_with(self, reason: FinishReason) -> None:
+        """End the answer early; the first reason stands."""
+        if self.stop is None:
+            self.stop = reason
+            if self.on_stop is not None:
+                self.on_stop(reason)

@@ -1,0 +1,73 @@
+"""The Kafka clients of delivery, and what their errors mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from app.delivery.record import SOURCES
+from app.settings import Settings
+
+# What a broker that is away, or a producer that has lost its place, makes aiokafka raise: a fatal transaction state
+# shows as a bare AssertionError. None of them says what became of the records, so the log itself is asked.
+TROUBLE = (KafkaError, AssertionError, TimeoutError, OSError)
+
+FENCED = (ProducerFenced, InvalidProducerEpoch)
+
+_TRANSACTION_TIMEOUT_MS = 30_000
+_MAX_RECORD = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """Makes clients for one worker; whoever asks for one starts and stops it."""
+
+    settings: Settings
+
+    def transactional_producer(self, partition: int) -> AIOKafkaProducer:
+        """The one writer of a partition: starting it fences whoever was it before (KIP-98, KIP-890)."""
+        return AIOKafkaProducer(
+            bootstrap_servers=self.settings.bootstrap_servers,
+            transactional_id=f"{self.settings.topic_prefix}{self.settings.app_id}-{partition}",
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            linger_ms=0,
+            retry_backoff_ms=5,
+            max_request_size=2 * _MAX_RECORD,
+        )
+
+    def token_producer(self) -> AIOKafkaProducer:
+        return AIOKafkaProducer(
+            bootstrap_servers=self.settings.bootstrap_servers,
+            enable_idempotence=True,
+            acks="all",
+            linger_ms=0,
+            retry_backoff_ms=20,
+            max_request_size=_MAX_RECORD,
+        )
+
+    def log_reader(self) -> AIOKafkaConsumer:
+        """Reads partitions that are assigned by hand, committed records alone, from where it is told."""
+        return AIOKafkaConsumer(
+            bootstrap_servers=self.settings.bootstrap_servers,
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+            fetch_max_wait_ms=10,
+            max_partition_fetch_bytes=4 * _MAX_RECORD,
+            retry_backoff_ms=20,
+        )
+
+    async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
+        """What the partition's owner committed last, by topic; offset -1 where it never did."""
+        partitions = {name: TopicPartition(self.settings.topic(name), partition) for name in SOURCES}
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap_servers)
+        await admin.start()
+        try:
+            found = await admin.list_consumer_group_offsets(self.settings.app_id, partitions=list(partitions.values()))
+        finally:
+            await admin.close()
+        return {name: found[topic_partition] for name, topic_partition in partitions.items()}

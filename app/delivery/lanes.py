@@ -1,0 +1,116 @@
+"""Order per conversation, concurrency across them.
+
+Every conversation is a lane in which one request runs at a time; a request behind another of its lane waits outside
+the partition's slots, so that one busy conversation takes one slot and no more. Free slots go to the fronts of the
+lanes by priority; a later arrival overtakes by at most `OVERTAKE` places a priority, so that nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+OVERTAKE = 256
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, order=True)
+class _Place(Generic[T]):
+    turn: tuple[int, int]
+    item: T = field(compare=False)
+    lane: Hashable = field(compare=False)
+
+
+class Lanes(Generic[T]):
+    """Runs `answer(item)` for each item added, `limit` at once; what `answer` raises goes to `on_error`."""
+
+    def __init__(
+        self, limit: int, answer: Callable[[T], Awaitable[None]], on_error: Callable[[BaseException], None]
+    ) -> None:
+        self._limit = limit
+        self._answer = answer
+        self._on_error = on_error
+        self._arrivals = itertools.count()
+        self._lanes: dict[Hashable, deque[_Place[T]]] = {}
+        self._ready: list[_Place[T]] = []
+        self._running: dict[asyncio.Task[None], _Place[T]] = {}
+        self._waiting = 0
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def waiting(self) -> int:
+        return self._waiting
+
+    def add(self, lane: Hashable, item: T, priority: int = 0) -> None:
+        arrival = next(self._arrivals)
+        place = _Place((arrival + priority * OVERTAKE, arrival), item, lane)
+        self._waiting += 1
+        if lane in self._lanes:
+            self._lanes[lane].append(place)
+            return
+        self._lanes[lane] = deque([place])
+        heapq.heappush(self._ready, place)
+        self._fill()
+
+    def withdraw(self, lane: Hashable, item: T) -> bool:
+        """Take out an item that has not begun; False if it has."""
+        places = self._lanes.get(lane, deque())
+        for place in places:
+            if place.item is item and place not in self._running.values():
+                front = place is places[0]
+                places.remove(place)
+                self._waiting -= 1
+                if front:
+                    self._ready.remove(place)
+                    heapq.heapify(self._ready)
+                    self._next_of(lane)
+                return True
+        return False
+
+    async def cancel(self) -> None:
+        """Stop everything at once; nothing that waits will begin."""
+        self._lanes.clear()
+        self._ready.clear()
+        self._waiting = 0
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    def _fill(self) -> None:
+        while self._ready and len(self._running) < self._limit:
+            place = heapq.heappop(self._ready)
+            self._waiting -= 1
+            task = asyncio.ensure_future(self._run(place))
+            self._running[task] = place
+            task.add_done_callback(self._ended)
+
+    async def _run(self, place: _Place[T]) -> None:
+        await self._answer(place.item)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        place = self._running.pop(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error)
+        places = self._lanes.get(place.lane)
+        if places and places[0] is place:
+            places.popleft()
+            self._next_of(place.lane)
+        self._fill()
+
+    def _next_of(self, lane: Hashable) -> None:
+        places = self._lanes[lane]
+        if places:
+            heapq.heappush(self._ready, places[0])
+            self._fill()
+        else:
+            del self._lanes[lane]

@@ -1,0 +1,110 @@
+"""The partitions of this worker: which it has, how full they are, and how it leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from typing import Protocol
+
+from app.delivery.clients import Clients
+from app.delivery.finish import FinishQueue
+from app.delivery.ownership import Place
+from app.delivery.partition import Agent, Partition, State
+from app.delivery.record import REQUESTS, TURNS, Record
+from app.delivery.token_producer import TokenProducer
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# Records of one partition held in memory, as multiples of the requests that may run: Kafka is the buffer, and what is
+# left when the flow resumes bridges the second or so that the consumer takes to go on with a partition.
+_PAUSE_AT = 8
+_RESUME_AT = 3
+
+
+class Flow(Protocol):
+    """The consumer's flow of a topic's partition."""
+
+    def pause(self, topic: str, partition: int) -> None: ...
+
+    def resume(self, topic: str, partition: int) -> None: ...
+
+    async def caught_up(self, topic: str, partition: int) -> bool:
+        """Whether everything that stands in the partition was handed out."""
+
+
+class Owner:
+    def __init__(self, settings: Settings, agent: Agent, flow: Flow) -> None:
+        self.partitions: dict[int, Partition] = {}
+        self._settings = settings
+        self._agent = agent
+        self._flow = flow
+        self._clients = Clients(settings)
+        self._token_producer = TokenProducer(self._clients)
+        self._leaving = False
+
+    async def assigned(self, numbers: Iterable[int]) -> None:
+        """This is what the group gives this worker from now on; what is not in it is somebody else's."""
+        numbers = set(numbers)
+        gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
+        fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
+        gone += [self.partitions.pop(number) for number in fenced]
+        await asyncio.gather(*(partition.close() for partition in gone))
+        kept = list(self.partitions.values())
+        for partition in kept:
+            partition.paused.clear()  # the consumer forgets what was paused
+        for number in sorted(numbers - set(self.partitions)):
+            self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
+        await asyncio.gather(*(partition.renew() for partition in kept))
+
+    def take(self, record: Record) -> None:
+        """A record has come; one of a partition that was lost meanwhile is somebody else's."""
+        partition = self.partitions.get(record.partition)
+        if partition is not None and not self._leaving:
+            partition.take(record)
+
+    def owned(self, number: int) -> Partition | None:
+        partition = self.partitions.get(number)
+        return partition if partition is not None and partition.state is State.OWNED else None
+
+    async def drain(self, grace_s: float) -> None:
+        """Take nothing more, let what runs end within the grace, and leave the rest to the next owner."""
+        self._leaving = True
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self.unfinished and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - many partitions' state
+            await asyncio.sleep(0.02)
+        if self.unfinished:
+            log.warning("leaving %s answers unfinished after %s s; they go on elsewhere", self.unfinished, grace_s)
+        await self.stop()
+
+    async def stop(self) -> None:
+        partitions, self.partitions = list(self.partitions.values()), {}
+        await asyncio.gather(*(partition.close() for partition in partitions))
+        await self._token_producer.stop()
+
+    @property
+    def unfinished(self) -> int:
+        return sum(partition.open_of(REQUESTS) for partition in self.partitions.values())
+
+    async def watermark(self, partition: Partition) -> int:
+        """The time (Unix ms) before which no request of the partition can need anything any more."""
+        now = time.time_ns() // 1_000_000
+        caught_up = await self._flow.caught_up(REQUESTS, partition.number)
+        return min(partition.watermark(caught_up=caught_up), now)
+
+    def _place(self, number: int) -> Place:
+        return Place(number, self._settings, self._clients, self._token_producer, FinishQueue())
+
+    def _relieve(self, partition: Partition) -> None:
+        """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""
+        limit = self._settings.max_in_flight
+        for topic in (REQUESTS, TURNS):
+            held = partition.open_of(topic)
+            if topic not in partition.paused and held >= _PAUSE_AT * limit:
+                partition.paused.add(topic)
+                self._flow.pause(topic, partition.number)
+            elif topic in partition.paused and held <= _RESUME_AT * limit:
+                partition.paused.discard(topic)
+                self._flow.resume(topic, partition.number)

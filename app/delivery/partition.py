@@ -1,0 +1,217 @@
+"""A partition that is assigned to this worker: one ownership after the other, and the records that come in between.
+
+Whatever goes wrong with the broker ends an ownership and begins the next (ownership.py). The records that were open
+are kept here and taken again, since Faust hands them out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Protocol
+
+from app.delivery.claim import Claim
+from app.delivery.clients import TROUBLE
+from app.delivery.finish import Finish
+from app.delivery.lanes import Lanes
+from app.delivery.ownership import FencedError, Ownership, Place, take_over
+from app.delivery.record import REQUESTS, SOURCES, Record
+
+log = logging.getLogger(__name__)
+
+UNBOUNDED = 1 << 62
+_RETRY_S = (0.05, 0.2, 1.0, 2.0)
+
+
+class State(enum.Enum):
+    TAKING_OVER = "taking over"
+    OWNED = "owned"
+    FENCED = "fenced"
+    CLOSED = "closed"
+
+
+_NEXT = {
+    State.TAKING_OVER: {State.TAKING_OVER, State.OWNED, State.FENCED, State.CLOSED},
+    State.OWNED: {State.TAKING_OVER, State.CLOSED},
+    State.FENCED: {State.CLOSED},
+    State.CLOSED: {State.CLOSED},
+}
+
+
+class Agent(Protocol):
+    """What is done with a partition's requests."""
+
+    def take(self, partition: Partition, record: Record) -> None:
+        """Called in offset order for each record that is new; must not wait."""
+
+    async def answer(self, partition: Partition, claim: Claim) -> None:
+        """Called when it is the claim's turn in its conversation."""
+
+    def fenced(self, partition: Partition, error: FencedError) -> None: ...
+
+    def broken(self, error: BaseException) -> None:
+        """An error that nobody foresaw; the worker must end, so that another one tries."""
+
+
+class Partition:
+    """Begins to take itself over when it is made; `close` when it is revoked."""
+
+    def __init__(self, place: Place, agent: Agent, on_load: Callable[[Partition], None]) -> None:
+        self.place = place
+        self.state = State.TAKING_OVER
+        self.paused: set[str] = set()
+        self._agent = agent
+        self._on_load = on_load
+        self._ownership: Ownership | None = None
+        self._lanes: Lanes[Claim] | None = None
+        self._mine: set[int] = set()
+        self._newest = 0
+        self._early: list[Record] = []
+        self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
+
+    @property
+    def number(self) -> int:
+        return self.place.number
+
+    @property
+    def own(self) -> Ownership:
+        """What the owner holds; only while OWNED, which it is for all that the agent does."""
+        assert self._ownership is not None
+        return self._ownership
+
+    @property
+    def lanes(self) -> Lanes[Claim]:
+        assert self._lanes is not None
+        return self._lanes
+
+    def open_of(self, topic: str) -> int:
+        """Records of the topic in memory that are not finished."""
+        return len(self._open[topic]) + sum(record.topic == topic for record in self._early)
+
+    def watermark(self, *, caught_up: bool) -> int:
+        """Timestamp of the oldest request in hand; else of the newest taken, or no bound if none waits in Kafka."""
+        waiting = [*self._open[REQUESTS].values(), *self._early]
+        if waiting:
+            return min(record.timestamp for record in waiting)
+        return UNBOUNDED if caught_up else self._newest
+
+    def take(self, record: Record) -> None:
+        """A record has come. Those that come twice or while nothing is owned are dealt with."""
+        if record.topic == REQUESTS:
+            self._newest = max(self._newest, record.timestamp)
+        if self.state is not State.OWNED:
+            self._early.append(record)
+        elif self.own.take(record):
+            self._open[record.topic][record.offset] = record
+            self._agent.take(self, record)
+        self._on_load(self)
+
+    async def finish(self, finish: Finish) -> None:
+        """Commit what a record leaves behind. A finish without a record outlives trouble and a new ownership."""
+        await self.place.queue.put(finish)
+        if finish.record is not None:
+            self._open[finish.record.topic].pop(finish.record.offset, None)
+            self._on_load(self)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that ends with the ownership at the latest."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._worked)
+
+    async def renew(self) -> None:
+        """The partition was assigned to its owner again: a new epoch, and the answers go on."""
+        if self.state is not State.OWNED:
+            return
+        try:
+            await self.own.write_fence(self._mine)
+        except TROUBLE as error:
+            self.own.fail(error)
+
+    async def close(self) -> None:
+        """Let the partition go as it is; what is unfinished goes on elsewhere."""
+        self._become(State.CLOSED)
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                self._ownership = await take_over(self.place, self._mine)
+                self._lanes = Lanes(self.place.settings.max_in_flight, self._answer, self._on_error)
+                self._become(State.OWNED)
+                self._take_again()
+                failures = 0
+                await self._ownership.run()
+            except FencedError as error:
+                self._become(State.FENCED)
+                self._agent.fenced(self, error)
+                return
+            except TROUBLE as error:
+                self._become(State.TAKING_OVER)
+                log.warning("partition %s: %r; taking it over again", self.number, error)
+            except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
+                self._agent.broken(error)
+                return
+            finally:
+                await self._let_go()
+            await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
+            failures += 1
+
+    def _take_again(self) -> None:
+        log.info(
+            "partition %s: epoch %s, from offset %s, %s answers to go on with, %s rows restored",
+            self.number,
+            self.own.epoch,
+            self.own.offsets[REQUESTS].next,
+            len(self.own.said),
+            self.own.restored,
+        )
+        opened = [record for of_topic in self._open.values() for record in of_topic.values()]
+        again = sorted([*opened, *self._early], key=lambda record: record.offset)
+        self._early, self._open = [], {topic: {} for topic in SOURCES}
+        for record in again:
+            self.take(record)
+
+    async def _let_go(self) -> None:
+        if self._ownership is None:
+            return
+        if self._lanes is not None:
+            await self._lanes.cancel()
+        for claim in self._ownership.claims.values():
+            claim.abandon()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.place.queue.drop_records()
+        await self._ownership.end()
+        self._ownership = self._lanes = None
+
+    async def _answer(self, claim: Claim) -> None:
+        try:
+            await self._agent.answer(self, claim)
+        finally:
+            self._on_load(self)
+
+    def _worked(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error)
+
+    def _on_error(self, error: BaseException) -> None:
+        if isinstance(error, TROUBLE):
+            self.own.fail(error)
+        else:
+            self._agent.broken(error)
+
+    def _become(self, state: State) -> None:
+        if state not in _NEXT[self.state]:
+            raise AssertionError(f"partition {self.number} cannot go from {self.state} to {state}")
+        self.state = state

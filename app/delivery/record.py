@@ -1,0 +1,34 @@
+"""A record as it came from Kafka: raw bytes, decoded by nobody yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
+SOURCES = (REQUESTS, CONTROLS, TURNS)
+"""The topics that a worker consumes. One user is one partition in all of them, so one owner has them together."""
+
+HeaderList = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """`topic` is the name without the prefix of the settings, `timestamp` is Unix milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderList = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record to be written to `topic`, by its whole name, in the partition at hand."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderList = ()

@@ -1,0 +1,60 @@
+"""The idempotent producer that the token logs of all partitions share, replaced when it has failed.
+
+After a batch has failed, the producer's sequence no longer matches the broker's, so nothing more goes through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aiokafka import AIOKafkaProducer
+
+from app.delivery.clients import TROUBLE, Clients
+
+log = logging.getLogger(__name__)
+
+_STOP_S = 2.0
+
+
+class TokenProducer:
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._current: AIOKafkaProducer | None = None
+        self._starting = asyncio.Lock()
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    async def current(self) -> AIOKafkaProducer:
+        """A working producer; raises one of `TROUBLE` while the broker cannot be reached."""
+        async with self._starting:
+            if self._current is None:
+                producer = self._clients.token_producer()
+                try:
+                    await producer.start()
+                except BaseException:
+                    await stop_producer(producer)
+                    raise
+                self._current = producer
+            return self._current
+
+    def retire(self, producer: AIOKafkaProducer) -> None:
+        """Let the next `current` make a new one; only the first of many who complain counts."""
+        if self._current is producer:
+            self._current = None
+            task = asyncio.create_task(stop_producer(producer))
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+    async def stop(self) -> None:
+        if self._current is not None:
+            self.retire(self._current)
+        await asyncio.gather(*self._stopping)
+
+
+async def stop_producer(producer: AIOKafkaProducer) -> None:
+    """Stop within two seconds, whatever state the broker and the producer are in."""
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await producer.stop()
+    except TROUBLE as error:
+        log.debug("a producer that is given up did not stop cleanly: %r", error)

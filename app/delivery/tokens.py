@@ -1,0 +1,88 @@
+"""Writing the events of one partition's answers, under one epoch at a time.
+
+Events go out at once through an idempotent producer that all partitions share, outside any transaction. What is not
+delivered is not said: whoever finishes a request awaits the delivery of all its events first, and a delivery that
+fails makes the partition start over from what the log holds (partition.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import RecordMetadata
+
+from app.wire.codec import encode
+from app.wire.event import TokenEvent
+
+
+class TokenLog:
+    """Events of one partition; `position` is the offset behind the newest one that was delivered."""
+
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        topic: str,
+        partition: int,
+        *,
+        wire_format: str,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._partition = partition
+        self._wire_format = wire_format
+        self._on_failure = on_failure
+        self._pending: set[asyncio.Future[RecordMetadata]] = set()
+        self._open = asyncio.Event()
+        self._sending = 0
+        self._none_sending = asyncio.Event()
+        self._none_sending.set()
+        self.epoch = -1
+        self.position = 0
+
+    def open(self, epoch: int) -> None:
+        """Let events out under `epoch`, the offset of the fence that stands before them."""
+        self.epoch = epoch
+        self.position = max(self.position, epoch + 1)
+        self._open.set()
+
+    async def hold(self) -> None:
+        """Keep further events back, and see those on their way delivered: a fence must not overtake them."""
+        self._open.clear()
+        await self._none_sending.wait()
+        if self._pending:
+            await asyncio.gather(*self._pending)
+
+    async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[RecordMetadata]:
+        """Hand the event to the producer; the future ends with its delivery."""
+        await self._open.wait()
+        self._sending += 1
+        self._none_sending.clear()
+        try:
+            delivery = await self._send(event, key)
+            self._pending.add(delivery)
+            delivery.add_done_callback(self._delivered)
+        finally:
+            self._sending -= 1
+            if not self._sending:
+                self._none_sending.set()
+        return delivery
+
+    async def _send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[RecordMetadata]:
+        now = time.time_ns() // 1_000_000
+        value, headers = encode(msgspec.structs.replace(event, epoch=self.epoch, timestamp=now), self._wire_format)
+        return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
+
+    def _delivered(self, delivery: asyncio.Future[RecordMetadata]) -> None:
+        self._pending.discard(delivery)
+        if delivery.cancelled():
+            return
+        error = delivery.exception()
+        if error is not None:
+            self._on_failure(error)
+        else:
+            self.position = max(self.position, delivery.result().offset + 1)

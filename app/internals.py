@@ -1,0 +1,80 @@
+"""Everything that touches private names of Faust and aiokafka, in one place, checked at start.
+
+Both libraries are pinned exactly. `check` compares what this file stands on with what is installed, so that another
+version fails at once, by name, and not in the middle of a rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiokafka
+import faust
+from aiokafka.producer import sender
+from faust.transport.drivers import aiokafka as driver
+
+# aiokafka waits 20 ms before it asks again whether the broker has settled the transaction before; 1 ms is enough, and
+# the finish of a request waits for it.
+_TRANSACTION_POLL_S = 0.001
+
+_NEEDED: Mapping[Any, tuple[str, ...]] = {
+    sender: ("BACKOFF_OVERRIDE",),
+    driver.Consumer: ("_new_consumer_thread",),
+    driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer"),
+    faust.App: ("_new_transport", "FlowControlQueue"),
+}
+_NEEDED_OF_CONSUMER = ("_isolation_level", "_partition_assignment_strategy")
+
+
+class InternalsError(Exception):
+    """An installed library is not the one that this file was written for."""
+
+
+def check() -> None:
+    """Raise `InternalsError` where a name is missing."""
+    missing = [
+        f"{owner.__name__}.{name}" for owner, names in _NEEDED.items() for name in names if not hasattr(owner, name)
+    ]
+    source = aiokafka.AIOKafkaConsumer.__init__.__code__.co_names
+    missing += [f"AIOKafkaConsumer.{name}" for name in _NEEDED_OF_CONSUMER if name not in source]
+    if missing:
+        raise InternalsError(
+            f"faust-streaming {faust.__version__} and aiokafka {aiokafka.__version__} lack {', '.join(missing)}; "
+            "install the versions that pyproject.toml pins"
+        )
+
+
+def quicken_transactions() -> None:
+    sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        """A consumer of committed records, whose topics are assigned together.
+
+        `turns` is written in transactions. One user is one partition of `requests`, `controls` and `turns`, which must
+        have one owner: Faust's assignor sees to that, but Faust leaves it out where an app has no tables of its own.
+        """
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # noqa: SLF001
+        consumer._partition_assignment_strategy = [self.app.assignor]  # noqa: SLF001
+        return consumer
+
+
+class _Consumer(driver.Consumer):
+    def _new_consumer_thread(self) -> Any:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class App(faust.App):
+    """Faust's application with the consumer above."""
+
+    def _new_transport(self) -> Any:
+        transport = super()._new_transport()
+        transport.Consumer = _Consumer
+        return transport
+
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> Any:  # noqa: ARG002, N802
+        """Never emptied on resume: what lies in it then was delivered after the seek, and is not delivered again."""
+        return super().FlowControlQueue(maxsize=maxsize, clear_on_resume=False)

@@ -1,0 +1,35 @@
+"""What the agents need of a history, and the one that keeps none.
+
+With `PARLEY_EMBEDDER=none`, turns are told to `turns` and nobody indexes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from app.wire.turn import Turn
+
+
+class TakesTurns(Protocol):
+    """Never waits; `done` is called once the turn is indexed or rejected, or the user's rows are gone."""
+
+    def submit(self, turn: Turn, done: Callable[[], None], partition: int = 0) -> None: ...
+
+    def erase(self, user_id: str, until_ms: int, done: Callable[[], None], partition: int = 0) -> None: ...
+
+
+class NoHistory:
+    """Takes the place of `HistoryWriter`; everything is done at once."""
+
+    def submit(self, turn: Turn, done: Callable[[], None], partition: int = 0) -> None:  # noqa: ARG002
+        done()
+
+    def erase(self, user_id: str, until_ms: int, done: Callable[[], None], partition: int = 0) -> None:  # noqa: ARG002
+        done()
+
+    def start(self) -> None:
+        return None
+
+    async def stop(self, grace_s: float = 0.0) -> None:  # noqa: ARG002
+        return None

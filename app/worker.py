@@ -1,0 +1,157 @@
+"""The parts of a worker, put together: here and nowhere else is decided what is made of what.
+
+`load` does what takes long and may fail for reasons that only people can mend: the model, the embedder. It runs before
+the worker joins its group. `start` and `stop` belong to the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agents.controls import Controls
+from agents.conversations import Conversations
+from agents.history import History
+from agents.sweeper import Sweeper
+from app.delivery.batches import Batches
+from app.delivery.cancels import Cancels
+from app.delivery.claim import Claim
+from app.delivery.owner import Flow, Owner
+from app.delivery.ownership import FencedError
+from app.delivery.partition import Partition
+from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
+from app.search.absent import NoHistory
+from app.search.milvus import Milvus
+from app.search.writer import HistoryWriter
+from app.settings import Settings
+from models.embedder import Embedder, load_embedder
+from models.serving import Serving
+from tables.conversations import MemoryRules
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What is loaded from disk. `embedder` is None where no history is kept."""
+
+    serving: Serving
+    embedder: Embedder | None
+
+
+def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
+    """Load the models; raises `CheckpointError` or `EmbedderError` with one line."""
+    embedder = None if settings.embedder == "none" else load_embedder(settings.embedder)
+    return Loaded(_serving(settings, on_fatal), embedder)
+
+
+def _serving(settings: Settings, on_fatal: Callable[[str], None]) -> Serving:
+    # Both import torch, which nobody should wait for who only wants to send a message.
+    if settings.engine == "paced":
+        from models.paced import paced  # noqa: PLC0415
+
+        return paced(settings.paced_tokens_per_s)
+    from models.checkpoints import load_checkpoint  # noqa: PLC0415
+    from models.engine import EngineOptions, TorchEngine  # noqa: PLC0415
+    from models.prompts import PromptBuilder  # noqa: PLC0415
+
+    checkpoint = load_checkpoint(
+        settings.model, device=settings.device, dtype=settings.dtype, context_length=settings.context_length
+    )
+    options = EngineOptions(
+        max_running=settings.max_running, threads=settings.threads, kv_cache_gb=settings.kv_cache_gb
+    )
+    return Serving(
+        TorchEngine(checkpoint, options, on_fatal),
+        PromptBuilder(checkpoint, settings.history_turns),
+        checkpoint.defaults,
+        frozenset({checkpoint.name, checkpoint.model_version}),
+    )
+
+
+class Worker:
+    """One worker's parts while its event loop runs. `broken` is told of what must end the process."""
+
+    def __init__(self, settings: Settings, loaded: Loaded, flow: Flow, broken: Callable[[BaseException], None]) -> None:
+        rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
+        self._settings = settings
+        self._loaded = loaded
+        self._broken = broken
+        cancels = Cancels()
+        batches = Batches(
+            loaded.serving.engine, max_size=settings.batch_max_size, budget_s=settings.batch_budget_ms / 1000
+        )
+        self._writer = self._history_writer()
+        self._history = History(settings, self._writer)
+        self._conversations = Conversations(settings, loaded.serving, rules, batches, cancels)
+        self._take = {
+            REQUESTS: self._conversations.take,
+            CONTROLS: Controls(settings, cancels, self._writer).take,
+            TURNS: self._history.take,
+        }
+        self.owner = Owner(settings, self, flow)
+        self._sweeper = Sweeper(settings, rules, self.owner)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def start(self) -> None:
+        await self._loaded.serving.engine.start()
+        self._writer.start()
+        self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
+
+    async def stop(self) -> None:
+        """Leave in order: what runs may end within the grace, what does not goes on elsewhere."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.owner.drain(self._settings.drain_s)
+        await self._writer.stop()
+        await self._loaded.serving.engine.stop()
+        if self._loaded.embedder is not None:
+            await asyncio.to_thread(self._loaded.embedder.close)
+
+    # What partitions ask of their agent.
+
+    def take(self, partition: Partition, record: Record) -> None:
+        self._take[record.topic](partition, record)
+
+    async def answer(self, partition: Partition, claim: Claim) -> None:
+        await self._conversations.answer(partition, claim)
+
+    def fenced(self, partition: Partition, error: FencedError) -> None:
+        """A successor has the partition. The group will say so soon; if it does not, two groups share one app id."""
+        log.warning("%s; its answers go on there", error)
+        self._tasks.add(asyncio.create_task(self._expect_rebalance(partition, error), name="fenced"))
+
+    def broken(self, error: BaseException) -> None:
+        self._broken(error)
+
+    async def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
+        await asyncio.sleep(4 * self._settings.session_timeout_s)
+        if self.owner.partitions.get(partition.number) is partition:
+            self._broken(error)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_s)
+            try:
+                await self._sweeper.sweep()
+            except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
+                self._broken(error)
+                return
+
+    def _history_writer(self) -> HistoryWriter | NoHistory:
+        if self._loaded.embedder is None:
+            return NoHistory()
+        return HistoryWriter(
+            Milvus(self._settings.milvus_uri, self._settings.milvus_token),
+            self._settings.milvus_collection,
+            self._loaded.embedder,
+            reject=lambda turn, reason: self._history.reject(turn, reason),
+            fatal=self._broken,
+            batch_rows=self._settings.index_batch,
+            delay_s=self._settings.index_delay_s,
+            flush_s=self._settings.index_flush_s,
+        )

@@ -1,0 +1,104 @@
+"""An engine that needs no model: it speaks at a set pace, and what it says follows from the prompt and the index alone.
+
+Load and fault tests use it where the model would only cost time: any token that is lost, repeated or changed on the way
+shows, because everybody can compute what it had to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Sequence
+
+from models.checkpoints import GenerationDefaults
+from models.generation import Delta, End, FinishReason, Job, Stream, StreamEvent, Usage
+from models.prompts import BuiltPrompt, Message, PromptTooLong
+from models.serving import Serving
+
+VERSION = "paced@1"
+CONTEXT = 1 << 20
+
+
+def word(prompt: Sequence[int], index: int) -> tuple[int, str]:
+    """Token `index` of the answer to `prompt`, and its text."""
+    digest = hashlib.blake2b(bytes(str((*prompt[-64:], len(prompt), index)), "ascii"), digest_size=2).digest()
+    token = int.from_bytes(digest)
+    return token, f" w{token}"
+
+
+class PacedStream:
+    def __init__(self, job: Job, pause_s: float) -> None:
+        self._job = job
+        self._pause_s = pause_s
+        self._reason: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
+
+    def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        if not self._reason.done():
+            self._reason.set_result(reason)
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        job = self._job
+        index = len(job.said)
+        while index < job.max_tokens:
+            await asyncio.wait({self._reason}, timeout=self._pause_s)
+            if job.deadline is not None and time.time() > job.deadline:
+                self.cancel(FinishReason.DEADLINE)
+            if self._reason.done():
+                yield self._end(index, self._reason.result())
+                return
+            token, text = word(job.prompt, index)
+            yield Delta(index, (token,), text)
+            index += 1
+        yield self._end(index, FinishReason.LENGTH)
+
+    def _end(self, index: int, reason: FinishReason) -> End:
+        return End(index, reason, Usage(len(self._job.prompt), index))
+
+
+class PacedEngine:
+    """Implements `models.generation.Engine`."""
+
+    model_version = VERSION
+    context_length = CONTEXT
+    idle = True
+
+    def __init__(self, tokens_per_s: float) -> None:
+        self._pause_s = 1 / tokens_per_s
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        return [PacedStream(job, self._pause_s) for job in jobs]
+
+    async def start(self) -> None:
+        return None
+
+    async def stop(self) -> None:
+        return None
+
+
+class BytePrompts:
+    """Prompts whose token ids are the bytes of their text."""
+
+    def build(
+        self,
+        system: str,
+        history: Sequence[tuple[str, str]] = (),
+        prompt: str | None = None,
+        messages: Sequence[Message] | None = None,
+        *,
+        reserve: int = 1,
+        at: float = 0.0,  # noqa: ARG002 - no template that could show it
+    ) -> BuiltPrompt:
+        if messages is not None:
+            lines = [f"{message.role}: {message.content}" for message in messages]
+        else:
+            lines = [f"user: {asked}\nassistant: {answered}" for asked, answered in history] + [f"user: {prompt}"]
+        ids = tuple("\n".join([system, *lines]).encode())
+        if len(ids) + reserve > CONTEXT:
+            raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {CONTEXT - reserve} at most")
+        digest = hashlib.blake2b(bytes(ids), digest_size=8).hexdigest()
+        return BuiltPrompt(ids, len(history), digest)
+
+
+def paced(tokens_per_s: float) -> Serving:
+    return Serving(PacedEngine(tokens_per_s), BytePrompts(), GenerationDefaults(), frozenset({"paced", VERSION}))

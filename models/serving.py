@@ -1,0 +1,37 @@
+"""A model ready to be asked: an engine, and prompts in the form that the engine takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from models.generation import Engine
+from models.prompts import BuiltPrompt, Message
+
+if TYPE_CHECKING:
+    from models.checkpoints import GenerationDefaults
+
+
+class Prompts(Protocol):
+    def build(
+        self,
+        system: str,
+        history: Sequence[tuple[str, str]] = (),
+        prompt: str | None = None,
+        messages: Sequence[Message] | None = None,
+        *,
+        reserve: int = 1,
+        at: float = 0.0,
+    ) -> BuiltPrompt:
+        """Token ids of `prompt` behind `history`, or of `messages`; raises `PromptTooLong` or `PromptError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """`names` are what a request's `model` may say and mean this one."""
+
+    engine: Engine
+    prompts: Prompts
+    defaults: GenerationDefaults
+    names: frozenset[str]
