@@ -1,0 +1,103 @@
+"""Asks the demo model what it has never seen, and prints how often it is right: `python -m models.demo.evaluate`.
+
+Two sets: held-out dialogues of the generator, with names and things that training never sees, where an answer is right
+if it is right word for word; and dialogues in free wording, where it must contain what was asked for. The history of a
+dialogue holds the model's own answers when the wording is free, and the right ones when it is generated.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from models.demo import CHECKPOINT
+from models.demo.customer import Skill
+from models.demo.dialogues import Dialogue, held_out
+from models.demo.free import FREE, Question
+from models.demo.scoring import Score
+
+SEED = 2  # no dialogue of training's own examination is asked
+_BATCH = 32
+Messages = list[dict[str, str]]
+
+
+class Assistant:
+    """The checkpoint of a folder, answering greedily."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        self._tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder)
+        self._model: LlamaForCausalLM = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
+
+    @torch.inference_mode()
+    def answers(self, prompts: Sequence[Messages]) -> list[str]:
+        """Whole answers; one that does not come to its end is none."""
+        given = self._tokenizer.apply_chat_template(
+            list(prompts), add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        )
+        written = self._model.generate(
+            input_ids=given["input_ids"], attention_mask=given["attention_mask"], do_sample=False, max_new_tokens=220
+        )[:, given["input_ids"].shape[1] :]
+        ended = (written == self._tokenizer.eos_token_id).any(-1).tolist()
+        texts = self._tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [text if whole else "" for text, whole in zip(texts, ended, strict=True)]
+
+
+def ask_generated(assistant: Assistant, dialogues: list[Dialogue], score: Score, shown: bool) -> None:
+    asked = [(dialogue, at) for dialogue in dialogues for at in range(len(dialogue.turns))]
+    asked.sort(key=lambda item: sum(len(message["content"]) for message in item[0].messages(item[1])))
+    for start in range(0, len(asked), _BATCH):
+        part = asked[start : start + _BATCH]
+        answers = assistant.answers([dialogue.messages(at) for dialogue, at in part])
+        for (dialogue, at), answer in zip(part, answers, strict=True):
+            turn = dialogue.turns[at]
+            score.add(turn.skill, answer == turn.answer)
+            if shown and answer != turn.answer:
+                print(f"  {turn.skill}: {turn.user!r}\n    expected {turn.answer!r}\n    answered {answer!r}")
+
+
+def ask_freely(assistant: Assistant, dialogues: Sequence[Sequence[Question]], score: Score, shown: bool) -> None:
+    for dialogue in dialogues:
+        messages: Messages = []
+        for question in dialogue:
+            messages.append({"role": "user", "content": question.user})
+            (answer,) = assistant.answers([messages])
+            messages.append({"role": "assistant", "content": answer})
+            right = bool(answer) and all(part.lower() in answer.lower() for part in question.expected)
+            score.add(question.skill, right)
+            if shown and not right:
+                print(
+                    f"  {question.skill}: {question.user!r}\n    expected {question.expected}\n    answered {answer!r}"
+                )
+
+
+def table(generated: Score, free: Score) -> str:
+    """The rates as Markdown, as they stand in the model's card."""
+    lines = ["| | held-out dialogues | free wording |", "|---|---|---|"]
+    for skill in Skill:
+        rates = (f"{score.right[skill]}/{score.asked[skill]}" for score in (generated, free))
+        lines.append(f"| {skill} | {' | '.join(rates)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m models.demo.evaluate", description="Rate the demo model.")
+    parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT, help="its folder (default: %(default)s)")
+    parser.add_argument("--dialogues", type=int, default=250, help="held-out dialogues to ask (default: %(default)s)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="default: %(default)s")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")
+    parser.add_argument("--errors", action="store_true", help="print every wrong answer")
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    assistant = Assistant(asked.checkpoint, getattr(torch, asked.dtype))
+    generated, free = Score(), Score()
+    ask_generated(assistant, held_out(SEED, asked.dialogues), generated, asked.errors)
+    ask_freely(assistant, FREE, free, asked.errors)
+    print(table(generated, free))
+
+
+if __name__ == "__main__":
+    main()

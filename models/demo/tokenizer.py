@@ -1,0 +1,70 @@
+"""The demo model's tokenizer: byte-level BPE with one token a digit, and its chat template.
+
+A message begins with a space, so that a word has the same tokens at its start as later on; an answer does not. What
+looks like a marker in a message is broken up, so that nobody can speak for somebody else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from models.demo.dialogues import Split, dialogues
+
+CONTEXT = 1024
+VOCABULARY = 1536
+PAD, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
+MARKERS = (PAD, SYSTEM, USER, ASSISTANT, END)
+TEMPLATE = """
+{%- for message in messages -%}
+    {%- set text = message['content'] | trim | replace('<|', '< |') -%}
+    {%- if message['role'] == 'assistant' -%}
+        {{- '<|assistant|>' + text -}}
+    {%- elif message['role'] in ['system', 'developer'] -%}
+        {{- '<|system|> ' + text -}}
+    {%- else -%}
+        {{- '<|user|> ' + text -}}
+    {%- endif -%}
+    {{- '<|end|>' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+    {{- '<|assistant|>' -}}
+{%- endif -%}
+""".strip()
+
+
+def trained(seed: int, sample: int) -> PreTrainedTokenizerFast:
+    """A tokenizer made from `sample` dialogues."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(MARKERS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_texts(seed, sample), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[SYSTEM, USER, ASSISTANT],
+        chat_template=TEMPLATE,
+        model_max_length=CONTEXT,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
+
+
+def _texts(seed: int, sample: int) -> Iterator[str]:
+    for dialogue in itertools.islice(dialogues(seed, Split.TRAINING), sample):
+        yield " " + dialogue.system
+        for turn in dialogue.turns:
+            yield " " + turn.user
+            yield turn.answer
