@@ -13,21 +13,21 @@ from app.wire.codes import ErrorCode
 from app.wire.control import Control
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
-from app.wire.headers import HEADERS_OF, Headers, WireFormat, format_of
+from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.salvage import salvage
 from app.wire.turn import Turn
 
 Record = Request | TokenEvent | Turn | Control
-Encoded = tuple[bytes, tuple[tuple[str, bytes], ...]]
+Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
 def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> Encoded:
-    """The record's value and headers."""
+    """The record's value and headers, a list, since aiokafka takes nothing else."""
     if wire_format == WireFormat.JSON:
-        return json_codec.encode(record), HEADERS_OF[WireFormat.JSON]
-    return protobuf_codec.encode(record), HEADERS_OF[WireFormat.PROTOBUF]
+        return json_codec.encode(record), []
+    return protobuf_codec.encode(record), [(CONTENT_TYPE, PROTOBUF_TYPE.encode())]
 
 
 def decode_request(value: bytes | None, headers: Headers = None) -> Request:

@@ -17,12 +17,6 @@ class WireFormat(enum.StrEnum):
     PROTOBUF = "protobuf"
 
 
-HEADERS_OF: dict[WireFormat, tuple[tuple[str, bytes], ...]] = {
-    WireFormat.JSON: (),
-    WireFormat.PROTOBUF: ((CONTENT_TYPE, PROTOBUF_TYPE.encode()),),
-}
-
-
 def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.wire import (
     ErrorCode,
+    Headers,
     Request,
     WireError,
     decode_control,
@@ -28,7 +29,7 @@ def deep(levels: int) -> bytes:
     return b'{"request_id":"r","user_id":"u","prompt":"p","metadata":{"a":' + b"[" * levels + b"]" * levels + b"}}"
 
 
-def refusal(value: bytes | None, headers: tuple[tuple[str, bytes], ...] = ()) -> WireError:
+def refusal(value: bytes | None, headers: Headers = None) -> WireError:
     with pytest.raises(WireError) as caught:
         decode_request(value, headers)
     assert caught.value.code is ErrorCode.INVALID_REQUEST

@@ -66,8 +66,8 @@ def test_token_event_always_says_its_tokens_text_index_and_epoch() -> None:
 
 
 def test_fence_says_nothing_but_that_it_is_one() -> None:
-    assert encode(TokenEvent(type=EventType.FENCE)) == (b'{"type":"fence"}', ())
+    assert encode(TokenEvent(type=EventType.FENCE)) == (b'{"type":"fence"}', [])
 
 
 def test_protobuf_is_announced_in_the_headers() -> None:
-    assert encode(TokenEvent(type=EventType.FENCE), "protobuf")[1] == (("content-type", b"application/x-protobuf"),)
+    assert encode(TokenEvent(type=EventType.FENCE), "protobuf")[1] == [("content-type", b"application/x-protobuf")]
