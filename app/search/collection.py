@@ -1,0 +1,138 @@
+"""The collection: created where it is missing, checked where it is there, loaded in any case.
+
+Several workers may come at once, to a server old or new. So nothing here trusts the answer of a creating call: what
+counts is what the server describes afterwards. A server without full text search gets the collection without it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pymilvus import AsyncMilvusClient, DataType, Function, FunctionType
+
+from app.search.errors import (
+    COLLECTION_NOT_FOUND,
+    CollectionMismatchError,
+    MilvusAwayError,
+    MilvusError,
+    MilvusRefusedError,
+)
+from app.search.milvus import Milvus
+from app.search.rows import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES
+
+TEXT_FIELDS = {
+    "user_id": MAX_NAME_BYTES,
+    "conversation_id": MAX_NAME_BYTES,
+    "tenant": MAX_NAME_BYTES,
+    "role": 16,
+    "model_version": MAX_NAME_BYTES,
+}
+_DENSE_INDEX = {"index_type": "HNSW", "metric_type": "COSINE", "params": {"M": 16, "efConstruction": 200}}
+_SPARSE_INDEX: dict[str, Any] = {"index_type": "SPARSE_INVERTED_INDEX", "metric_type": "BM25", "params": {}}
+_LOAD_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a collection can do. `lite`: it is served by milvus-lite."""
+
+    dimension: int
+    full_text: bool
+    lite: bool
+
+
+async def open_collection(milvus: Milvus, name: str, dimension: int) -> Layout:
+    """Bring the collection into service. Raises `MilvusError`, or `CollectionMismatchError` when it does not fit."""
+    version = str(await milvus.call("get_server_version"))
+    layout = await read_layout(milvus, name, dimension, version)
+    if layout is None:
+        await _create(milvus, name, dimension, version)
+        layout = await read_layout(milvus, name, dimension, version)
+        if layout is None:
+            raise MilvusAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and is not there")
+    await _index(milvus, name, "embedding", _DENSE_INDEX)
+    if layout.full_text:
+        await _index(milvus, name, "sparse", _SPARSE_INDEX)
+    await load(milvus, name)
+    return layout
+
+
+async def load(milvus: Milvus, name: str) -> None:
+    await milvus.call("load_collection", name, timeout_s=_LOAD_TIMEOUT_S)
+
+
+async def read_layout(milvus: Milvus, name: str, dimension: int, version: str = "") -> Layout | None:
+    """What is there; None where there is no such collection."""
+    try:
+        described = await milvus.call("describe_collection", name)
+    except MilvusAwayError as error:
+        if error.code == COLLECTION_NOT_FOUND:
+            return None
+        raise
+    fields = {field["name"]: field for field in described["fields"]}
+    missing = [field for field in ("turn_id", "text", "created_at", "embedding", *TEXT_FIELDS) if field not in fields]
+    if missing:
+        raise CollectionMismatchError(
+            f"Milvus collection '{name}' has no field '{missing[0]}', so it is not Parley's; "
+            "set PARLEY_MILVUS_COLLECTION to another name"
+        )
+    found = int(fields["embedding"]["params"]["dim"])
+    if found != dimension:
+        raise CollectionMismatchError(
+            f"Milvus collection '{name}' holds embeddings of {found} dimensions, the embedder makes {dimension}; "
+            "set PARLEY_EMBEDDER to the one it was filled with, or PARLEY_MILVUS_COLLECTION to another name"
+        )
+    outputs = {output for function in described.get("functions") or [] for output in function["output_field_names"]}
+    return Layout(found, full_text="sparse" in outputs, lite="lite" in version)
+
+
+async def _create(milvus: Milvus, name: str, dimension: int, version: str) -> None:
+    """Create it with full text search, or else without. Another worker may be first: the caller looks again."""
+    for full_text in (True, False) if _may_have_full_text(version) else (False,):
+        try:
+            await milvus.call("create_collection", name, schema=_schema(dimension, full_text=full_text))
+        except MilvusError as error:
+            if await milvus.call("has_collection", name):
+                return
+            if not full_text or not isinstance(error, MilvusRefusedError):
+                raise
+        else:
+            return
+
+
+def _may_have_full_text(version: str) -> bool:
+    """BM25 came with 2.5. Older servers take the schema and ignore the function in it."""
+    number = re.match(r"v?(\d+)\.(\d+)", version)
+    return number is None or (int(number[1]), int(number[2])) >= (2, 5)
+
+
+def _schema(dimension: int, *, full_text: bool) -> Any:
+    schema = AsyncMilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("turn_id", DataType.VARCHAR, is_primary=True, max_length=MAX_KEY_BYTES)
+    analyzed = {"enable_analyzer": True} if full_text else {}
+    schema.add_field("text", DataType.VARCHAR, max_length=MAX_TEXT_BYTES, **analyzed)
+    for field, max_length in TEXT_FIELDS.items():
+        schema.add_field(field, DataType.VARCHAR, max_length=max_length)
+    schema.add_field("created_at", DataType.INT64)
+    schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=dimension)
+    if full_text:
+        schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)
+        schema.add_function(
+            Function("bm25", FunctionType.BM25, input_field_names=["text"], output_field_names=["sparse"])
+        )
+    return schema
+
+
+async def _index(milvus: Milvus, name: str, field: str, index: dict[str, Any]) -> None:
+    if await milvus.call("list_indexes", name, field):
+        return
+    params = AsyncMilvusClient.prepare_index_params()
+    params.add_index(field, **index)
+    try:
+        await milvus.call("create_index", name, params, timeout_s=_LOAD_TIMEOUT_S)
+    except MilvusError:
+        # milvus-lite creates it and then cannot be asked to wait for it; another worker may have been first.
+        if not await milvus.call("list_indexes", name, field):
+            raise

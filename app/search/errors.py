@@ -1,0 +1,77 @@
+"""What can go wrong with Milvus, told apart by what to do next.
+
+pymilvus raises gRPC errors, its own exceptions with codes of the server, and plain timeouts. Only two questions matter:
+may the same call succeed later (`MilvusAwayError`), or is the call itself wrong (`MilvusRefusedError`)? What is not
+known to be wrong counts as the former: to write a row late is better than to lose it.
+"""
+
+from __future__ import annotations
+
+import grpc
+from pymilvus.exceptions import (
+    DataNotMatchException,
+    DataTypeNotMatchException,
+    MilvusException,
+    ParamError,
+    PrimaryKeyException,
+)
+
+COLLECTION_NOT_FOUND = 100
+COLLECTION_NOT_LOADED = 101
+
+_WRONG_INPUT = (DataNotMatchException, DataTypeNotMatchException, ParamError, PrimaryKeyException)
+# Parameter errors of a server are 1100 to 1199; milvus-lite gives all of its own the code 6.
+_INPUT_CODES = frozenset({6, *range(1100, 1200)})
+
+
+class MilvusError(Exception):
+    """One line for people; `code` is the server's, where it gave one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class MilvusAwayError(MilvusError):
+    """Not reached, not answering, or not ready: the same call may succeed later."""
+
+
+class MilvusRefusedError(MilvusError):
+    """The server understood, and will never take this call."""
+
+
+class CollectionMismatchError(Exception):
+    """The collection cannot hold these rows; the message is one line that says what to change."""
+
+
+def explain(error: Exception) -> MilvusError:
+    """The exception of a call, as one of the above."""
+    if isinstance(error, TimeoutError):
+        return MilvusAwayError("no answer in time")
+    if isinstance(error, grpc.RpcError):
+        return _explain_rpc(error)
+    if isinstance(error, MilvusException):
+        message = _one_line(error.message)
+        if _is_input_error(error):
+            return MilvusRefusedError(message, error.code)
+        return MilvusAwayError(message, error.code)
+    return MilvusAwayError(f"{type(error).__name__}: {_one_line(str(error))}")
+
+
+def _explain_rpc(error: grpc.RpcError) -> MilvusError:
+    status, message = error.code(), _one_line(error.details() or "")
+    message = f"{status.name}: {message}"
+    if status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED):
+        return MilvusRefusedError(message)
+    return MilvusAwayError(message)
+
+
+def _is_input_error(error: MilvusException) -> bool:
+    # pymilvus wraps what goes wrong while it encodes a row into an exception of its own.
+    wrapped = isinstance(error.__cause__, ValueError | TypeError | OverflowError)
+    return error.is_input_error or wrapped or isinstance(error, _WRONG_INPUT) or error.code in _INPUT_CODES
+
+
+def _one_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no message"

@@ -1,0 +1,34 @@
+"""Filter expressions. Values are written as literals: milvus-lite has no parameters."""
+
+from __future__ import annotations
+
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def literal(value: str) -> str:
+    r"""A string literal that means exactly `value`.
+
+    Not JSON's: milvus-lite knows no `\u`, while it and a server take other control characters as they are.
+    """
+    return f'"{value.translate(_ESCAPES)}"'
+
+
+def turns_where(
+    user_id: str,
+    *,
+    conversation_id: str | None = None,
+    role: str | None = None,
+    since_ms: int | None = None,
+    before_ms: int | None = None,
+) -> str:
+    """The rows of one user, from `since_ms` to just before `before_ms`."""
+    terms = [f"user_id == {literal(user_id)}"]
+    if conversation_id is not None:
+        terms.append(f"conversation_id == {literal(conversation_id)}")
+    if role is not None:
+        terms.append(f"role == {literal(role)}")
+    if since_ms is not None:
+        terms.append(f"created_at >= {since_ms:d}")
+    if before_ms is not None:
+        terms.append(f"created_at < {before_ms:d}")
+    return " and ".join(terms)

@@ -1,0 +1,113 @@
+"""What waits to be written, in order: turns in micro-batches, and erasures, which end the batch before them.
+
+`add` never blocks and never refuses, so that whoever reads the topic is never held up; he pauses the topic when
+`len(intake)` tells him to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from app.search.rows import Row
+from app.wire import Turn
+
+_MAX_BATCH_BYTES = 8 << 20
+"""Well below what a gRPC message may have."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Write:
+    """A turn on its way to the collection."""
+
+    turn: Turn
+    rows: list[Row]
+    done: Callable[[], object]
+    partition: int
+    since: float
+
+    @property
+    def size(self) -> int:
+        return sum(len(row.text) * 4 for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Erasure:
+    """All rows of a user that were made up to a time."""
+
+    user_id: str
+    until_ms: int
+    done: Callable[[], object]
+    partition: int
+    since: float
+
+
+class Intake:
+    def __init__(self, batch_rows: int, delay_s: float, clock: Callable[[], float]) -> None:
+        self._batch_rows = batch_rows
+        self._delay_s = delay_s
+        self._clock = clock
+        self._waiting: deque[Write | Erasure] = deque()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> float | None:
+        return self._waiting[0].since if self._waiting else None
+
+    def add(self, entry: Write | Erasure) -> None:
+        self._waiting.append(entry)
+        self._changed.set()
+
+    def revoke(self, partitions: Collection[int]) -> None:
+        """Forget what came from these partitions: their next owner reads it again."""
+        self._waiting = deque(entry for entry in self._waiting if entry.partition not in partitions)
+
+    def close(self) -> None:
+        """What waits is taken without delay from now on, then `take` gives None."""
+        self._closed = True
+        self._changed.set()
+
+    async def take(self, until: float) -> list[Write] | Erasure | None:
+        """The next batch or erasure; an empty batch when there is none by `until`, None at the end."""
+        while True:
+            self._changed.clear()
+            if not self._waiting:
+                if self._closed:
+                    return None
+                wake = until
+            elif isinstance(self._waiting[0], Erasure):
+                erasure = self._waiting.popleft()
+                assert isinstance(erasure, Erasure)
+                return erasure
+            else:
+                count, full = self._head()
+                wake = min(until, self._waiting[0].since + self._delay_s)
+                if full or self._closed or self._clock() >= self._waiting[0].since + self._delay_s:
+                    return self._pop(count)
+            if self._clock() >= until:
+                return []
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(0.0, wake - self._clock()))
+
+    def _head(self) -> tuple[int, bool]:
+        """How many turns the next batch has, and whether more would not join it if it waited."""
+        rows = size = 0
+        for count, entry in enumerate(self._waiting):
+            if isinstance(entry, Erasure):
+                return count, True
+            if count and (rows + len(entry.rows) > self._batch_rows or size + entry.size > _MAX_BATCH_BYTES):
+                return count, True
+            rows += len(entry.rows)
+            size += entry.size
+        return len(self._waiting), rows >= self._batch_rows
+
+    def _pop(self, count: int) -> list[Write]:
+        taken = [self._waiting.popleft() for _ in range(count)]
+        return [entry for entry in taken if isinstance(entry, Write)]

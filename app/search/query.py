@@ -1,0 +1,129 @@
+"""Finding what was said: near in meaning, and by its words where the server can search text.
+
+The two lists are joined by reciprocal rank. Cosines and BM25 scores are not comparable: weighing one against the other
+misleads. So `score` orders the hits of one search and means nothing else; `similarity` is the cosine, for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from pymilvus import AnnSearchRequest, RRFRanker
+
+from app.search.collection import TEXT_FIELDS, Layout, load, read_layout
+from app.search.errors import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, MilvusAwayError
+from app.search.filters import turns_where
+from app.search.milvus import Milvus
+from app.search.rows import Role, request_id_of
+from app.search.writer import Embeds
+
+_FIELDS = ["text", "created_at", "embedding", *TEXT_FIELDS]
+_RRF_K = 60
+_DEPTH = 3
+"""Each list goes so many times deeper than the hits that are asked for, so that a row in both is seen in both."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for in one user's history. Times are Unix milliseconds, from `since` to just before `until`."""
+
+    user_id: str
+    text: str
+    limit: int = 10
+    conversation_id: str | None = None
+    role: Role | None = None
+    since: int | None = None
+    until: int | None = None
+    full_text: bool = True
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    request_id: str
+    user_id: str
+    conversation_id: str
+    role: Role
+    text: str
+    created_at: int
+    model_version: str
+    tenant: str
+    score: float
+    similarity: float
+
+
+class HistorySearch:
+    def __init__(self, milvus: Milvus, collection: str, embedder: Embeds) -> None:
+        self._milvus = milvus
+        self._collection = collection
+        self._embedder = embedder
+        self._layout: Layout | None = None
+
+    async def search(self, query: Query) -> list[Hit]:
+        """The best first. Raises `MilvusError`, `CollectionMismatchError` and `EmbedderError`."""
+        vector = (await self._embedder.embed([query.text], query=True))[0]
+        if not vector.any():
+            return []
+        try:
+            return await self._ask(query, vector)
+        except MilvusAwayError as error:
+            self._layout = None
+            if error.code == COLLECTION_NOT_FOUND:
+                return []
+            if error.code != COLLECTION_NOT_LOADED:
+                raise
+        await load(self._milvus, self._collection)  # the server has restarted and no worker has written since
+        return await self._ask(query, vector)
+
+    async def _ask(self, query: Query, vector: Any) -> list[Hit]:
+        if self._layout is None:
+            self._layout = await read_layout(self._milvus, self._collection, self._embedder.dimension)
+        if self._layout is None:
+            return []
+        where = turns_where(
+            query.user_id,
+            conversation_id=query.conversation_id,
+            role=query.role,
+            since_ms=query.since,
+            before_ms=query.until,
+        )
+        if query.full_text and self._layout.full_text:
+            found = await self._hybrid(query, vector, where)
+        else:
+            found = await self._milvus.call(
+                "search",
+                self._collection,
+                [vector],
+                anns_field="embedding",
+                search_params={"metric_type": "COSINE"},
+                filter=where,
+                limit=query.limit,
+                output_fields=_FIELDS,
+            )
+        return [_hit(row, vector) for row in found[0]]
+
+    async def _hybrid(self, query: Query, vector: Any, where: str) -> Any:
+        depth = query.limit * _DEPTH
+        lists = [
+            AnnSearchRequest([vector], "embedding", {"metric_type": "COSINE"}, depth, expr=where),
+            AnnSearchRequest([query.text], "sparse", {"metric_type": "BM25"}, depth, expr=where),
+        ]
+        return await self._milvus.call(
+            "hybrid_search", self._collection, lists, RRFRanker(_RRF_K), limit=query.limit, output_fields=_FIELDS
+        )
+
+
+def _hit(row: Mapping[str, Any], vector: Any) -> Hit:
+    entity = row["entity"]
+    return Hit(
+        request_id=request_id_of(row["turn_id"]),
+        user_id=entity["user_id"],
+        conversation_id=entity["conversation_id"],
+        role=Role(entity["role"]),
+        text=entity["text"],
+        created_at=entity["created_at"],
+        model_version=entity["model_version"],
+        tenant=entity["tenant"],
+        score=float(row["distance"]),
+        similarity=float(np.dot(np.asarray(entity["embedding"], dtype=np.float32), vector)),
+    )

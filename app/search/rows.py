@@ -1,0 +1,71 @@
+"""A turn as rows of the collection: one for what the user said, one for the answer.
+
+The primary key is made of the user and the request, so that writing a turn again, after a crash or a replay of the
+topic, writes the same rows.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from app.wire import Turn
+
+MAX_TEXT_BYTES = 65535
+"""The longest VARCHAR that Milvus has; its limits count bytes."""
+MAX_NAME_BYTES = 1024
+"""A user id has at most 128 characters and a conversation id 256, of up to four bytes each."""
+MAX_KEY_BYTES = 1024
+
+
+class Role(enum.StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """All of a row but its vector; the names are those of the collection's fields."""
+
+    turn_id: str
+    text: str
+    user_id: str
+    conversation_id: str
+    tenant: str
+    role: str
+    model_version: str
+    created_at: int
+
+
+def rows_of(turn: Turn) -> list[Row]:
+    """One row for each side that said something: there is no vector of nothing."""
+    said = {Role.USER: turn.prompt, Role.ASSISTANT: turn.answer}
+    return [
+        Row(
+            turn_id=turn_id(turn.user_id, turn.request_id, role),
+            text=cut(text, MAX_TEXT_BYTES),
+            user_id=turn.user_id,
+            conversation_id=turn.conversation_id,
+            tenant=turn.tenant or "",
+            role=role.value,
+            model_version=turn.model_version,
+            created_at=turn.created_at,
+        )
+        for role, text in said.items()
+        if text
+    ]
+
+
+def turn_id(user_id: str, request_id: str, role: Role) -> str:
+    return f"{user_id}/{request_id}:{role.value}"
+
+
+def request_id_of(key: str) -> str:
+    """The request of a primary key. A user id may hold `/`, a request id may not; it may hold `:`, a role may not."""
+    return key.rpartition("/")[2].rpartition(":")[0]
+
+
+def cut(text: str, most: int) -> str:
+    """The longest beginning of at most `most` bytes of UTF-8 that ends with a whole character."""
+    encoded = text.encode("utf-8", "replace")
+    return encoded[:most].decode("utf-8", "ignore")

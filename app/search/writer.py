@@ -1,0 +1,163 @@
+"""Turns go into Milvus, in order, however long it is away.
+
+Whoever reads the topic hands turns over without ever waiting and acknowledges a record when its `done` is called: then
+its rows are in Milvus, or `reject` has taken the turn because a row of it can never be there. One task does the rest:
+micro-batches, each key once, embedded and upserted. What may succeed later is tried again for ever; what the server
+refuses is halved until the bad row is alone. An erasure stands in the same queue, so it takes what was submitted before
+it and leaves what comes after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from app.search.errors import MilvusRefusedError
+from app.search.figures import Figures
+from app.search.intake import Erasure, Intake, Write
+from app.search.milvus import Milvus
+from app.search.rows import Row, rows_of
+from app.search.store import Store
+from app.wire import Turn
+from models.embedder import EmbedderError
+
+
+class Embeds(Protocol):
+    @property
+    def dimension(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]: ...
+
+
+class HistoryWriter:
+    """`reject` must not raise. `fatal` is told once what ended the writer: a `CollectionMismatchError`, or a bug."""
+
+    def __init__(
+        self,
+        milvus: Milvus,
+        collection: str,
+        embedder: Embeds,
+        *,
+        reject: Callable[[Turn, str], Awaitable[None]],
+        fatal: Callable[[Exception], None],
+        batch_rows: int = 128,
+        delay_s: float = 0.5,
+        flush_s: float = 30.0,
+    ) -> None:
+        self._milvus = milvus
+        self._embedder = embedder
+        self._reject = reject
+        self._fatal = fatal
+        self._intake = Intake(batch_rows, delay_s, time.monotonic)
+        self._store = Store(milvus, collection, embedder.dimension, flush_s)
+        self._figures = Figures()
+        self._in_hand: Sequence[Write | Erasure] = ()
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, turn: Turn, done: Callable[[], object], partition: int = 0) -> None:
+        """Never waits; `done` is called in the order of the calls."""
+        self._intake.add(Write(turn, rows_of(turn), done, partition, time.monotonic()))
+
+    def erase(self, user_id: str, until_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        """Delete what the user said and was told up to that time."""
+        self._intake.add(Erasure(user_id, until_ms, done, partition, time.monotonic()))
+
+    def revoke(self, partitions: Collection[int]) -> None:
+        """Forget what waits of these partitions; a batch that is already being written may still call `done`."""
+        self._intake.revoke(partitions)
+
+    @property
+    def backlog(self) -> int:
+        """Turns and erasures that are not done yet."""
+        return len(self._intake) + len(self._in_hand)
+
+    def figures(self) -> Figures:
+        since = self._in_hand[0].since if self._in_hand else self._intake.oldest
+        return dataclasses.replace(
+            self._figures,
+            retries=self._store.retries,
+            flushes=self._store.flushes,
+            trouble=self._store.trouble,
+            backlog=self.backlog,
+            lag_s=time.monotonic() - since if since is not None else 0.0,
+        )
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="history-writer")
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        """Write what waits if that takes no longer than `grace_s`, then let go; the rest stays unacknowledged."""
+        self._intake.close()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=grace_s)
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._milvus.close()
+
+    async def _run(self) -> None:
+        try:
+            await self._store.open()  # a collection that does not fit must not wait for the first turn
+            while (taken := await self._intake.take(self._store.flush_due)) is not None:
+                self._in_hand = [taken] if isinstance(taken, Erasure) else taken
+                if isinstance(taken, Erasure):
+                    await self._store.delete(taken.user_id, taken.until_ms)
+                    self._figures.erasures += 1
+                    taken.done()
+                elif taken:
+                    await self._write(taken)
+                self._in_hand = ()
+                await self._store.flush_if_due()
+        except Exception as error:  # noqa: BLE001  (whoever runs the writer decides)
+            self._fatal(error)
+
+    async def _write(self, writes: list[Write]) -> None:
+        # Some servers make two rows of a key that is twice in one batch, others refuse the batch.
+        rows = {row.turn_id: row for write in writes for row in write.rows}
+        faults: dict[str, str] = {}
+        vectors: dict[str, npt.NDArray[np.float32]] = {}
+
+        async def embed(part: Sequence[Row]) -> None:
+            for row, vector in zip(part, await self._embedder.embed([row.text for row in part]), strict=True):
+                if np.isfinite(vector).all() and vector.any():
+                    vectors[row.turn_id] = vector
+                else:
+                    faults[row.turn_id] = "its text has no embedding"
+
+        async def upsert(part: Sequence[Row]) -> None:
+            await self._store.upsert([{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part])
+            self._figures.rows += len(part)
+            self._figures.batches += 1
+
+        await _halving([*rows.values()], embed, EmbedderError, faults)
+        await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, MilvusRefusedError, faults)
+        for write in writes:
+            if reasons := [faults[row.turn_id] for row in write.rows if row.turn_id in faults]:
+                self._figures.rejected += 1
+                await self._reject(write.turn, reasons[0])
+            write.done()
+
+
+async def _halving(
+    rows: Sequence[Row],
+    work: Callable[[Sequence[Row]], Awaitable[None]],
+    refusal: type[Exception],
+    faults: dict[str, str],
+) -> None:
+    """Do `work` on all rows but those that cannot be worked on, whose faults are noted."""
+    if not rows:
+        return
+    try:
+        await work(rows)
+    except refusal as error:
+        if len(rows) == 1:
+            faults[rows[0].turn_id] = str(error)
+            return
+        middle = len(rows) // 2
+        await _halving(rows[:middle], work, refusal, faults)
+        await _halving(rows[middle:], work, refusal, faults)

@@ -1,0 +1,106 @@
+"""A writer under test, and what it told: the turns that were done and those it rejected."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from app.search.milvus import Milvus
+from app.search.writer import Embeds, HistoryWriter
+from app.wire import FinishReason, Turn, Usage
+
+NOW = 1_700_000_000_000
+
+
+class Hashed:
+    """An embedder that knows no meaning: equal texts have equal vectors."""
+
+    dimension = 8
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]:
+        await asyncio.sleep(0)
+        vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            if text == "no vector":
+                continue
+            drawn = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype=np.uint32) / 2**32 - 0.5
+            vector[:] = drawn / np.linalg.norm(drawn)
+            if text == "not a number":
+                vector[3] = np.nan
+        return vectors
+
+
+def turn(user: str, request: str, prompt: str = "hello", answer: str = "hi", **more: Any) -> Turn:
+    given: dict[str, Any] = {"conversation_id": "default", "model_version": "demo", "created_at": NOW, **more}
+    return Turn(
+        user_id=user,
+        request_id=request,
+        prompt=prompt,
+        answer=answer,
+        finish_reason=FinishReason.STOP,
+        usage=Usage(1, 1),
+        **given,
+    )
+
+
+class Bench:
+    """Use as a context: the writer starts at its begin and stops at its end."""
+
+    def __init__(self, milvus: Milvus, collection: str, embedder: Embeds | None = None, **options: Any) -> None:
+        self.milvus = milvus
+        self.collection = collection
+        self.done: list[str] = []
+        self.rejected: dict[str, str] = {}
+        self.fatal: list[Exception] = []
+        self._news = asyncio.Event()
+        options = {"delay_s": 0.02, **options}
+        self.writer = HistoryWriter(
+            milvus, collection, embedder or Hashed(), reject=self._reject, fatal=self._end, **options
+        )
+
+    async def __aenter__(self) -> Self:
+        self.writer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.writer.stop(grace_s=0)
+
+    async def _reject(self, turn: Turn, reason: str) -> None:
+        self.rejected[turn.request_id] = reason
+
+    def _end(self, error: Exception) -> None:
+        self.fatal.append(error)
+        self._news.set()
+
+    def submit(self, *turns: Turn, partition: int = 0) -> None:
+        for each in turns:
+            self.writer.submit(each, functools.partial(self._done, each.request_id), partition)
+
+    def erase(self, user: str, until_ms: int) -> None:
+        self.writer.erase(user, until_ms, lambda: self._done(f"erase {user}"))
+
+    def _done(self, what: str) -> None:
+        self.done.append(what)
+        self._news.set()
+
+    async def settled(self, count: int) -> None:
+        """Wait until so many are done, or the writer has ended."""
+        async with asyncio.timeout(120):
+            while len(self.done) < count and not self.fatal:
+                self._news.clear()
+                await self._news.wait()
+        assert not self.fatal, self.fatal
+
+    async def rows(self, where: str = 'turn_id != ""') -> dict[str, dict[str, Any]]:
+        found = await self.milvus.call(
+            "query", self.collection, filter=where, limit=16000, output_fields=["text", "user_id", "created_at", "role"]
+        )
+        rows = {row["turn_id"]: row for row in found}
+        assert len(rows) == len(found), "a key is there twice"
+        return rows

@@ -1,0 +1,96 @@
+"""Milvus dies, hangs, or was never there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from app.search.milvus import Milvus
+from tests.integration.search.history import Bench, turn
+from tests.integration.search.lite import Lite
+
+
+@pytest.fixture
+def hung() -> Iterator[str]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_back(
+    own_lite: Lite, collection: str
+) -> None:
+    own_lite.start()
+    async with Bench(Milvus(own_lite.uri), collection, batch_rows=16) as bench:
+        for number in range(150):
+            bench.submit(turn("ann", f"r{number}"))
+            if number == 50:
+                await bench.settled(30)
+                own_lite.kill()
+            if number == 100:
+                await asyncio.sleep(1)
+                assert bench.writer.figures().trouble
+                own_lite.start()
+            await asyncio.sleep(0.005)
+        await bench.settled(150)
+        assert len(await bench.rows()) == 300
+        figures = bench.writer.figures()
+    assert bench.done == [f"r{n}" for n in range(150)]
+    assert bench.rejected == {}
+    assert figures.retries > 0
+    assert (figures.trouble, figures.backlog, figures.lag_s) == ("", 0, 0)
+
+
+async def test_server_that_comes_late_is_waited_for(
+    own_lite: Lite, collection: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with Bench(Milvus(own_lite.uri), collection) as bench:
+        bench.submit(turn("ann", "r1"))
+        await asyncio.sleep(1)
+        assert bench.writer.backlog == 1
+        assert bench.writer.figures().lag_s >= 1
+        own_lite.start()
+        await bench.settled(1)
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("app.search")]
+    assert len(lines) == 2, "one line when it begins, one when it is over"
+    assert own_lite.uri in lines[0]
+
+
+async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hung: str, collection: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with Bench(Milvus(hung, timeout_s=0.3), collection) as bench:
+        worst = 0.0
+        for number in range(200):
+            began = loop.time()
+            bench.submit(turn("ann", f"r{number}"))
+            await asyncio.sleep(0.005)
+            worst = max(worst, loop.time() - began)
+        async with asyncio.timeout(60):
+            while bench.writer.figures().retries < 2:
+                await asyncio.sleep(0.05)
+        assert bench.writer.backlog == 200
+        assert "no answer in time" in bench.writer.figures().trouble
+        async with asyncio.timeout(30):
+            await bench.writer.stop(0.2)
+    assert bench.done == []
+    assert worst < 2
+
+
+async def test_server_that_hangs_and_is_replaced_gets_every_row(own_lite: Lite, collection: str) -> None:
+    port = int(own_lite.uri.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", port)):
+        bench = Bench(Milvus(own_lite.uri, timeout_s=0.5), collection)
+        bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
+        bench.writer.start()
+        async with asyncio.timeout(60):
+            while not bench.writer.figures().retries:
+                await asyncio.sleep(0.05)
+    own_lite.start()
+    await bench.settled(10)
+    assert len(await bench.rows()) == 20
+    await bench.writer.stop(0)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.search.errors import CollectionMismatchError, MilvusAwayError
+from app.search.milvus import Milvus
+from app.search.query import HistorySearch, Hit, Query
+from app.search.rows import Role
+from models.embedder import Embedder
+from tests.integration.search.history import NOW, Bench, Hashed, turn
+from tests.integration.search.lite import Lite, free_port
+from tests.integration.search.test_writer import NAMES
+
+TALK = [
+    ("My package never arrived", "I am sorry to hear that. Order 4711 is delayed."),
+    ("Can I pay with PayPal?", "Yes, we take PayPal and credit cards."),
+    ("How do I reset my password?", "Use the link on the login page."),
+    ("Do you sell blue bicycles?", "We have two models in blue."),
+]
+
+
+@pytest.fixture
+async def search(milvus: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[HistorySearch]:
+    """Ann's talk, an hour between turns, the last one in a conversation of its own; and Bob's, with her first words."""
+    async with Bench(milvus, collection, embedder) as bench:
+        for number, (prompt, answer) in enumerate(TALK):
+            conversation = "default" if number < 3 else "shop"
+            at = NOW + number * 3_600_000
+            bench.submit(turn("ann", f"r{number}", prompt, answer, created_at=at, conversation_id=conversation))
+        bench.submit(turn("bob", "b1", *TALK[0]))
+        await bench.settled(5)
+        yield HistorySearch(milvus, collection, embedder)
+
+
+async def test_paraphrase_is_found(search: HistorySearch) -> None:
+    hits = await search.search(Query(user_id="ann", text="the parcel was not delivered", full_text=False))
+    assert (hits[0].request_id, hits[0].role, hits[0].text) == ("r0", Role.USER, TALK[0][0])
+    assert hits[0].similarity > 0.5
+    assert len(hits) == 8
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+async def test_rare_word_is_found_by_its_letters(search: HistorySearch) -> None:
+    hits = await search.search(Query(user_id="ann", text="4711", limit=1))
+    assert (hits[0].request_id, hits[0].role) == ("r0", Role.ASSISTANT)
+
+
+async def test_hits_are_of_that_user_alone(search: HistorySearch) -> None:
+    assert {hit.user_id for hit in await search.search(Query(user_id="bob", text="package", limit=50))} == {"bob"}
+    assert await search.search(Query(user_id='bob" or user_id != "', text="package")) == []
+
+
+async def test_conversation_role_and_time_narrow_the_hits(search: HistorySearch) -> None:
+    async def requests(**narrow: object) -> set[str]:
+        query = Query(user_id="ann", text="help", limit=50, **narrow)  # type: ignore[arg-type]
+        return {f"{hit.request_id}:{hit.role}" for hit in await search.search(query)}
+
+    assert await requests(conversation_id="shop") == {"r3:user", "r3:assistant"}
+    assert await requests(role=Role.USER) == {"r0:user", "r1:user", "r2:user", "r3:user"}
+    assert await requests(since=NOW + 1, until=NOW + 7_200_000) == {"r1:user", "r1:assistant"}
+
+
+@pytest.mark.parametrize("user", NAMES)
+async def test_user_of_any_name_finds_own_words_only(lite: Lite, milvus: Milvus, collection: str, user: str) -> None:
+    async with Bench(milvus, collection) as bench:
+        bench.submit(*(turn(name, "r1", conversation_id=name) for name in (user, user + "x", "x", user[:-1] + "y")))
+        await bench.settled(4)
+        hits = await HistorySearch(milvus, collection, Hashed()).search(
+            Query(user_id=user, conversation_id=user, text="hello")
+        )
+    assert [(hit.user_id, hit.request_id) for hit in hits] == [(user, "r1")] * 2
+
+
+async def test_no_history_yet_is_no_hits_and_no_error(milvus: Milvus, collection: str, embedder: Embedder) -> None:
+    assert await HistorySearch(milvus, collection, embedder).search(Query(user_id="ann", text="hello")) == []
+
+
+async def when_ready(search: HistorySearch, query: Query) -> list[Hit]:
+    """The port is open a moment before the server answers."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await search.search(query)
+            except MilvusAwayError:
+                await asyncio.sleep(0.1)
+
+
+async def test_search_works_after_a_restart_that_no_writer_has_seen(own_lite: Lite, collection: str) -> None:
+    own_lite.start()
+    own_lite.ready()
+    async with Bench(Milvus(own_lite.uri), collection) as bench:
+        bench.submit(turn("ann", "r1"))
+        await bench.settled(1)
+    search = HistorySearch(Milvus(own_lite.uri), collection, Hashed())
+    query = Query(user_id="ann", text="hello")
+    assert len(await search.search(query)) == 2
+    own_lite.kill()
+    with pytest.raises(MilvusAwayError):
+        await search.search(query)
+    own_lite.start()
+    own_lite.ready()
+    hits = await when_ready(search, query)
+    assert [hit.request_id for hit in hits] == ["r1", "r1"]
+
+
+async def test_embedder_of_another_dimension_is_one_clear_line(
+    search: HistorySearch, milvus: Milvus, collection: str
+) -> None:
+    with pytest.raises(CollectionMismatchError, match="384 dimensions, the embedder makes 8"):
+        await HistorySearch(milvus, collection, Hashed()).search(Query(user_id="ann", text="x"))
+
+
+async def test_server_that_is_not_there_is_one_clear_line(collection: str) -> None:
+    uri = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(MilvusAwayError, match=uri) as caught:
+        await HistorySearch(Milvus(uri), collection, Hashed()).search(Query(user_id="ann", text="x"))
+    assert "\n" not in str(caught.value)

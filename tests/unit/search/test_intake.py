@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from app.search.intake import Erasure, Intake, Write
+from app.search.rows import rows_of
+from tests.unit.search.test_rows import turn
+
+FAR = 1e9
+
+
+class Bench:
+    """An intake whose clock is moved by hand; `tick` wakes whoever waits."""
+
+    def __init__(self, batch_rows: int = 4, delay_s: float = 60.0) -> None:
+        self.now = 0.0
+        self.intake = Intake(batch_rows, delay_s, lambda: self.now)
+        self._ids = itertools.count()
+
+    def write(self, count: int = 1, answer: str = "yes", partition: int = 0) -> None:
+        for _ in range(count):
+            one = turn(prompt=str(next(self._ids)), answer=answer)
+            self.intake.add(Write(one, rows_of(one), lambda: None, partition, self.now))
+
+    def erase(self) -> None:
+        self.intake.add(Erasure("ann", 1, lambda: None, 0, self.now))
+
+    async def take(self, until: float = FAR) -> list[str] | str | None:
+        taken = await asyncio.wait_for(self.intake.take(until), 30)
+        if taken is None:
+            return None
+        return "erasure" if isinstance(taken, Erasure) else [write.turn.prompt for write in taken]
+
+
+async def test_full_batch_is_taken_without_delay_and_the_rest_waits() -> None:
+    bench = Bench(batch_rows=4)
+    bench.write(3)
+    assert await bench.take() == ["0", "1"]
+    assert len(bench.intake) == 1
+
+
+async def test_turns_of_one_row_fill_a_batch_by_their_rows() -> None:
+    bench = Bench(batch_rows=4)
+    bench.write(5, answer="")
+    assert await bench.take() == ["0", "1", "2", "3"]
+
+
+async def test_turn_with_more_rows_than_a_batch_is_a_batch() -> None:
+    bench = Bench(batch_rows=1)
+    bench.write(2)
+    assert await bench.take() == ["0"]
+
+
+async def test_oldest_turn_waits_no_longer_than_the_delay() -> None:
+    bench = Bench(delay_s=0.05)
+    bench.write()
+    waiting = asyncio.create_task(bench.take())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bench.now = 0.05
+    assert await waiting == ["0"]
+
+
+async def test_turn_that_completes_the_batch_wakes_the_taker() -> None:
+    bench = Bench(batch_rows=4)
+    waiting = asyncio.create_task(bench.take())
+    await asyncio.sleep(0)
+    bench.write()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    bench.write()
+    assert await waiting == ["0", "1"]
+
+
+async def test_erasure_ends_the_batch_before_it_and_stays_in_order() -> None:
+    bench = Bench(batch_rows=100)
+    bench.write()
+    bench.erase()
+    bench.write()
+    assert await bench.take() == ["0"]
+    assert await bench.take() == "erasure"
+    bench.intake.close()
+    assert await bench.take() == ["1"]
+
+
+async def test_large_texts_end_a_batch_early() -> None:
+    bench = Bench(batch_rows=10_000)
+    bench.write(100, answer="x" * 65_535)
+    assert len(await bench.take() or []) == 31
+
+
+async def test_nothing_by_then_is_an_empty_batch() -> None:
+    bench = Bench()
+    bench.now = 5
+    assert await bench.take(until=5) == []
+    bench.write()
+    assert await bench.take(until=5) == []
+    assert len(bench.intake) == 1
+
+
+async def test_closed_intake_gives_what_waits_and_then_none() -> None:
+    bench = Bench(batch_rows=100)
+    bench.write(2)
+    bench.intake.close()
+    assert await bench.take() == ["0", "1"]
+    assert await bench.take() is None
+
+
+async def test_revoked_partitions_are_forgotten() -> None:
+    bench = Bench(batch_rows=100)
+    for partition in (0, 1, 2):
+        bench.write(partition=partition)
+    bench.intake.revoke({0, 2})
+    bench.intake.close()
+    assert await bench.take() == ["1"]
+
+
+async def test_oldest_is_the_time_of_the_first_that_waits() -> None:
+    bench = Bench()
+    assert bench.intake.oldest is None
+    bench.now = 7
+    bench.write()
+    bench.now = 9
+    bench.write()
+    assert bench.intake.oldest == 7
