@@ -85,6 +85,7 @@ class Settings(BaseSettings):
     standby_replicas: int = Field(0, ge=0, description="workers that keep a warm copy of each partition's tables")
     requests_retention_s: int = Field(7 * 86400, ge=60, description="of `requests` and `controls` when created")
     tokens_retention_s: int = Field(8 * 86400, ge=60, description="of `tokens` when created")
+    turns_retention_s: int = Field(30 * 86400, ge=60, description="of `turns` and `dead-letters` when created")
 
     # History
     embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, or a Hugging Face name")
