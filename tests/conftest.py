@@ -1,0 +1,116 @@
+"""Real parts for the tests: one Kafka and one Milvus a session, fresh topics for every test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.local.kafka import KafkaCluster
+from app.local.milvus import MilvusNode
+from app.local.ports import free_port
+from app.settings import PREFIX, Settings
+from app.topics import create_topics
+
+PARTITIONS = 4
+
+NewSettings = Callable[..., Awaitable[Settings]]
+
+
+def pytest_configure() -> None:
+    # What the developer has set for a worker must not reach the tests.
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    # Ends like Ctrl-C, so that the fixtures stop their servers.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A broker that all tests of the session share: never stop it, take `start_kafka` for that."""
+    cluster = KafkaCluster(tmp_path_factory.mktemp("kafka"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.kill()
+
+
+@pytest.fixture(scope="session")
+def milvus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusNode]:
+    """A Milvus that all tests of the session share: never stop it, take `start_milvus` for that."""
+    node = MilvusNode(tmp_path_factory.mktemp("milvus"), free_port())
+    try:
+        node.start()
+        yield node
+    finally:
+        node.kill()
+
+
+@pytest.fixture
+def start_kafka(tmp_path: Path) -> Iterator[Callable[..., KafkaCluster]]:
+    """Starts clusters of the test's own, to be stopped and killed: `start_kafka(brokers=3)`."""
+    clusters: list[KafkaCluster] = []
+
+    def start(brokers: int = 1) -> KafkaCluster:
+        cluster = KafkaCluster(tmp_path / f"kafka-{len(clusters)}", brokers)
+        clusters.append(cluster)
+        cluster.start()
+        return cluster
+
+    yield start
+    for cluster in clusters:
+        cluster.kill()
+
+
+@pytest.fixture
+def start_milvus(tmp_path: Path) -> Iterator[Callable[[], MilvusNode]]:
+    """Starts servers of the test's own, to be stopped, killed and suspended."""
+    nodes: list[MilvusNode] = []
+
+    def start() -> MilvusNode:
+        node = MilvusNode(tmp_path / f"milvus-{len(nodes)}", free_port())
+        nodes.append(node)
+        node.start()
+        return node
+
+    yield start
+    for node in nodes:
+        node.kill()
+
+
+@pytest.fixture
+def new_settings(kafka: KafkaCluster, tmp_path: Path) -> NewSettings:
+    """Settings with topics, a consumer group and a data folder that nobody else uses; the topics are there."""
+
+    async def new(**values: Any) -> Settings:
+        unique = uuid.uuid4().hex[:8]
+        defaults = {
+            "broker": kafka.broker_setting,
+            "topic_prefix": f"t{unique}-",
+            "app_id": f"parley-{unique}",
+            "data_dir": tmp_path / f"data-{unique}",
+            "milvus_collection": f"turns_{unique}",
+            "partitions": PARTITIONS,
+        }
+        settings = Settings(_env_file=None, **{**defaults, **values})
+        await create_topics(settings)
+        return settings
+
+    return new
+
+
+@pytest.fixture
+async def settings(new_settings: NewSettings) -> Settings:
+    """As `new_settings` gives them; `milvus_uri` leads nowhere."""
+    return await new_settings(milvus_uri=f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.fixture
+async def settings_with_milvus(new_settings: NewSettings, milvus: MilvusNode) -> Settings:
+    return await new_settings(milvus_uri=milvus.uri)

@@ -1,0 +1,60 @@
+"""The topics, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from app.kafka_clients import KafkaUnusableError
+from app.local.ports import free_port
+from app.settings import Settings
+from app.topics import TopicsError, check_topics, create_topics, find_topics, topic_specs
+from tests.conftest import NewSettings
+
+
+async def _config(settings: Settings, topic: str) -> dict[str, str]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    await admin.start()
+    try:
+        responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+    finally:
+        await admin.close()
+    return {entry[0]: entry[1] for entry in responses[0].resources[0][4]}
+
+
+async def test_created_topics_have_the_specified_configuration(settings: Settings) -> None:
+    for spec in topic_specs(settings):
+        config = await _config(settings, spec.name)
+        assert {name: config[name] for name in spec.config} == spec.config
+
+
+async def test_tokens_take_the_brokers_time_and_requests_the_producers(settings: Settings) -> None:
+    assert (await _config(settings, settings.topic("tokens")))["message.timestamp.type"] == "LogAppendTime"
+    assert (await _config(settings, settings.topic("requests")))["message.timestamp.type"] == "CreateTime"
+
+
+async def test_creating_again_changes_nothing(settings: Settings) -> None:
+    assert await create_topics(settings) == []
+    assert all(found.fits for found in await find_topics(settings))
+
+
+async def test_another_partition_count_is_told_with_the_setting_to_change(settings: Settings) -> None:
+    other = settings.model_copy(update={"partitions": settings.partitions + 1})
+    with pytest.raises(TopicsError, match=f"has {settings.partitions} partitions.*PARLEY_PARTITIONS"):
+        await check_topics(other)
+
+
+async def test_a_missing_topic_is_told_with_the_command_that_creates_it(settings: Settings) -> None:
+    other = settings.model_copy(update={"topic_prefix": "nowhere-"})
+    with pytest.raises(TopicsError, match="'nowhere-requests' does not exist.*parley topics create"):
+        await check_topics(other)
+    assert all(found.partitions is None for found in await find_topics(other)), "looking must not create"
+
+
+async def test_no_broker_is_told_in_one_line(new_settings: NewSettings, settings: Settings) -> None:
+    away = settings.model_copy(update={"broker": f"kafka://127.0.0.1:{free_port()}"})
+    with pytest.raises(KafkaUnusableError) as caught:
+        await check_topics(away)
+    assert "\n" not in str(caught.value)
+    assert "parley local up" in str(caught.value)
