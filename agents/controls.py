@@ -78,7 +78,7 @@ class Controls:
             on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
             mark = Change(Table.ERASED, marker, records.encode(Erased(at)))
             await partition.finish(Finish(None, (*erasure(own.store, erase.user_id), *on_their_way, mark)))
-        deleted = asyncio.get_running_loop().create_future()
-        self._writer.erase(erase.user_id, at, lambda: deleted.done() or deleted.set_result(None), partition.number)
-        await deleted
+        deleted = asyncio.Event()
+        self._writer.erase(erase.user_id, at, deleted.set, partition.number)
+        await deleted.wait()
         await partition.finish(Finish(record))

@@ -25,7 +25,7 @@ from app.kafka_clients import KafkaUnusableError
 from app.search.errors import CollectionMismatchError
 from app.settings import Settings, SettingsError, settings
 from app.topics import TopicsError, check_topics
-from app.worker import Loaded, Worker, load
+from app.worker import Loaded, LoadError, Worker, load
 
 log = logging.getLogger(__name__)
 
@@ -102,16 +102,13 @@ class Unusable(Exception):  # noqa: N818
 
 def prepare(app: ParleyApp) -> None:
     """Everything that can be wrong with the setup, before the group is joined."""
-    from models.checkpoints import CheckpointError  # noqa: PLC0415 - imports torch, which only a worker needs
-    from models.embedder import EmbedderError  # noqa: PLC0415
-
     began = time.monotonic()
     try:
         internals.check()
         internals.quicken_transactions()
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
-    except (internals.InternalsError, TopicsError, KafkaUnusableError, CheckpointError, EmbedderError) as error:
+    except (internals.InternalsError, TopicsError, KafkaUnusableError, LoadError) as error:
         raise Unusable(str(error)) from None
     log.info("model %s loaded in %.1f s", app.loaded.serving.engine.model_version, time.monotonic() - began)
 

@@ -27,7 +27,8 @@ from app.search.absent import NoHistory
 from app.search.milvus import Milvus
 from app.search.writer import HistoryWriter
 from app.settings import Settings
-from models.embedder import Embedder, load_embedder
+from app.wire.turn import Turn
+from models.embedder import Embedder, EmbedderError, load_embedder
 from models.serving import Serving
 from tables.conversations import MemoryRules
 
@@ -42,25 +43,35 @@ class Loaded:
     embedder: Embedder | None
 
 
+class LoadError(Exception):
+    """A model cannot be served; one line for people."""
+
+
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
-    """Load the models; raises `CheckpointError` or `EmbedderError` with one line."""
-    embedder = None if settings.embedder == "none" else load_embedder(settings.embedder)
+    """Load the models; raises `LoadError`."""
+    try:
+        embedder = None if settings.embedder == "none" else load_embedder(settings.embedder)
+    except EmbedderError as error:
+        raise LoadError(str(error)) from None
     return Loaded(_serving(settings, on_fatal), embedder)
 
 
 def _serving(settings: Settings, on_fatal: Callable[[str], None]) -> Serving:
-    # Both import torch, which nobody should wait for who only wants to send a message.
+    # What is imported here imports torch, which takes seconds.
     if settings.engine == "paced":
         from models.paced import paced  # noqa: PLC0415
 
         return paced(settings.paced_tokens_per_s)
-    from models.checkpoints import load_checkpoint  # noqa: PLC0415
+    from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415
     from models.engine import EngineOptions, TorchEngine  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
 
-    checkpoint = load_checkpoint(
-        settings.model, device=settings.device, dtype=settings.dtype, context_length=settings.context_length
-    )
+    try:
+        checkpoint = load_checkpoint(
+            settings.model, device=settings.device, dtype=settings.dtype, context_length=settings.context_length
+        )
+    except CheckpointError as error:
+        raise LoadError(str(error)) from None
     options = EngineOptions(
         max_running=settings.max_running, threads=settings.threads, kv_cache_gb=settings.kv_cache_gb
     )
@@ -142,6 +153,9 @@ class Worker:
                 self._broken(error)
                 return
 
+    async def _reject(self, turn: Turn, reason: str) -> None:
+        await self._history.reject(turn, reason)
+
     def _history_writer(self) -> HistoryWriter | NoHistory:
         if self._loaded.embedder is None:
             return NoHistory()
@@ -149,7 +163,7 @@ class Worker:
             Milvus(self._settings.milvus_uri, self._settings.milvus_token),
             self._settings.milvus_collection,
             self._loaded.embedder,
-            reject=lambda turn, reason: self._history.reject(turn, reason),
+            reject=self._reject,
             fatal=self._broken,
             batch_rows=self._settings.index_batch,
             delay_s=self._settings.index_delay_s,

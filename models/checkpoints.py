@@ -17,6 +17,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from models.architectures import context_limit, why_unsupported
+from models.generation import GenerationDefaults
 
 DEMO = Path(__file__).parent / "demo" / "checkpoint"
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.model")
@@ -30,15 +31,6 @@ LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, Runtime
 
 class CheckpointError(Exception):
     """A model cannot be loaded or cannot be served right; the message is one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationDefaults:
-    """What a request that does not say gets: the checkpoint's own generation config."""
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
 
 
 @dataclass(frozen=True, slots=True)

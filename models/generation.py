@@ -43,6 +43,15 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """What a request that does not say gets: the checkpoint's own generation config."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One answer to be generated.
 

@@ -11,8 +11,7 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Sequence
 
-from models.checkpoints import GenerationDefaults
-from models.generation import Delta, End, FinishReason, Job, Stream, StreamEvent, Usage
+from models.generation import Delta, End, FinishReason, GenerationDefaults, Job, Stream, StreamEvent, Usage
 from models.prompts import BuiltPrompt, Message, PromptTooLong
 from models.serving import Serving
 

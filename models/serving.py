@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from models.generation import Engine
+from models.generation import Engine, GenerationDefaults
 from models.prompts import BuiltPrompt, Message
-
-if TYPE_CHECKING:
-    from models.checkpoints import GenerationDefaults
 
 
 class Prompts(Protocol):

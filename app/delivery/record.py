@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
 """The topics that a worker consumes. One user is one partition in all of them, so one owner has them together."""
 
-HeaderList = tuple[tuple[str, bytes | None], ...]
+HeaderList = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
