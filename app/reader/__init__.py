@@ -1,6 +1,20 @@
 """Reading token events correctly: the reader rule, and a reader of the `tokens` topic that keeps it."""
 
 from app.reader.answer import Answer
+from app.reader.following import Following
+from app.reader.position import AtOffsets, AtTime, Edge, Position
 from app.reader.rule import Dropped, ReaderRule, Update
+from app.reader.token_reader import TokenReader
 
-__all__ = ["Answer", "Dropped", "ReaderRule", "Update"]
+__all__ = [
+    "Answer",
+    "AtOffsets",
+    "AtTime",
+    "Dropped",
+    "Edge",
+    "Following",
+    "Position",
+    "ReaderRule",
+    "TokenReader",
+    "Update",
+]

@@ -1,0 +1,73 @@
+"""One user's talk over Kafka: requests out, answers in."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from app.kafka_clients import KafkaUnusableError, partitions_of, producer, start
+from app.reader import Following, TokenReader
+from app.settings import Settings
+from app.wire import Cancel, Record, Request, encode, new_request_id, partition_for
+
+
+class ChatSession:
+    """Sends to `requests` and `controls`, and reads the one partition of `tokens` that is this user's."""
+
+    def __init__(self, settings: Settings, user_id: str, conversation_id: str, max_tokens: int | None) -> None:
+        self._settings = settings
+        self._user_id = user_id
+        self._conversation_id = conversation_id
+        self._max_tokens = max_tokens
+        self._producer: AIOKafkaProducer | None = None
+        self._reader: TokenReader | None = None
+
+    async def start(self) -> Self:
+        servers, topic = self._settings.bootstrap_servers, self._settings.topic
+        topics = [topic("requests"), topic("tokens"), topic("controls")]
+        counts = await partitions_of(servers, topics)
+        mine = partition_for(self._user_id, counts[topic("tokens")])
+        self._reader = TokenReader(servers, topic("tokens"), partitions=[mine])
+        await self._reader.start()
+        self._producer = producer(servers)
+        await start(self._producer)
+        return self
+
+    async def stop(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()
+        if self._reader is not None:
+            await self._reader.stop()
+
+    async def ask(self, prompt: str) -> tuple[str, Following]:
+        """Send the prompt; its request id, and the answer's updates."""
+        assert self._reader is not None, "the session was not started"
+        request = Request(
+            request_id=new_request_id(),
+            user_id=self._user_id,
+            conversation_id=self._conversation_id,
+            prompt=prompt,
+            max_tokens=self._max_tokens,
+        )
+        following = self._reader.follow(self._user_id, request.request_id)
+        try:
+            await self._send("requests", request)
+        except KafkaUnusableError:
+            following.close()
+            raise
+        return request.request_id, following
+
+    async def cancel(self, request_id: str) -> None:
+        await self._send("controls", Cancel(request_id=request_id, user_id=self._user_id))
+
+    async def _send(self, topic: str, record: Record) -> None:
+        assert self._producer is not None, "the session was not started"
+        value, headers = encode(record, self._settings.wire_format)
+        try:
+            await self._producer.send_and_wait(
+                self._settings.topic(topic), value, key=self._user_id.encode(), headers=headers
+            )
+        except KafkaError as error:
+            raise KafkaUnusableError(f"could not send to {self._settings.topic(topic)!r}: {error}") from None

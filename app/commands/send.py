@@ -1,0 +1,35 @@
+"""`parley send`: records from a file to Kafka."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+import click
+
+from app.commands.sender import Sender
+from app.commands.terminal import note, run, settings_of_terminal
+from app.settings import Settings
+
+
+@click.command()
+@click.argument("file", type=click.File(encoding="utf-8", errors="surrogateescape"))
+@click.option(
+    "--topic", type=click.Choice(["requests", "controls"]), default="requests", show_default=True, help="Where to."
+)
+def send(file: TextIO, topic: str) -> None:
+    """Send each line of FILE, a JSON record, under its user's key; `-` is the standard input.
+
+    A line that breaks the contract is told and not sent. A request without `request_id` gets one.
+    """
+    failed = run(_send(settings_of_terminal(), file, topic), interrupted=1)
+    sys.exit(1 if failed else 0)
+
+
+async def _send(settings: Settings, file: TextIO, topic: str) -> int:
+    async with Sender(settings, topic) as sender:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                await sender.send(number, line)
+    note(f"sent {sender.sent} to {settings.topic(topic)!r}" + (f", {sender.failed} not" if sender.failed else ""))
+    return sender.failed

@@ -1,0 +1,130 @@
+"""Lines to records of a topic, many on their way at once."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import click
+import msgspec
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from app.commands.terminal import note
+from app.kafka_clients import partitions_of, producer, start
+from app.settings import Settings
+from app.wire import (
+    WireError,
+    decode_control,
+    decode_request,
+    encode,
+    new_request_id,
+    validate_control,
+    validate_request,
+)
+
+_ON_THEIR_WAY = 1000
+_PROGRESS_S = 0.2
+
+
+class Sender:
+    """Counts what Kafka has taken and what was not sent, and says why."""
+
+    def __init__(self, settings: Settings, topic: str) -> None:
+        self.sent = 0
+        self.failed = 0
+        self._settings = settings
+        self._topic = topic
+        self._producer: AIOKafkaProducer | None = None
+        self._room = asyncio.Semaphore(_ON_THEIR_WAY)
+        self._on_their_way: set[asyncio.Future[Any]] = set()
+        self._told_at = 0.0
+
+    async def __aenter__(self) -> Self:
+        servers = self._settings.bootstrap_servers
+        await partitions_of(servers, [self._settings.topic(self._topic)])
+        self._producer = producer(servers, linger_ms=2)
+        await start(self._producer)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._on_their_way and error is None:
+            await asyncio.wait(self._on_their_way)
+        if self._producer is not None:
+            await self._producer.stop()
+        self._clear_progress()
+
+    async def send(self, number: int, line: str) -> None:
+        """Send one line; returns once there is room for the next."""
+        assert self._producer is not None, "the sender was not started"
+        try:
+            key, value, headers = self._record(line)
+        except WireError as error:
+            self._refuse(number, error.message)
+            return
+        await self._room.acquire()
+        try:
+            delivery = await self._producer.send(self._settings.topic(self._topic), value, key=key, headers=headers)
+        except KafkaError as error:
+            self._room.release()
+            self._refuse(number, str(error))
+            return
+        self._on_their_way.add(delivery)
+        delivery.add_done_callback(lambda done: self._delivered(number, done))
+
+    def _record(self, line: str) -> tuple[bytes, bytes, Any]:
+        """Key, value and headers; unknown fields travel along in JSON."""
+        raw = line.encode("utf-8", errors="surrogateescape")
+        record: Any
+        if self._topic == "controls":
+            record = decode_control(raw)
+            key = record.user_id.encode()
+            validate_control(record, key)
+        else:
+            raw = _with_request_id(raw)
+            record = decode_request(raw)
+            key = record.user_id.encode()
+            validate_request(record, key, max_prompt_bytes=self._settings.max_prompt_bytes)
+        value, headers = encode(record, self._settings.wire_format)
+        return key, raw.strip() if self._settings.wire_format == "json" else value, headers
+
+    def _delivered(self, number: int, done: asyncio.Future[Any]) -> None:
+        self._on_their_way.discard(done)
+        self._room.release()
+        if done.cancelled():
+            self._refuse(number, "given up")
+        elif error := done.exception():
+            self._refuse(number, str(error) or type(error).__name__)
+        else:
+            self.sent += 1
+            self._tell_progress()
+
+    def _refuse(self, number: int, cause: str) -> None:
+        self.failed += 1
+        self._clear_progress()
+        note(f"line {number} was not sent: {cause}")
+
+    def _tell_progress(self) -> None:
+        if sys.stderr.isatty() and time.monotonic() - self._told_at > _PROGRESS_S:
+            self._told_at = time.monotonic()
+            click.echo(f"\r{self.sent} sent", nl=False, err=True)
+
+    def _clear_progress(self) -> None:
+        if self._told_at:
+            click.echo("\r\x1b[K", nl=False, err=True)
+            self._told_at = 0.0
+
+
+def _with_request_id(raw: bytes) -> bytes:
+    try:
+        record = msgspec.json.decode(raw)
+    except (ValueError, RecursionError):
+        return raw  # the decoder of requests says what is wrong
+    if not isinstance(record, dict) or "request_id" in record:
+        return raw
+    return msgspec.json.encode({"request_id": new_request_id(), **record})

@@ -1,0 +1,74 @@
+"""What the commands share: how they begin, how they fail, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import warnings
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from app.kafka_clients import KafkaUnusableError
+from app.settings import Settings, SettingsError, load_settings
+
+T = TypeVar("T")
+
+
+class WrongUseError(click.ClickException):
+    """The command line or a setting is wrong: exit code 2 and one line that says what to change."""
+
+    exit_code = 2
+
+
+def settings_of_terminal() -> Settings:
+    """The settings; a wrong one ends the command, an unknown one is told in one line."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            settings = load_settings()
+        except SettingsError as error:
+            raise WrongUseError(str(error)) from None
+    for warning in told:
+        note(f"warning: {warning.message}")
+    return settings
+
+
+@contextmanager
+def plain_failures() -> Iterator[None]:
+    """Kafka's trouble as one line with exit code 1, without the log lines of its client; SIGTERM is a clean end."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    except KafkaUnusableError as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(work: Coroutine[Any, Any, T], *, interrupted: int = 0) -> T:
+    """Run the command's work; Ctrl-C and SIGTERM end it after its cleaning up, Ctrl-C with the exit code given."""
+    with plain_failures():
+        try:
+            return asyncio.run(work)
+        except KeyboardInterrupt:
+            sys.exit(interrupted)
+
+
+def note(text: str) -> None:
+    """A line about the work, beside its output."""
+    click.echo(text, err=True)
+
+
+def printable(text: str) -> str:
+    """The text without what could steer the terminal."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    sys.exit(0)
