@@ -70,7 +70,7 @@ def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settin
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
-        said=tuple(claim.said.tokens),
+        said=claim.said.tokens if claim.said else (),
         max_tokens=min(request.max_tokens or settings.max_tokens, room),
         sampling=_sampling(request, serving),
         stop=request.stop_strings,

@@ -22,6 +22,7 @@ from app.delivery.claim import Claim
 from app.delivery.finish import Finish
 from app.delivery.partition import Partition
 from app.delivery.record import Record
+from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
@@ -65,7 +66,7 @@ class Conversations:
         claim.started_at = time.time_ns() // 1_000_000
         conversation = self._conversation(partition, claim)
         answer = AnswerLog(partition.own.tokens, claim, self._serving.engine.model_version)
-        end = claim.said.end or await self._speak(partition, claim, conversation, answer)
+        end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer)
         kept = None if claim.forget_history else conversation
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
         partition.own.claims.pop(claim.key, None)
@@ -82,7 +83,7 @@ class Conversations:
     def _admit(self, partition: Partition, claim: Claim) -> None:
         own = partition.own
         own.claims[claim.key] = claim
-        claim.said = own.said.pop(claim.key, claim.said)
+        claim.said = own.said.pop(claim.key, None)
         claim.forget = self._erased(partition, claim)
         if self._cancels.pop(claim.key) or claim.forget:
             claim.stop = FinishReason.CANCELLED
@@ -115,16 +116,16 @@ class Conversations:
         except PromptError as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
-        if claim.said.tokens:
-            if not self._same(claim, prompt):
+        if claim.said is not None:
+            if not self._same(claim.said, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.note("resumed", "a worker was lost; the answer goes on")
         return await self._generate(partition, claim, answer, job_of(claim, prompt, self._serving, self._settings))
 
-    def _same(self, claim: Claim, prompt: BuiltPrompt) -> bool:
+    def _same(self, said: Answer, prompt: BuiltPrompt) -> bool:
         """Whether what was said would be said again: the same model, asked the same."""
-        said = claim.said
-        return (said.model_version, said.prompt_digest) == (self._serving.engine.model_version, prompt.digest)
+        first = said.segments[0]
+        return (first.model_version, first.prompt_digest) == (self._serving.engine.model_version, prompt.digest)
 
     async def _generate(self, partition: Partition, claim: Claim, answer: AnswerLog, job: Job) -> TokenEvent:
         async with self._batches.stream(partition.number, job, claim) as stream:

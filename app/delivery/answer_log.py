@@ -21,10 +21,10 @@ class AnswerLog:
         self._tokens = tokens
         self._claim = claim
         self._model_version = model_version
-        self._texts = list(claim.said.texts)
+        self._texts = [claim.said.text] if claim.said else []
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
-        self.index = len(claim.said.tokens)
-        self.first_at = claim.said.first_at
+        self.index = claim.said.position if claim.said else 0
+        self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
         self.prompt_digest: str | None = None
 
     @property

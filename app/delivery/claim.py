@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.delivery.record import Record
-from app.delivery.said import RequestKey, Said
+from app.delivery.said import RequestKey
+from app.reader.answer import Answer
 from app.wire.request import Request
 from models.generation import FinishReason
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """`said` is what readers already have of the answer; `stop` is set once somebody wants it to end early.
+    """`said` is what readers have of the answer already; `stop` is set once somebody wants it to end early.
 
     With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
     the user was erased while it ran: what it built on may not be kept.
@@ -22,7 +23,7 @@ class Claim:
 
     record: Record
     request: Request
-    said: Said = field(default_factory=Said)
+    said: Answer | None = None
     stop: FinishReason | None = None
     forget: bool = False
     forget_history: bool = False

@@ -32,9 +32,10 @@ from app.delivery.clients import TROUBLE, Clients
 from app.delivery.finish import Finisher, FinishQueue
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
-from app.delivery.said import RequestKey, Said, read_said
+from app.delivery.said import RequestKey, read_said
 from app.delivery.token_producer import TokenProducer, stop_producer
 from app.delivery.tokens import TokenLog
+from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
@@ -90,7 +91,7 @@ class Ownership:
             for topic, head in start.heads.items()
         }
         self.claims: dict[RequestKey, Claim] = {}
-        self.said: dict[RequestKey, Said] = {}
+        self.said: dict[RequestKey, Answer] = {}
         self.restored = 0
         self._producer = producer
         self._inherited = start.checkpoint.tokens_offset
