@@ -26,7 +26,6 @@ from app.local.instance_ports import (
 from app.local.kafka import KafkaCluster, KafkaNode
 from app.local.lock import locked
 from app.local.milvus import MilvusNode
-from app.local.ports import accepts
 from app.local.report import Report, silent
 from app.settings import load_settings
 
@@ -102,7 +101,7 @@ class LocalInstance:
         if ports is None:
             return []
         return [
-            PartStatus(part.process.name, part.uri, pid := part.pid, answers=pid is not None and accepts(part.port))
+            PartStatus(part.process.name, part.uri, pid := part.pid, answers=pid is not None and part.answers())
             for part in self._parts(ports)
         ]
 
@@ -139,7 +138,7 @@ def _start(missing: Sequence[Part], report: Report) -> None:
 def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> None:
     for part in parts:
         if part not in missing:
-            if not accepts(part.port):
+            if not part.answers():
                 raise LocalError(
                     f"{part.process.name} runs (pid {part.pid}) but does not answer on port {part.port}: "
                     f"`parley local down` first; log: {part.process.log}"

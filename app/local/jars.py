@@ -1,4 +1,4 @@
-"""The broker's jars, downloaded once per user and shared by every instance.
+"""Jars, downloaded once per user and shared by every instance.
 
 A download can end at any byte. Each file being written has a marker beside it, so that the next try throws away just
 that file; the list of jars is written last, with their sizes, and only what it lists and measures is ever started.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.local.errors import LocalError
@@ -18,12 +17,18 @@ from app.local.report import Report
 
 # The newest release whose artifacts are all on Maven Central.
 KAFKA_VERSION = "4.3.1"
-COORDINATES = (
+KAFKA = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     # Kafka logs through slf4j 1.7, which needs this to reach log4j.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-PARALLEL = 6
+MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
+
+
+def kafka_jars(report: Report) -> list[Path]:
+    """The class path of a broker."""
+    cache = JarCache(cache_folder(), f"Apache Kafka {KAFKA_VERSION}", KAFKA)
+    return cache.jars(report)
 
 
 def cache_folder() -> Path:
@@ -31,66 +36,51 @@ def cache_folder() -> Path:
     return Path(base, "parley")
 
 
-def kafka_jars(report: Report) -> list[Path]:
-    """The class path of a broker; downloads what is missing."""
-    cache = cache_folder()
-    manifest = cache / f"kafka-{KAFKA_VERSION}.json"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        if jars := _listed(manifest, cache):
-            return jars
-        with locked(cache / "download.lock", "another process is downloading Kafka", report, timeout=3600.0):
-            return _listed(manifest, cache) or _download(cache, manifest, report)
-    except OSError as error:
-        if type(error).__module__.startswith("requests"):
-            raise LocalError(_failed(error)) from error
-        raise LocalError(f"the folder {cache} cannot be used: {error}") from error
+class JarCache:
+    """The jars of some coordinates and of what they depend on, in one folder."""
 
+    def __init__(self, folder: Path, title: str, coordinates: Sequence[str], repository: str = MAVEN_CENTRAL) -> None:
+        self._folder = folder
+        self._title = title
+        self._coordinates = list(coordinates)
+        self._repository = repository
+        self._list = folder / f"{title.lower().replace(' ', '-')}.json"
 
-def _listed(manifest: Path, cache: Path) -> list[Path] | None:
-    try:
-        listed = json.loads(manifest.read_text())
-        if listed["coordinates"] != list(COORDINATES):
-            return None
-        sizes = {cache / name: int(size) for name, size in listed["jars"].items()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return None
-    if all(jar.is_file() and jar.stat().st_size == size for jar, size in sizes.items()):
-        return list(sizes)
-    for jar, size in sizes.items():
-        if jar.is_file() and jar.stat().st_size != size:
-            jar.unlink()
-    return None
+    def jars(self, report: Report) -> list[Path]:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            if jars := self._complete():
+                return jars
+            with locked(self._folder / "lock", f"another process downloads {self._title}", report, timeout=3600.0):
+                return self._complete() or self._download(report)
+        except OSError as error:
+            raise LocalError(f"the folder {self._folder} cannot be used for downloads: {error.strerror}") from error
 
+    def _complete(self) -> list[Path] | None:
+        try:
+            listed = json.loads(self._list.read_text())
+            if listed["coordinates"] != self._coordinates:
+                return None
+            sizes = {self._folder / name: int(size) for name, size in listed["jars"].items()}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            return None  # not there, or cut off: the download goes through all of them again
+        damaged = [jar for jar, size in sizes.items() if not jar.is_file() or jar.stat().st_size != size]
+        for jar in damaged:
+            jar.unlink(missing_ok=True)
+        return None if damaged else list(sizes)
 
-def _download(cache: Path, manifest: Path, report: Report) -> list[Path]:
-    try:
-        from app.local.maven import MavenDownload  # noqa: PLC0415  # jgo is in an extra and slow to import
-    except ModuleNotFoundError as error:
-        raise LocalError(f"{error.name} is missing: pip install 'parley[local]'") from error
+    def _download(self, report: Report) -> list[Path]:
+        try:
+            from app.local.maven import MavenDownload  # noqa: PLC0415  # jgo is in an extra and slow to import
+        except ModuleNotFoundError as error:
+            raise LocalError(f"the package {error.name} is missing: pip install 'parley[local]'") from error
 
-    report(f"downloading Apache Kafka {KAFKA_VERSION} (45 MB, once) to {cache}")
-    download = MavenDownload(cache / "maven", report)
-    try:
-        artifacts = download.resolve(COORDINATES)
-        with ThreadPoolExecutor(PARALLEL) as pool:
-            jars = list(pool.map(download.fetch, artifacts))
-    except (RuntimeError, ValueError) as error:
-        raise LocalError(_failed(error)) from error
-    broken = [jar.name for jar in jars if not zipfile.is_zipfile(jar)]
-    if broken:
-        for jar in jars:
-            if jar.name in broken:
-                jar.unlink()
-        raise LocalError(f"the download of Kafka is damaged ({', '.join(broken)}): run it again")
-    listed = {"coordinates": COORDINATES, "jars": {str(jar.relative_to(cache)): jar.stat().st_size for jar in jars}}
-    partial = manifest.with_suffix(".part")
-    partial.write_text(json.dumps(listed, indent=1))
-    partial.replace(manifest)
-    report(f"downloaded {download.megabytes:.0f} MB")
-    return jars
-
-
-def _failed(error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300]
-    return f"the download of Kafka {KAFKA_VERSION} failed: {reason}; run it again to go on from there"
+        report(f"downloading {self._title} to {self._folder} (once)")
+        download = MavenDownload(self._folder / "maven", self._repository, report)
+        jars = download.fetch(self._title, self._coordinates)
+        sizes = {str(jar.relative_to(self._folder)): jar.stat().st_size for jar in jars}
+        partial = self._list.with_suffix(".part")
+        partial.write_text(json.dumps({"coordinates": self._coordinates, "jars": sizes}, indent=1))
+        partial.replace(self._list)
+        report(f"downloaded {download.megabytes:.0f} MB")
+        return jars

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import signal
+import struct
 import subprocess
 import uuid
 from collections.abc import Sequence
@@ -13,12 +14,14 @@ from pathlib import Path
 from app.local.errors import LocalError
 from app.local.jars import kafka_jars
 from app.local.java import find_java
-from app.local.ports import LOOPBACK, accepts, free_port
+from app.local.ports import LOOPBACK, answers, free_port
 from app.local.process import BackgroundProcess
 from app.local.report import Report, silent
 from app.local.server_properties import LOGGING, Voter, as_text, server_properties
 
 START_TIMEOUT_S = 120.0
+# ApiVersions: length, API 18 in version 0, a correlation id, no client id.
+HELLO = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class KafkaNode:
@@ -78,7 +81,10 @@ class KafkaNode:
 
     def wait_ready(self, timeout: float = START_TIMEOUT_S) -> None:
         # The listener of clients opens last, when the broker is registered and serving.
-        self.process.wait_until(lambda: accepts(self.port), timeout)
+        self.process.wait_until(self.answers, timeout)
+
+    def answers(self) -> bool:
+        return answers(self.port, HELLO)
 
     def stop(self, timeout: float = 20.0) -> bool:
         return self.process.stop(timeout)

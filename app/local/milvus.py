@@ -8,11 +8,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from app.local.errors import LocalError
-from app.local.ports import LOOPBACK, accepts
+from app.local.ports import LOOPBACK, answers
 from app.local.process import BackgroundProcess
 from app.local.report import Report, silent
 
 START_TIMEOUT_S = 90.0
+# HTTP/2: the client's preface and empty settings.
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 class MilvusNode:
@@ -45,7 +47,10 @@ class MilvusNode:
         self.process.spawn([sys.executable, "-X", self.process.marker, "-c", server, "server", *where])
 
     def wait_ready(self, timeout: float = START_TIMEOUT_S) -> None:
-        self.process.wait_until(lambda: accepts(self.port), timeout)
+        self.process.wait_until(self.answers, timeout)
+
+    def answers(self) -> bool:
+        return answers(self.port, HELLO)
 
     def stop(self, timeout: float = 15.0) -> bool:
         return self.process.stop(timeout)

@@ -34,10 +34,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def accepts(port: int) -> bool:
+def answers(port: int, hello: bytes, patience: float = 2.0) -> bool:
+    """Whether a server says anything to a hello in its protocol; to accept is not enough, a hung one does that too."""
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=1.0):
-            return True
+        with socket.create_connection((LOOPBACK, port), timeout=patience) as connection:
+            connection.sendall(hello)
+            return bool(connection.recv(1))
     except OSError:
         return False
 

@@ -41,13 +41,13 @@ async def test_creating_again_changes_nothing(settings: Settings) -> None:
 
 async def test_another_partition_count_is_told_with_the_setting_to_change(settings: Settings) -> None:
     other = settings.model_copy(update={"partitions": settings.partitions + 1})
-    with pytest.raises(TopicsError, match=f"has {settings.partitions} partitions.*PARLEY_PARTITIONS"):
+    with pytest.raises(TopicsError, match=rf"has {settings.partitions} partitions.*PARLEY_PARTITIONS"):
         await check_topics(other)
 
 
 async def test_a_missing_topic_is_told_with_the_command_that_creates_it(settings: Settings) -> None:
     other = settings.model_copy(update={"topic_prefix": "nowhere-"})
-    with pytest.raises(TopicsError, match="'nowhere-requests' does not exist.*parley topics create"):
+    with pytest.raises(TopicsError, match=r"'nowhere-requests' does not exist.*parley topics create"):
         await check_topics(other)
     assert all(found.partitions is None for found in await find_topics(other)), "looking must not create"
 
