@@ -1,0 +1,65 @@
+# What a person types. `make help` lists it.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+STAMP := .venv/.installed
+EXTRAS := local,minilm,dev
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench bench-engine faults proto constraints clean
+
+# An environment that was made elsewhere carries the other place's path in its scripts.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+install: $(STAMP)  ## .venv with everything the demo and the tests need
+
+demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the script
+	@$(BIN)/parley demo $(if $(ONCE),--once)
+
+test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(STAMP)  ## latency from a request to its first token, and throughput
+	$(BIN)/python -m tests.benchmarks
+
+bench-engine: $(STAMP)  ## the engine alone
+	$(BIN)/python -m tests.benchmarks.engine
+
+faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost
+	$(BIN)/python -m tests.faults
+
+proto: $(STAMP)  ## generate the Python of the Protobuf schema
+	$(BIN)/python -m app.wire.generate
+
+constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
+		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --upgrade -q -o constraints.txt
+
+clean:  ## remove .venv and what was built or cached here
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+comma := ,
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$(for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+		"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$name" && break; done); \
+	if [ -z "$$python" ]; then echo "Python 3.11 or later is needed, and none is on the PATH: make PYTHON=... names one" >&2; exit 2; fi; \
+	if [ -e $(STAMP) ] && [ "$$(cat $(STAMP))" != "$(CURDIR)" ]; then rm -rf .venv; fi; \
+	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		rm -rf .venv && "$$python" -m venv .venv || \
+		{ echo "$$python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }; \
+	fi
+	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python -m uv pip install --python $(BIN)/python -e '.[$(EXTRAS)]' -c constraints.txt
+	@echo "$(CURDIR)" > $(STAMP)
