@@ -52,6 +52,8 @@ def explain(error: Exception) -> MilvusError:
         return _explain_rpc(error)
     if isinstance(error, MilvusException):
         message = _one_line(error.message)
+        if message.startswith("Fail connecting"):
+            return MilvusAwayError("cannot be reached", error.code)
         if _is_input_error(error):
             return MilvusRefusedError(message, error.code)
         return MilvusAwayError(message, error.code)

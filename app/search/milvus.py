@@ -43,7 +43,7 @@ class Milvus:
             explained = explain(error)
             if isinstance(explained, MilvusAwayError) and explained.code not in _ANSWERED:
                 await self.close()
-            explained.args = (f"Milvus at {self.uri}, {method}: {explained}",)
+            explained.args = (f"Milvus at {self.uri}: {explained} ({method})",)
             raise explained from error
 
     async def close(self) -> None:

@@ -155,7 +155,7 @@ def load_embedder(name: str) -> Embedder:
         raise EmbedderError(f"embedder '{name}': there is no such folder")
     checkpoint = find_minilm() if name == MINILM else Path(name).expanduser()
     try:
-        from models.embedder.encoder import load_encoder  # noqa: PLC0415  (imports torch and transformers)
+        from models.embedder.loading import load_encoder  # noqa: PLC0415  (imports torch)
     except ImportError as error:
         raise EmbedderError(f"embedder '{name}': {error}; install parley again") from None
     return Embedder(name, load_encoder(name, str(checkpoint)))

@@ -10,9 +10,8 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-from transformers.utils import cached_file
 
 from models.embedder.errors import EmbedderError
 
@@ -74,11 +73,19 @@ def _join(folder: str, name: str) -> str:
 
 def _read(checkpoint: str, name: str) -> Any:
     """A JSON file of the checkpoint; None where it has none."""
-    path = cached_file(checkpoint, name, _raise_exceptions_for_missing_entries=False)
+    path = _find(checkpoint, name)
     if path is None:
         return None
     try:
-        with open(path, encoding="utf-8") as file:  # noqa: PTH123
-            return json.load(file)
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise EmbedderError(f"embedder '{checkpoint}': {name} is not JSON ({error})") from None
+
+
+def _find(checkpoint: str, name: str) -> Path | None:
+    if (folder := Path(checkpoint)).is_dir():
+        return folder / name if (folder / name).is_file() else None
+    from transformers.utils import cached_file  # noqa: PLC0415 - only for what is not on this machine
+
+    found = cached_file(checkpoint, name, _raise_exceptions_for_missing_entries=False)
+    return Path(found) if found else None

@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer
 
 from models.embedder import EmbedderError
-from models.embedder.encoder import Vectors, load_encoder
+from models.embedder.encoder import Vectors
+from models.embedder.loading import load_encoder
 from models.embedder.recipe import Pooling
 from tests.unit.models.embedder.tiny_encoder import DIMENSION, write_encoder, write_modules
 

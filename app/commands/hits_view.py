@@ -1,0 +1,70 @@
+"""Hits of a search as a table, the words that were asked for marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.commands.terminal import printable
+
+if TYPE_CHECKING:
+    from app.search.query import Hit
+
+_LONGEST = 240
+_SHORTEST_WORD = 3
+_WHO = {"user": ("user", "cyan"), "assistant": ("assistant", "magenta")}
+
+
+def show(hits: Sequence[Hit], query: str, console: Console) -> None:
+    words = _words(query)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("near", justify="right", no_wrap=True)
+    table.add_column("when", no_wrap=True)
+    table.add_column("who", no_wrap=True)
+    table.add_column("text", overflow="fold", min_width=24)
+    table.add_column("conversation", style="dim", overflow="ellipsis", no_wrap=True, max_width=16)
+    for hit in hits:
+        table.add_row(
+            f"{hit.similarity:.2f}",
+            when(hit.created_at),
+            Text(*_WHO[hit.role]),
+            passage(hit.text, words),
+            Text(printable(hit.conversation_id)),
+        )
+    console.print(table)
+
+
+def passage(text: str, words: re.Pattern[str] | None) -> Text:
+    """What fits of the text, around the first word that was asked for."""
+    text = " ".join(printable(text).split())
+    found = words.search(text) if words else None
+    start = 0
+    if found and found.end() > _LONGEST:
+        start = text.rfind(" ", 0, max(0, found.start() - _LONGEST // 3)) + 1
+    shown = Text(("… " if start else "") + text[start : start + _LONGEST])
+    if len(text) > start + _LONGEST:
+        shown.append(" …")
+    if words:
+        shown.highlight_regex(words, "bold yellow")
+    return shown
+
+
+def when(created_at: int) -> str:
+    try:
+        return datetime.fromtimestamp(created_at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return "?"  # a producer may set any timestamp
+
+
+def _words(query: str) -> re.Pattern[str] | None:
+    words = {word for word in re.findall(r"\w+", query) if len(word) >= _SHORTEST_WORD or word.isdigit()}
+    if not words:
+        return None
+    return re.compile(r"\b(" + "|".join(sorted(map(re.escape, words), key=len, reverse=True)) + r")", re.IGNORECASE)

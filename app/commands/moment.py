@@ -1,0 +1,30 @@
+"""Times as people write them on a command line: `2024-05-01`, `2024-05-01T09:30`, or `90m`, `36h`, `7d` ago."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+class Moment(click.ParamType):
+    """Unix milliseconds. A time without a zone is the local one."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if ago := re.fullmatch(r"(\d{1,6})([smhdw])", value):
+            return time.time_ns() // 1_000_000 - int(ago[1]) * _UNITS_MS[ago[2]]
+        try:
+            return int(datetime.fromisoformat(value).astimezone().timestamp() * 1000)
+        except (ValueError, OverflowError, OSError):
+            self.fail(
+                f"{value!r} is no time; write 2024-05-01, 2024-05-01T09:30, or 90m, 36h, 7d for so long ago", param, ctx
+            )

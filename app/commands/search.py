@@ -1,0 +1,86 @@
+"""`parley search`: what a user said and was told, found by meaning and by words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from app.commands.moment import Moment
+from app.commands.terminal import WrongUseError, note, printable, run, settings_of_terminal
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.search.query import Hit, Query
+
+
+@click.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("-u", "--user", required=True, help="Whose history.")
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many hits.")
+@click.option("--conversation", help="Only this conversation.")
+@click.option("--role", type=click.Choice(["user", "assistant"]), help="Only what this side said.")
+@click.option("--since", type=Moment(), help="Only from this time on: 2024-05-01, 2024-05-01T09:30, or 36h ago.")
+@click.option("--until", type=Moment(), help="Only before this time.")
+@click.option("--dense", is_flag=True, help="By meaning alone, not by words.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Find QUERY in a user's history, the best hit first."""
+    text = " ".join(query)
+    if not text.strip():
+        raise WrongUseError("QUERY is empty; say what to look for")
+    hits = run(_search(settings_of_terminal(), text, options))
+    if as_json:
+        click.echo(msgspec.json.encode(hits))
+    elif hits:
+        from rich.console import Console  # noqa: PLC0415
+
+        from app.commands.hits_view import show  # noqa: PLC0415
+
+        show(hits, text, Console())
+    else:
+        note(f"nothing found in the history of {printable(options['user'])}")
+
+
+async def _search(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
+    if settings.embedder == "none":
+        raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
+    from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError  # noqa: PLC0415 - slow to import
+    from app.search.milvus import Milvus  # noqa: PLC0415
+    from app.search.query import HistorySearch  # noqa: PLC0415
+    from models.embedder import EmbedderError, load_embedder  # noqa: PLC0415
+
+    milvus = Milvus(settings.milvus_uri, settings.milvus_token)
+    try:
+        await milvus.call("get_server_version")  # whether it is there is known before the model is loaded
+        embedder = await asyncio.to_thread(load_embedder, settings.embedder)
+        try:
+            return await HistorySearch(milvus, settings.milvus_collection, embedder).search(_query(text, options))
+        finally:
+            await asyncio.to_thread(embedder.close)
+    except MilvusAwayError as error:
+        raise click.ClickException(f"{error}; start it (`parley local up`) or set PARLEY_MILVUS_URI") from None
+    except MilvusRefusedError as error:
+        raise click.ClickException(str(error)) from None
+    except (CollectionMismatchError, EmbedderError) as error:
+        raise WrongUseError(str(error)) from None
+    finally:
+        await milvus.close()
+
+
+def _query(text: str, options: dict[str, Any]) -> Query:
+    from app.search.query import Query  # noqa: PLC0415
+    from app.search.rows import Role  # noqa: PLC0415
+
+    return Query(
+        user_id=options["user"],
+        text=text,
+        limit=options["limit"],
+        conversation_id=options["conversation"],
+        role=options["role"] and Role(options["role"]),
+        since=options["since"],
+        until=options["until"],
+        full_text=not options["dense"],
+    )

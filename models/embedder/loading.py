@@ -1,0 +1,27 @@
+"""From a name to an encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from models.embedder.bert import load_bert
+from models.embedder.encoder import Encoder
+from models.embedder.errors import EmbedderError
+from models.embedder.recipe import read_recipe
+
+
+def load_encoder(name: str, checkpoint: str) -> Encoder:
+    """`name` is what the user called it; `checkpoint` a folder or a Hugging Face name."""
+    try:
+        recipe = read_recipe(checkpoint)
+        folder = Path(checkpoint)
+        if folder.is_dir() and (encoder := load_bert(folder, recipe)):
+            return encoder
+        from models.embedder.auto import load_auto  # noqa: PLC0415 - imports transformers, see bert.py
+
+        return load_auto(name, checkpoint, recipe)
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise EmbedderError(f"embedder '{name}' cannot be loaded: {lines[0]}") from None
