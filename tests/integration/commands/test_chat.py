@@ -1,0 +1,97 @@
+"""`parley chat` against a scripted worker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+
+from app.local.ports import free_port
+from app.settings import Settings
+from app.wire import Cancel
+from tests.integration.commands.terminal import Terminal, ended, read_until
+from tests.integration.scripted_worker import scripted_worker
+
+
+@pytest.mark.parametrize("wire_format", ["json", "protobuf"])
+async def test_prompt_is_sent_and_its_answer_printed(settings: Settings, terminal: Terminal, wire_format: str) -> None:
+    terminal = terminal.having(wire_format=wire_format)
+    async with scripted_worker(settings) as worker:
+        chat = await terminal.run("chat", "--user", "änn", "--conversation", "c", "--max-tokens", "5", "two words")
+    assert (chat.code, chat.out) == (0, "two words \n")
+    assert chat.err == "[a scripted worker answers]\n"
+    (request,) = worker.requests
+    assert (request.user_id, request.conversation_id, request.prompt) == ("änn", "c", "two words")
+    assert request.max_tokens == 5
+
+
+async def test_lines_of_the_input_are_asked_one_after_the_other(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings):
+        chat = await terminal.run("chat", "--user", "ann", typed="one\n\n  \ntwo three\n")
+    assert (chat.code, chat.out) == (0, "one \ntwo three \n")
+
+
+async def test_error_of_the_worker_is_one_line_and_exit_code_1(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings):
+        chat = await terminal.run("chat", "--user", "ann", "some fail")
+    assert (chat.code, chat.out) == (1, "some \n")
+    assert chat.err.splitlines()[1:] == ["Error: it was told to (engine_error)"]
+
+
+async def test_text_cannot_steer_the_terminal(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings):
+        chat = await terminal.run("chat", "--user", "ann", "\x1b[2Jhello")
+    assert chat.out == "�[2Jhello \n"
+
+
+async def test_ctrl_c_cancels_the_answer_and_waits_for_its_end(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings) as worker, terminal.start("chat", "--user", "ann", "say wait") as process:
+        await read_until(process.stdout, "say ")
+        process.send_signal(signal.SIGINT)
+        chat = await ended(process)
+    assert chat.code == 0
+    assert chat.err.splitlines()[-1] == "[cancelled]"
+    assert worker.controls == [Cancel(request_id=worker.requests[0].request_id, user_id="ann")]
+
+
+async def test_second_ctrl_c_leaves_without_an_answer(terminal: Terminal) -> None:
+    async with terminal.start("chat", "--user", "ann", "nobody there?") as process:
+        await asyncio.sleep(2)
+        process.send_signal(signal.SIGINT)
+        await read_until(process.stderr, "Ctrl-C again leaves at once")
+        process.send_signal(signal.SIGINT)
+        chat = await ended(process)
+    assert chat.code == 1
+    assert "left before the end" in chat.err
+
+
+async def test_sigterm_ends_it_cleanly(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings), terminal.start("chat", "--user", "ann", "say wait") as process:
+        await read_until(process.stdout, "say ")
+        process.terminate()
+        chat = await ended(process)
+    assert (chat.code, chat.out, chat.err) == (0, "", "[a scripted worker answers]\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--user", "", "p"], "--user must have 1-128 characters"),
+        (["--user", "ann", "--conversation", "c" * 257, "p"], "--conversation must have at most 256 characters"),
+        (["--user", "ann", ""], "PROMPT is empty"),
+    ],
+)
+async def test_wrong_use_is_one_line_and_exit_code_2(terminal: Terminal, arguments: list[str], said: str) -> None:
+    chat = await terminal.run("chat", *arguments)
+    assert (chat.code, chat.err) == (2, f"Error: {said}\n")
+
+
+async def test_broker_that_is_away_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
+    port = free_port()
+    for command in (["chat", "--user", "ann", "p"], ["tail", "tokens"], ["send", "-"]):
+        tried = await terminal.having(broker=f"kafka://127.0.0.1:{port}").run(*command)
+        assert tried.code == 1
+        assert tried.err == (
+            f"Error: no Kafka answers at 127.0.0.1:{port}: start one with `parley local up`, or set PARLEY_BROKER\n"
+        )

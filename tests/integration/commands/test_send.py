@@ -1,0 +1,77 @@
+"""`parley send`: what is good is sent, what is not is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.settings import Settings
+from app.wire import Cancel, Erase, Request
+from tests.integration.commands.terminal import Terminal
+from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
+from tests.integration.waiting import until
+
+
+async def received(worker: ScriptedWorker, count: int) -> list[Request]:
+    await worker_has(worker, count)
+    return sorted(worker.requests, key=lambda request: request.prompt or "")
+
+
+async def worker_has(worker: ScriptedWorker, count: int) -> None:
+    await until(lambda: len(worker.requests) + len(worker.controls) >= count)
+
+
+@pytest.mark.parametrize("wire_format", ["json", "protobuf"])
+async def test_lines_arrive_under_their_users_key(
+    settings: Settings, terminal: Terminal, tmp_path: Path, wire_format: str
+) -> None:
+    terminal = terminal.having(wire_format=wire_format)
+    lines = [{"user_id": f"user {n % 7}", "prompt": f"{n:04}", "seed": n} for n in range(2000)]
+    file = tmp_path / "requests.jsonl"
+    file.write_text("\n".join(json.dumps(line) for line in lines))
+    async with scripted_worker(settings) as worker:
+        sent = await terminal.run("send", str(file))
+        assert (sent.code, sent.err) == (0, f"sent 2000 to {settings.topic('requests')!r}\n")
+        requests = await received(worker, 2000)
+    assert [(r.user_id, r.prompt, r.seed) for r in requests] == [(x["user_id"], x["prompt"], x["seed"]) for x in lines]
+    assert len({request.request_id for request in requests}) == 2000
+
+
+async def test_line_that_breaks_the_contract_is_told_and_the_others_go_on(
+    settings: Settings, terminal: Terminal
+) -> None:
+    lines = [
+        '{"request_id":"r-1","user_id":"ann","prompt":"1"}',
+        "",
+        "not json",
+        '{"user_id":"ann"}',
+        '{"prompt":"p"}',
+        '{"user_id":"ann","prompt":"p","temperature":3}',
+        '{"user_id":"ann","prompt":"' + "p" * (settings.max_prompt_bytes + 1) + '"}',
+        "[" * 10_000,
+        '{"request_id":"r-2","user_id":"ann","prompt":"2"}',
+    ]
+    async with scripted_worker(settings) as worker:
+        sent = await terminal.run("send", "-", typed="\n".join(lines))
+        assert [request.request_id for request in await received(worker, 2)] == ["r-1", "r-2"]
+    assert sent.code == 1
+    told = sent.err.splitlines()
+    assert [line.split(" was not sent: ")[0] for line in told[:-1]] == [f"line {n}" for n in (3, 4, 5, 6, 7, 8)]
+    assert "temperature: must be at least 0 and at most 2" in told[3]
+    assert told[-1] == f"sent 2 to {settings.topic('requests')!r}, 6 not"
+
+
+async def test_controls_are_sent_too(settings: Settings, terminal: Terminal) -> None:
+    lines = ['{"type":"cancel","request_id":"r","user_id":"ann"}', '{"type":"erase","user_id":"bob"}', '{"type":"?"}']
+    async with scripted_worker(settings) as worker:
+        sent = await terminal.run("send", "-", "--topic", "controls", typed="\n".join(lines))
+        await worker_has(worker, 2)
+    assert sent.code == 1
+    assert Cancel(request_id="r", user_id="ann") in worker.controls
+    assert Erase(user_id="bob") in worker.controls
+
+
+async def test_file_that_is_not_there_is_wrong_use(terminal: Terminal) -> None:
+    assert (await terminal.run("send", "nowhere.jsonl")).code == 2

@@ -1,0 +1,116 @@
+"""A worker without a model: it repeats the prompt, word by word, and does as the prompt says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from app.kafka_clients import consumer, partitions_of, producer
+from app.reader.position import Edge, seek
+from app.settings import Settings
+from app.wire import (
+    Cancel,
+    Erase,
+    ErrorInfo,
+    EventType,
+    FinishReason,
+    Notice,
+    Request,
+    TokenEvent,
+    Usage,
+    decode_control,
+    decode_request,
+    encode,
+)
+
+
+@dataclass
+class ScriptedWorker:
+    """`wait` in a prompt stops the answer there until it is cancelled, `fail` ends it with an error."""
+
+    settings: Settings
+    records: AIOKafkaConsumer
+    tokens: AIOKafkaProducer
+    requests: list[Request] = field(default_factory=list)
+    controls: list[Cancel | Erase] = field(default_factory=list)
+    cancelled: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    async def say(self, partition: int, event: TokenEvent) -> int:
+        """Write an event; its offset."""
+        value, headers = encode(event, self.settings.wire_format)
+        key = event.user_id.encode() if event.user_id else None
+        topic = self.settings.topic("tokens")
+        sent = await self.tokens.send_and_wait(topic, value, key=key, partition=partition, headers=headers)
+        return int(sent.offset)
+
+    async def fence(self, partition: int) -> int:
+        return await self.say(partition, TokenEvent(type=EventType.FENCE))
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as answers:
+            async for record in self.records:
+                if record.topic == self.settings.topic("controls"):
+                    control = decode_control(record.value, record.headers)
+                    self.controls.append(control)
+                    if isinstance(control, Cancel):
+                        self.cancelled.setdefault(control.request_id, asyncio.Event()).set()
+                else:
+                    request = decode_request(record.value, record.headers)
+                    self.requests.append(request)
+                    answers.create_task(self.answer(request, record.partition))
+
+    async def answer(self, request: Request, partition: int) -> None:
+        event = TokenEvent(
+            type=EventType.NOTICE,
+            request_id=request.request_id,
+            user_id=request.user_id,
+            conversation_id=request.conversation_id,
+            epoch=await self.fence(partition),
+            notice=Notice("resumed", "a scripted worker answers"),
+        )
+        await self.say(partition, event)
+        about: dict[str, Any] = {"notice": None, "index": 0}
+        for index, word in enumerate(request.question.split()):
+            about["index"] = index
+            if word == "wait":
+                await self.cancelled.setdefault(request.request_id, asyncio.Event()).wait()
+                return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)
+            if word == "fail":
+                return await self.end(partition, event, index, error=ErrorInfo("engine_error", "it was told to"))
+            token = msgspec.structs.replace(event, type=EventType.TOKEN, tokens=(index,), text=f"{word} ", **about)
+            await self.say(partition, token)
+        return await self.end(partition, event, about["index"] + 1, finish_reason=FinishReason.STOP)
+
+    async def end(self, partition: int, event: TokenEvent, index: int, **how: Any) -> None:
+        kind = EventType.ERROR if "error" in how else EventType.DONE
+        usage = None if "error" in how else Usage(1, index)
+        await self.say(
+            partition, msgspec.structs.replace(event, type=kind, notice=None, index=index, usage=usage, **how)
+        )
+
+
+@asynccontextmanager
+async def scripted_worker(settings: Settings) -> AsyncIterator[ScriptedWorker]:
+    names = [settings.topic("requests"), settings.topic("controls")]
+    counts = await partitions_of(settings.bootstrap_servers, names)
+    partitions = [TopicPartition(name, number) for name in names for number in range(counts[name])]
+    records, tokens = consumer(settings.bootstrap_servers), producer(settings.bootstrap_servers)
+    records.assign(partitions)
+    await records.start()
+    await tokens.start()
+    await seek(records, partitions, Edge.BEGINNING)
+    worker = ScriptedWorker(settings, records, tokens)
+    working = asyncio.create_task(worker.work())
+    try:
+        yield worker
+    finally:
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await records.stop()
+        await tokens.stop()

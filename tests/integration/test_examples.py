@@ -1,0 +1,44 @@
+"""The first messages that `deploy/examples` shows, as a newcomer runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import NewSettings
+from tests.integration.scripted_worker import scripted_worker
+
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+needs_kcat = pytest.mark.skipif(
+    not (shutil.which("kcat") and shutil.which("jq")),
+    reason="kcat or jq is not installed: the shell example was not run",
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param([sys.executable, "first_message.py"], id="python"),
+        pytest.param(["bash", "first_message.sh"], id="shell", marks=needs_kcat),
+    ],
+)
+async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, command: list[str]) -> None:
+    settings = await new_settings(topic_prefix="")
+    async with scripted_worker(settings) as worker:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "Hello you",
+            cwd=EXAMPLES,
+            env=os.environ | {"KAFKA": settings.bootstrap_servers[0]},
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
+    assert [request.user_id for request in worker.requests] == ["ann"] * len(worker.requests)

@@ -1,0 +1,50 @@
+"""How the commands tell what is wrong before they reach a broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from app.commands.chat import chat
+from app.commands.tail import tail
+from app.commands.terminal import printable
+
+
+@pytest.fixture(autouse=True)
+def _away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the developer's settings, and no broker."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PARLEY_BROKER", "kafka://127.0.0.1:1")
+
+
+def test_wrong_setting_is_one_line_and_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_PARTITIONS", "many")
+    result = CliRunner().invoke(chat, ["--user", "ann", "p"])
+    assert result.exit_code == 2
+    assert result.output.count("\n") == 1
+    assert "PARLEY_PARTITIONS=many" in result.output
+
+
+def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_PARTITION", "8")
+    result = CliRunner().invoke(tail, ["tokens"])
+    assert result.exit_code == 1
+    told = result.output.splitlines()
+    assert told[0] == "warning: PARLEY_PARTITION is not a setting of Parley; it is ignored"
+    assert told[1].startswith("Error: no Kafka answers at 127.0.0.1:1: start one with")
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("two\n\tlines", "two\n\tlines"),
+        ("Grüße 👋 日本", "Grüße 👋 日本"),
+        ("\x1b[31mred\x07\r", "�[31mred��"),
+        ("\u202eturned\u200b", "�turned�"),
+    ],
+)
+def test_only_what_can_be_seen_is_printed(text: str, shown: str) -> None:
+    assert printable(text) == shown
