@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from models.architectures import context_limit, why_unsupported
@@ -26,7 +27,7 @@ BLOCK, BLOCKS = 1 << 20, 64
 FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still widened to float32 on a CPU
 
 # What the libraries raise for a checkpoint that is absent or broken; nothing else is caught.
-LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
+LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError)
 
 
 class CheckpointError(Exception):

@@ -1,0 +1,53 @@
+import copy
+
+import pytest
+import torch
+
+from models.engine import EngineOptions, TorchEngine
+from tests.unit.models import tiny
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+async def engines():
+    """Makes engines that are started, and stopped at the end with no page held."""
+    made = []
+
+    async def make(checkpoint=None, on_fatal=None, **options):
+        engine = TorchEngine(checkpoint or tiny.checkpoint(), EngineOptions(**({"threads": 1} | options)), on_fatal)
+        await engine.start()
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        await engine.stop()
+        engine.pool.check()
+
+
+class Oracle:
+    """What the model itself says greedily, token by token, and how sure it was."""
+
+    def __init__(self, checkpoint):
+        self.model = copy.deepcopy(checkpoint.model)
+        self.model.set_attn_implementation("eager")
+        self.known = {}
+
+    def answer(self, prompt, count):
+        key = (prompt, count)
+        if key not in self.known:
+            out = self.model.generate(
+                torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=4
+            )
+            self.known[key] = out[0, len(prompt) :].tolist()
+        return self.known[key]
+
+    def margin(self, prompt, answer):
+        """The gap between the two best logits after `prompt` and `answer`."""
+        with torch.inference_mode():
+            best = self.model(torch.tensor([[*prompt, *answer]])).logits[0, -1].topk(2).values
+        return float(best[0] - best[1])

@@ -1,0 +1,262 @@
+import asyncio
+import dataclasses
+import random
+import threading
+import time
+
+import pytest
+import torch
+
+from models.engine import EngineDied
+from models.generation import Delta, End, FinishReason, Sampling
+from tests.unit.models import tiny
+from tests.unit.models.engine.conftest import Oracle
+from tests.unit.models.engine.reading import job, read
+
+CHECKPOINT = tiny.checkpoint()
+PROMPT = tuple(random.Random(7).randrange(5, 300) for _ in range(40))
+
+
+async def ask(engine, *jobs):
+    return await asyncio.gather(*(read(s, len(j.said)) for s, j in zip(engine.submit(jobs), jobs, strict=True)))
+
+
+async def test_a_greedy_answer_is_the_models_own(engines):
+    engine = await engines()
+    (answer,) = await ask(engine, job(PROMPT, 30))
+    assert answer.tokens == Oracle(CHECKPOINT).answer(PROMPT, 30)
+    assert answer.reason is FinishReason.LENGTH
+    assert answer.end.usage.prompt_tokens == 40
+
+
+async def test_the_same_seed_says_the_same_alone_and_in_a_crowd_and_another_seed_does_not(engines):
+    engine = await engines()
+    wanted = job(PROMPT, sampling=Sampling(temperature=0.9, top_p=0.95, seed=5))
+    crowd = [job(PROMPT[n:], sampling=Sampling(seed=n)) for n in range(1, 9)]
+    (alone,) = await ask(engine, wanted)
+    among = await ask(engine, *crowd[:4], wanted, *crowd[4:])
+    (other,) = await ask(engine, dataclasses.replace(wanted, sampling=Sampling(temperature=0.9, seed=6)))
+    assert among[4].tokens == alone.tokens != other.tokens
+
+
+@pytest.mark.parametrize("cut", range(0, 21, 4))
+async def test_an_answer_resumed_from_any_token_goes_on_exactly(engines, cut):
+    engine = await engines()
+    whole = job(PROMPT, 20, sampling=Sampling(temperature=1.2, seed=3), stop=("zq",))
+    (answer,) = await ask(engine, whole)
+    first = await read_until(engine, whole, cut)
+    (rest,) = await ask(await engines(), dataclasses.replace(whole, said=tuple(answer.tokens[:cut])))
+    assert answer.tokens[:cut] + rest.tokens == answer.tokens
+    assert first + rest.text == answer.text
+    assert rest.end == dataclasses.replace(answer.end, usage=rest.end.usage, text=rest.end.text)
+
+
+async def read_until(engine, wanted, count):
+    """The text that stands after `count` tokens."""
+    text, seen = "", 0
+    short = dataclasses.replace(wanted, max_tokens=max(count, 1))
+    async for event in engine.submit([short])[0]:
+        if isinstance(event, Delta) and seen < count:
+            text += event.text
+            seen += len(event.tokens)
+    return text
+
+
+async def test_the_end_of_sequence_ends_the_answer_and_is_not_in_it(engines):
+    plain = Oracle(CHECKPOINT).answer(PROMPT, 30)
+    eos = plain[10]
+    engine = await engines(dataclasses.replace(tiny.checkpoint(), eos=frozenset({eos})))
+    (answer,) = await ask(engine, job(PROMPT, 30))
+    assert answer.tokens == plain[: plain.index(eos)]
+    assert answer.reason is FinishReason.STOP
+
+
+async def test_a_stop_string_cuts_the_text_but_its_tokens_are_all_told(engines):
+    engine = await engines()
+    sampling = Sampling(seed=11)
+    (plain,) = await ask(engine, job(PROMPT, 40, sampling=sampling))
+    stop = plain.text[12:15]
+    stopped = job(PROMPT, 40, sampling=sampling, stop=(stop,))
+    (answer,) = await ask(engine, stopped)
+    assert answer.text == plain.text[: plain.text.index(stop)]
+    assert answer.tokens == plain.tokens[: len(answer.tokens)]
+    assert answer.reason is FinishReason.STOP
+    (again,) = await ask(engine, dataclasses.replace(stopped, said=tuple(answer.tokens)))
+    assert (again.tokens, again.text, again.end.index) == ([], "", len(answer.tokens))
+    assert again.reason is FinishReason.STOP
+
+
+async def test_an_answer_that_has_all_its_tokens_is_just_its_end(engines):
+    engine = await engines()
+    (answer,) = await ask(engine, job(PROMPT, 3, said=(5, 6, 7)))
+    assert answer.tokens == []
+    assert (answer.end.index, answer.reason) == (3, FinishReason.LENGTH)
+
+
+async def test_the_context_is_the_longest_an_answer_can_be(engines):
+    engine = await engines(tiny.checkpoint(max_position_embeddings=64))
+    (answer,) = await ask(engine, job(PROMPT, 1000))
+    assert len(answer.tokens) == 24
+    assert answer.reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (job(()), "invalid_request"),
+        (job([1] * 600), "prompt_too_long"),
+        (job([5, 10**6]), "invalid_request"),
+        (job([5, -1]), "invalid_request"),
+    ],
+)
+async def test_a_job_that_cannot_be_done_fails_alone(engines, bad, code):
+    engine = await engines()
+    good, failed = await ask(engine, job(PROMPT), bad)
+    assert (failed.reason, good.reason) == (code, FinishReason.LENGTH)
+
+
+async def test_a_full_queue_refuses_and_those_inside_go_on(engines):
+    engine = await engines(max_running=2, max_waiting=3)
+    answers = await ask(engine, *[job(PROMPT[n:]) for n in range(8)])
+    assert [answer.reason for answer in answers] == ["length"] * 5 + ["overloaded"] * 3
+    (later,) = await ask(engine, job(PROMPT))
+    assert later.reason == "length"
+
+
+async def test_cancel_ends_the_stream_once_and_frees_its_place(engines):
+    engine = await engines(max_running=1)
+    long, waiting = engine.submit([job(PROMPT, 400), job(PROMPT, 5)])
+    first = await anext(aiter(long))
+    long.cancel()
+    long.cancel(FinishReason.PARTIAL)
+    answer, next_one = await read(long, len(first.tokens)), await read(waiting)
+    assert answer.reason is FinishReason.CANCELLED
+    assert next_one.reason is FinishReason.LENGTH
+    assert engine.idle
+    long.cancel()
+
+
+async def test_a_deadline_ends_the_answer_with_what_it_has(engines):
+    engine = await engines(max_running=1)
+    late, in_line, free = await ask(
+        engine,
+        job(PROMPT, 470, deadline=time.time() + 0.05),
+        job(PROMPT, 470, deadline=time.time() + 0.05),
+        job(PROMPT, 3),
+    )
+    assert late.reason == in_line.reason == FinishReason.DEADLINE
+    assert len(late.tokens) < 470
+    assert free.reason == "length"
+
+
+async def test_a_reader_that_falls_behind_gets_the_tokens_it_missed_as_one(engines):
+    engine = await engines()
+    slow, other = engine.submit([job(PROMPT, 20), job(PROMPT, 25)])
+    await read(other)
+    events = [event async for event in slow]
+    assert [type(event) for event in events] == [Delta, End]
+    assert len(events[0].tokens) == 20
+
+
+async def test_the_second_turn_computes_only_what_is_new(engines):
+    engine = await engines()
+    (first,) = await ask(engine, job(PROMPT, 20))
+    before = engine.times.tokens
+    second = job((*PROMPT, *first.tokens, 9, 8, 7), 1)
+    (answer,) = await ask(engine, second)
+    known = (len(PROMPT) + 20 - 1) // 16 * 16
+    assert answer.end.usage.cached_tokens == known
+    assert engine.times.tokens - before == len(second.prompt) - known
+
+
+async def test_another_tenant_shares_no_prefix(engines):
+    engine = await engines()
+    await ask(engine, job(PROMPT, tenant="a"))
+    other, same = await ask(engine, job(PROMPT, tenant="b"), job(PROMPT, tenant="a"))
+    assert (other.end.usage.cached_tokens, same.end.usage.cached_tokens) == (0, 32)
+
+
+class Spoiled:
+    """Makes the forward fail or give NaN when some token is in the batch."""
+
+    def __init__(self, engine, token, error=None):
+        self.model, self.token, self.error = engine._runner._model, token, error
+        engine._runner._model = self
+
+    def __call__(self, input_ids, **arguments):
+        found = self.model(input_ids=input_ids, **arguments)
+        at = (input_ids[0] == self.token).nonzero().flatten().tolist()
+        if at and self.error is not None:
+            raise self.error
+        if at:
+            rows = arguments["logits_to_keep"].tolist()
+            for place in at:
+                found.logits[0, rows.index(place)] = torch.nan
+        return found
+
+
+@pytest.mark.parametrize("error", [None, RuntimeError("kernel failed"), torch.OutOfMemoryError("no memory")])
+async def test_a_row_whose_step_fails_is_told_and_its_neighbours_say_what_they_would_have_said(engines, error):
+    engine = await engines()
+    good = [job(PROMPT[n:], sampling=Sampling(seed=n)) for n in range(6)]
+    before = await ask(engine, *good)
+    said = {token for answer in before for token in answer.tokens} | set(PROMPT)
+    unsaid = next(token for token in range(320) if token not in said)
+    Spoiled(engine, unsaid, error)
+    *after, bad = await ask(engine, *good, job((*[17] * 20, unsaid)))
+    assert [answer.tokens for answer in after] == [answer.tokens for answer in before]
+    assert bad.reason == "engine_error"
+    assert engine.pool.in_use == 0
+    (again,) = await ask(engine, job((*[17] * 20, 17)))
+    assert again.end.usage.cached_tokens == 0, "what a failed row left in the cache is not used"
+
+
+async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
+    engine = await engines()
+    cache = engine._runner._cache
+    Spoiled(engine, 318)
+    await ask(engine, job((*[17] * 30, 318)))
+    for tensor in (*cache.keys, *cache.values):
+        assert tensor.isfinite().all()
+        assert not tensor[1:].any(), "the pages of the row that failed are cleared"
+
+
+async def test_the_engines_thread_dying_is_told_once_and_its_streams_raise(engines):
+    told = []
+    engine = await engines(on_fatal=told.append)
+    engine.scheduler.plan = lambda: 1 / 0
+    with pytest.raises(EngineDied, match="ZeroDivisionError"):
+        await ask(engine, job(PROMPT))
+    with pytest.raises(EngineDied):
+        await ask(engine, job(PROMPT))
+    assert len(told) == 1
+
+
+async def test_a_step_that_hangs_is_told(engines):
+    told, release = asyncio.Event(), threading.Event()
+    engine = await engines(on_fatal=lambda line: told.set(), hang_s=0.1)
+    engine.scheduler.plan = lambda: release.wait(20) and []
+    stream = engine.submit([job(PROMPT)])[0]
+    await told.wait()
+    with pytest.raises(EngineDied, match="hangs"):
+        await read(stream)
+    release.set()
+
+
+async def test_stop_lets_readers_go_without_an_end(engines):
+    engine = await engines()
+    stream = engine.submit([job(PROMPT, 450)])[0]
+    await anext(aiter(stream))
+    await engine.stop()
+    assert not [event async for event in stream if isinstance(event, End)]
+
+
+async def test_the_first_token_is_read_before_the_answer_is_whole(engines):
+    engine = await engines()
+    stream = engine.submit([job(PROMPT, 400)])[0]
+    first = await anext(aiter(stream))
+    assert len(first.tokens) < 400
+    assert not engine.idle
+    stream.cancel()
+    await read(stream, len(first.tokens))
+    assert engine.idle

@@ -1,0 +1,122 @@
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models.checkpoints import CheckpointError, GenerationDefaults, load_checkpoint
+from tests.unit.models import tiny
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return tiny.save(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    shutil.copytree(saved, tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def load(folder, **options):
+    return load_checkpoint(str(folder), device="cpu", **options)
+
+
+def test_a_folder_is_loaded_with_its_defaults_and_ends(folder):
+    checkpoint = load(folder)
+    assert checkpoint.defaults == GenerationDefaults(temperature=0.7, top_p=0.9, top_k=0)
+    assert checkpoint.eos == {0}
+    assert checkpoint.context_length == 512
+    assert checkpoint.model.dtype is torch.float32
+    assert checkpoint.model_version.startswith("tiny@")
+
+
+def test_the_version_names_the_bytes(folder):
+    before = load(folder).model_version
+    assert load(folder).model_version == before
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] + 1
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert load(folder).model_version != before
+
+
+def test_a_context_may_be_shorter_but_not_longer_than_the_models(folder):
+    assert load(folder, context_length=100).context_length == 100
+    with pytest.raises(CheckpointError, match="context_length=513, but the model has 512"):
+        load(folder, context_length=513)
+
+
+def test_dynamic_rope_is_served_only_up_to_the_length_where_it_does_not_depend_on_the_batch(folder):
+    change_config(
+        folder,
+        rope_parameters={
+            "rope_type": "dynamic",
+            "factor": 4.0,
+            "rope_theta": 1e4,
+            "original_max_position_embeddings": 128,
+        },
+    )
+    assert load(folder).context_length == 128
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c"])
+def test_a_folder_that_is_not_there_is_told(name):
+    with pytest.raises(CheckpointError, match="there is no such folder"):
+        load_checkpoint(name)
+
+
+def test_other_weight_formats_are_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"no \*\.safetensors"):
+        load(folder)
+
+
+def break_header(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def drop_tensor(folder):
+    weights = load_file(folder / "model.safetensors")
+    del weights["model.layers.1.mlp.up_proj.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def drop_tokenizer(folder):
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        break_header,
+        drop_tensor,
+        drop_tokenizer,
+        lambda folder: (folder / "config.json").write_text("{"),
+        lambda folder: (folder / "config.json").unlink(),
+        lambda folder: change_config(folder, model_type="no-such-model"),
+        lambda folder: change_config(folder, hidden_size=128),
+        lambda folder: change_config(folder, layer_types=["full_attention", "linear_attention"]),
+        lambda folder: change_config(folder, kv_lora_rank=16),
+        lambda folder: change_config(folder, is_encoder_decoder=True),
+    ],
+)
+def test_what_cannot_be_served_right_is_refused_with_one_line(folder, spoil):
+    spoil(folder)
+    with pytest.raises(CheckpointError) as refused:
+        load(folder)
+    assert str(refused.value).startswith(f"model {folder}: ")
+    assert "\n" not in str(refused.value)
+
+
+def test_a_device_that_is_not_there_is_told(folder):
+    with pytest.raises(CheckpointError, match="device nonsense cannot be used"):
+        load_checkpoint(str(folder), device="nonsense")

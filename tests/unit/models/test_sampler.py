@@ -1,0 +1,90 @@
+import pytest
+import torch
+
+from models.generation import Sampling
+from models.noise import gumbel, key
+from models.sampler import Draw, sample
+
+VOCABULARY = 500
+
+
+def logits(rows=1, seed=0):
+    return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3
+
+
+def draw(index=0, **fields):
+    return Draw(Sampling(**fields), index)
+
+
+def test_temperature_zero_takes_the_largest():
+    found = sample(logits(5), [draw(temperature=0)] * 5)
+    assert torch.equal(found.tokens, logits(5).argmax(-1))
+
+
+def test_a_row_draws_the_same_in_any_batch_and_at_any_place():
+    rows = logits(64)
+    kinds = [
+        {},
+        {"top_k": 7},
+        {"top_p": 0.8},
+        {"top_k": 40, "top_p": 0.5},
+        {"temperature": 0},
+        {"temperature": 2},
+    ]
+    draws = [draw(index=n, seed=n, **kinds[n % len(kinds)]) for n in range(64)]
+    alone = [int(sample(rows[n : n + 1], [draws[n]]).tokens) for n in range(64)]
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(1)).tolist()
+    together = sample(rows[order], [draws[n] for n in order]).tokens.tolist()
+    assert [together[order.index(n)] for n in range(64)] == alone
+
+
+def test_noise_is_the_same_bits_wherever_it_is_computed():
+    tokens = torch.arange(1003, dtype=torch.int32).unsqueeze(0)
+    keys = torch.tensor([key(seed, seed * 7) for seed in range(20)], dtype=torch.int32)
+    together = gumbel(keys, tokens)
+    for row in range(20):
+        assert torch.equal(gumbel(keys[row : row + 1], tokens)[0], together[row])
+        assert torch.equal(gumbel(keys[row : row + 1], tokens[:, 500:517])[0], together[row, 500:517])
+
+
+def test_noise_is_gumbel_noise_and_differs_by_seed_and_index():
+    tokens = torch.arange(20000, dtype=torch.int32).unsqueeze(0)
+    keys = torch.tensor([key(1, 0), key(1, 1), key(2, 0), key(-3, 2**40)], dtype=torch.int32)
+    noise = gumbel(keys, tokens)
+    assert noise.isfinite().all()
+    assert noise.mean(1) == pytest.approx(torch.full((4,), 0.5772), abs=0.03)
+    assert noise.std(1) == pytest.approx(torch.full((4,), 1.2825), abs=0.03)
+    close = torch.corrcoef(noise) - torch.eye(4)
+    assert close.abs().max() < 0.03
+
+
+def test_what_is_drawn_follows_the_distribution():
+    row = torch.log(torch.tensor([[0.5, 0.25, 0.125, 0.125]])).repeat(4000, 1)
+    found = sample(row, [draw(index=n, seed=9) for n in range(4000)]).tokens
+    assert found.bincount(minlength=4) / 4000 == pytest.approx(torch.tensor([0.5, 0.25, 0.125, 0.125]), abs=0.03)
+
+
+def test_top_k_and_top_p_leave_what_they_should_and_all_of_it():
+    row = torch.log(torch.tensor([[0.4, 0.3, 0.2, 0.1]])).repeat(2000, 1)
+
+    def seen(**fields):
+        return set(sample(row, [draw(index=n, **fields) for n in range(2000)]).tokens.tolist())
+
+    assert seen() == {0, 1, 2, 3}
+    assert seen(top_k=2) == {0, 1}
+    assert seen(top_p=0.65) == {0, 1}
+    assert seen(top_p=0.75) == {0, 1, 2}
+    assert seen(top_p=0.0) == {0}
+    assert seen(top_k=3, top_p=0.7) == {0, 1}, "top_p counts what top_k left"
+    assert seen(top_k=1) == {0}
+
+
+def test_a_row_that_is_not_finite_is_told_and_its_neighbours_go_on():
+    rows = logits(4)
+    expected = sample(rows, [draw(temperature=0)] * 4).tokens
+    rows[1, 7] = torch.nan
+    rows[2, 7] = torch.inf
+    for fields in ({"temperature": 0}, {"temperature": 1e-6}):
+        found = sample(rows, [draw(**fields)] * 4)
+        assert found.finite.tolist() == [True, False, False, True]
+        assert found.tokens[[0, 3]].tolist() == expected[[0, 3]].tolist()
