@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from app.local.kafka import KafkaCluster
@@ -26,6 +27,10 @@ def pytest_configure() -> None:
     # What the developer has set for a worker must not reach the tests.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
+    # A machine that is busy with something else is no failure of an example.
+    slow_is_fine = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile("parley", deadline=None, suppress_health_check=slow_is_fine)
+    hypothesis.settings.load_profile("parley")
     # Ends like Ctrl-C, so that the fixtures stop their servers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
