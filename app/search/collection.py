@@ -85,7 +85,7 @@ async def read_layout(milvus: Milvus, name: str, dimension: int, version: str = 
             "set PARLEY_EMBEDDER to the one it was filled with, or PARLEY_MILVUS_COLLECTION to another name"
         )
     outputs = {output for function in described.get("functions") or [] for output in function["output_field_names"]}
-    return Layout(found, full_text="sparse" in outputs, lite="lite" in version)
+    return Layout(found, full_text="sparse" in outputs, lite=version.startswith("milvus_lite"))
 
 
 async def _create(milvus: Milvus, name: str, dimension: int, version: str) -> None:

@@ -20,7 +20,7 @@ from app.search.milvus import Milvus
 from app.search.rows import Role, request_id_of
 from app.search.writer import Embeds
 
-_FIELDS = ["text", "created_at", "embedding", *TEXT_FIELDS]
+_FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
 _RRF_K = 60
 _DEPTH = 3
 """Each list goes so many times deeper than the hits that are asked for, so that a row in both is seen in both."""
