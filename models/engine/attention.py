@@ -40,7 +40,7 @@ class Scores:
     cap: float | None
 
 
-def paged_attention(  # noqa: PLR0917  transformers' signature
+def paged_attention(
     module: Any,
     query: Tensor,
     key: Tensor,

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
-from models.engine.batch import pack
+from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
 from models.engine.pages import PagePool
 from models.engine.row import Slice
 from models.sampler import sample
+
+WARM_UP = (1, 16, 256)  # tokens
 
 
 @dataclass(slots=True)
@@ -29,26 +33,20 @@ class StepTimes:
 
 class Runner:
     def __init__(self, checkpoint: Checkpoint, cache: KVCache, pool: PagePool) -> None:
-        self._model = checkpoint.model
-        self._model.set_attn_implementation(NAME)
-        self._cache = cache
-        self._pool = pool
-        self._device: torch.device = self._model.device
-        self._dtype: torch.dtype = self._model.dtype
+        self.model: Any = checkpoint.model
+        self.model.set_attn_implementation(NAME)
+        self.device: torch.device = self.model.device
+        self.dtype: torch.dtype = self.model.dtype
+        self.cache = cache
         self.times = StepTimes()
+        self._pool = pool
 
     @torch.inference_mode()
     def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, int | None]]:
         """The token of every slice that draws; None where its logits are not finite."""
-        batch = pack(slices, self._pool, self._device, self._dtype)
+        batch = pack(slices, self._pool, self.device, self.dtype)
         begun = time.perf_counter()
-        logits = self._model(
-            input_ids=batch.tokens,
-            position_ids=batch.positions,
-            use_cache=False,
-            logits_to_keep=batch.last,
-            context=Context(batch, self._cache),
-        ).logits[0]
+        logits = self.forward(batch)
         self.times.forward += time.perf_counter() - begun
         self.times.steps += 1
         self.times.tokens += batch.tokens.shape[1]
@@ -58,5 +56,30 @@ class Runner:
         tokens, finite = drawn.tokens.tolist(), drawn.finite.tolist()
         return [(p, t if ok else None) for p, t, ok in zip(batch.slices, tokens, finite, strict=True)]
 
+    def forward(self, batch: Batch) -> Tensor:
+        """The logits of the batch's last tokens."""
+        found: Tensor = self.model(
+            input_ids=batch.tokens,
+            position_ids=batch.positions,
+            use_cache=False,
+            logits_to_keep=batch.last,
+            context=Context(batch, self.cache),
+        ).logits[0]
+        return found
+
+    @torch.inference_mode()
+    def check(self, tokens: int = 1) -> None:
+        """Compute something for nobody; raises where the device or the model is broken."""
+        positions = torch.arange(tokens, device=self.device).unsqueeze(0)
+        nowhere = torch.zeros(tokens, dtype=torch.long, device=self.device)
+        group = Group(0, 1, tokens, None, positions, tokens, self.dtype)
+        batch = Batch(nowhere.unsqueeze(0), positions, nowhere, nowhere[:1], [group], [])
+        self.forward(batch).sum().item()
+
+    def warm_up(self) -> None:
+        """Touch what is made at the first use, so that no request pays for it."""
+        for tokens in WARM_UP:
+            self.check(tokens)
+
     def scrub(self, pages: Sequence[int]) -> None:
-        self._cache.scrub(pages)
+        self.cache.scrub(pages)

@@ -13,6 +13,7 @@ from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.cache import PAGE_SIZE, KVCache, pages_that_fit
 from models.engine.pages import PagePool
+from models.engine.probe import probe
 from models.engine.row import pages_for
 from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Limits, Scheduler
@@ -49,6 +50,7 @@ class TorchEngine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._open: set[TokenStream] = set()
         self._dead: str | None = None
+        self._started = False
         self._ready = asyncio.Event()
         self._watch: asyncio.TimerHandle | None = None
         pages = self._pages()
@@ -64,6 +66,7 @@ class TorchEngine:
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
             threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+            prepare=self._prepare,
             deliver=lambda events: self._call(self._deliver, events),
             ready=lambda: self._call(self._ready.set),
             died=lambda line: self._call(self._die, line),
@@ -109,6 +112,7 @@ class TorchEngine:
         await self._ready.wait()
         if self._dead is not None:
             raise CheckpointError(self._dead)
+        self._started = True
         self._look()
 
     async def stop(self) -> None:
@@ -120,6 +124,13 @@ class TorchEngine:
         for stream in self._open:
             stream.abandon()
         self._open.clear()
+
+    def _prepare(self) -> None:
+        """In the engine's thread, before anything is asked."""
+        begun = time.perf_counter()
+        probe(self._runner, self.pool)
+        self._runner.warm_up()
+        log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     def _refusal(self, job: Job, room: int) -> Failure | None:
         said = len(job.said)
@@ -170,7 +181,7 @@ class TorchEngine:
             stream.abandon(line)
         self._open.clear()
         self._ready.set()
-        if self._on_fatal is not None:
+        if self._started and self._on_fatal is not None:
             self._on_fatal(line)
 
     def _pages(self) -> int:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from models.checkpoints import CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.row import Row, Slice
 from models.engine.runner import Runner
@@ -25,6 +26,8 @@ from models.engine.stream import TokenStream
 from models.generation import End, Failure, FinishReason, Job, StreamEvent
 
 log = logging.getLogger(__name__)
+
+LEAST_CHUNK = 16
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -60,6 +63,7 @@ class Worker(threading.Thread):
         eos: frozenset[int],
         context_length: int,
         threads: int,
+        prepare: Callable[[], None],
         deliver: Callable[[Events], None],
         ready: Callable[[], None],
         died: Callable[[str], None],
@@ -73,6 +77,7 @@ class Worker(threading.Thread):
         self._eos = eos
         self._context_length = context_length
         self._threads = threads
+        self._prepare = prepare
         self._deliver = deliver
         self._ready = ready
         self._died = died
@@ -85,12 +90,15 @@ class Worker(threading.Thread):
     def run(self) -> None:
         try:
             torch.set_num_threads(self._threads)
+            self._prepare()
             self._ready()
             while not self._stopping:
                 self._receive()
                 self._expire()
                 self._step()
                 self._flush()
+        except CheckpointError as error:
+            self._died(str(error))
         except BaseException as error:  # whatever ends this thread, the event loop must hear of it
             log.exception("the engine's thread died")
             self._died(f"the engine's thread died: {type(error).__name__}: {error}".splitlines()[0])
@@ -151,12 +159,7 @@ class Worker(threading.Thread):
         try:
             drawn = self._runner.run(slices)
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
-            if len(slices) > 1:
-                log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
-                for part in slices:
-                    self._compute([part])
-            else:
-                self._fail(slices[0].row, "engine_error", error)
+            self._contain(slices, error)
             return
         tokens = {id(part): token for part, token in drawn}
         for part in slices:
@@ -167,6 +170,20 @@ class Worker(threading.Thread):
             self._scheduler.done(part)
             if token is not None:
                 self._take(part.row, token)
+
+    def _contain(self, slices: list[Slice], error: Exception) -> None:
+        """A step failed: find whose fault it is."""
+        self._runner.check()  # a device that computes nothing any more ends the thread, not the answers
+        if len(slices) > 1:
+            log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
+            for part in slices:
+                self._compute([part])
+        elif isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
+            limits = self._scheduler.limits
+            limits.chunk = limits.lone_chunk = max(LEAST_CHUNK, slices[0].count // 2)
+            log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
+        else:
+            self._fail(slices[0].row, "engine_error", error)
 
     def _take(self, row: Row, token: int) -> None:
         try:

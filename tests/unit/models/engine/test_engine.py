@@ -7,7 +7,9 @@ import time
 import pytest
 import torch
 
+from models.checkpoints import CheckpointError
 from models.engine import EngineDied
+from models.engine.attention import Scores
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle
@@ -180,8 +182,8 @@ class Spoiled:
     """Makes the forward fail or give NaN when some token is in the batch."""
 
     def __init__(self, engine, token, error=None):
-        self.model, self.token, self.error = engine._runner._model, token, error
-        engine._runner._model = self
+        self.model, self.token, self.error = engine._runner.model, token, error
+        engine._runner.model = self
 
     def __call__(self, input_ids, **arguments):
         found = self.model(input_ids=input_ids, **arguments)
@@ -201,7 +203,7 @@ async def test_a_row_whose_step_fails_is_told_and_its_neighbours_say_what_they_w
     good = [job(PROMPT[n:], sampling=Sampling(seed=n)) for n in range(6)]
     before = await ask(engine, *good)
     said = {token for answer in before for token in answer.tokens} | set(PROMPT)
-    unsaid = next(token for token in range(320) if token not in said)
+    unsaid = next(token for token in range(5, 320) if token not in said)
     Spoiled(engine, unsaid, error)
     *after, bad = await ask(engine, *good, job((*[17] * 20, unsaid)))
     assert [answer.tokens for answer in after] == [answer.tokens for answer in before]
@@ -213,7 +215,7 @@ async def test_a_row_whose_step_fails_is_told_and_its_neighbours_say_what_they_w
 
 async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
     engine = await engines()
-    cache = engine._runner._cache
+    cache = engine._runner.cache
     Spoiled(engine, 318)
     await ask(engine, job((*[17] * 30, 318)))
     for tensor in (*cache.keys, *cache.values):
@@ -260,3 +262,45 @@ async def test_the_first_token_is_read_before_the_answer_is_whole(engines):
     stream.cancel()
     await read(stream, len(first.tokens))
     assert engine.idle
+
+
+async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(engines):
+    engine = await engines()
+    whole = Oracle(CHECKPOINT).answer(PROMPT, 5)
+    model = engine._runner.model
+
+    def forgetful(input_ids, **arguments):
+        if input_ids.shape[1] > 20:
+            raise torch.OutOfMemoryError("no memory")
+        return model(input_ids=input_ids, **arguments)
+
+    engine._runner.model = forgetful
+    (answer,) = await ask(engine, job(PROMPT, 5))
+    assert answer.tokens == whole
+    assert engine.scheduler.limits.chunk == 20
+
+
+async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_answer(engines):
+    told = []
+    engine = await engines(on_fatal=told.append)
+
+    def broken(**arguments):
+        raise RuntimeError("illegal memory access")
+
+    engine._runner.model = broken
+    with pytest.raises(EngineDied, match="illegal memory access"):
+        await ask(engine, job(PROMPT), job(PROMPT[1:]))
+    assert len(told) == 1
+
+
+async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch):
+    monkeypatch.setattr("models.engine.attention.Scores", lambda scale, window, cap: Scores(scale * 0.8, window, cap))
+    told = []
+    with pytest.raises(CheckpointError, match=r"llama: the engine's logits differ from its own by \d"):
+        await engines(tiny.checkpoint(), on_fatal=told.append)
+    assert not told
+
+
+async def test_a_cache_without_room_for_one_answer_is_refused(engines):
+    with pytest.raises(CheckpointError, match="has room for 144 tokens and one answer may have 512"):
+        await engines(pages=10)
