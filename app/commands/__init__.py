@@ -17,6 +17,7 @@ _OWN = {
     "local": "app.commands.local:local",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",
+    "settings": "app.commands.settings:settings",
     "tail": "app.commands.tail:tail",
     "topics": "app.commands.topics:topics",
 }

@@ -38,7 +38,6 @@ BAD = [
     Bad(
         "nesting too deep",
         record(metadata=...)[:-1] + b', "metadata": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
-        told=False,
     ),
     Bad("no request_id", record(request_id=...), told=False),
     Bad("a request_id with a blank", record(request_id="a b"), told=False),

@@ -1,0 +1,40 @@
+"""`parley settings`: what is set, what it means, and the README's table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.commands.terminal import settings_of_terminal
+from app.settings import PREFIX, Settings
+
+
+@click.command()
+@click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in the README.")
+def settings(*, markdown: bool) -> None:
+    """Show every setting with its value."""
+    if markdown:
+        click.echo(settings_table())
+        return
+    current = settings_of_terminal()
+    for name, field in Settings.model_fields.items():
+        value = "***" if field.repr is False and getattr(current, name) else getattr(current, name)
+        told = click.style(f"# {field.description}", dim=True)
+        click.echo(f"{PREFIX}{name.upper()}={value}  {told}")
+
+
+def settings_table() -> str:
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        rows.append(f"| `{PREFIX}{name.upper()}` | {_shown(field.default)} | {field.description} |")
+    return "\n".join(rows)
+
+
+def _shown(default: Any) -> str:
+    if default == "":
+        return "empty"
+    if isinstance(default, float) and default.is_integer():
+        default = int(default)
+    return f"`{default.as_posix() if isinstance(default, Path) else default}`"
