@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from app.local.milvus import MilvusNode
+from app.local.ports import free_port
 from app.search.milvus import Milvus
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, turn
-from tests.integration.search.lite import Lite, free_port
 
 
 @pytest.fixture
-async def ann(milvus: Milvus, collection: str, embedder: Embedder) -> None:
-    async with Bench(milvus, collection, embedder) as bench:
+async def ann(connection: Milvus, collection: str, embedder: Embedder) -> None:
+    async with Bench(connection, collection, embedder) as bench:
         bench.submit(turn("ann", "r1", "My package never arrived", "Order 4711 is delayed."))
         bench.submit(turn("ann", "r2", "Can I pay with PayPal?", "Yes.", created_at=NOW + 86_400_000))
         await bench.settled(2)
@@ -33,24 +34,24 @@ def parley(folder: Path, uri: str, collection: str, *arguments: str) -> subproce
 
 
 @pytest.mark.usefixtures("ann")
-def test_paraphrase_is_printed_with_its_text(lite: Lite, collection: str, tmp_path: Path) -> None:
-    ran = parley(tmp_path, lite.uri, collection, "--user", "ann", "the parcel was not delivered")
+def test_paraphrase_is_printed_with_its_text(milvus: MilvusNode, collection: str, tmp_path: Path) -> None:
+    ran = parley(tmp_path, milvus.uri, collection, "--user", "ann", "the parcel was not delivered")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "My package never arrived" in ran.stdout.splitlines()[3]
 
 
 @pytest.mark.usefixtures("ann")
-def test_json_is_one_array_of_hits_within_the_narrowing(lite: Lite, collection: str, tmp_path: Path) -> None:
+def test_json_is_one_array_of_hits_within_the_narrowing(milvus: MilvusNode, collection: str, tmp_path: Path) -> None:
     options = ["--user", "ann", "--json", "--role", "user", "--until", "2023-11-15T12:00Z", "-n", "1"]
-    ran = parley(tmp_path, lite.uri, collection, *options, "payment")
+    ran = parley(tmp_path, milvus.uri, collection, *options, "payment")
     (hit,) = json.loads(ran.stdout)
     assert (hit["request_id"], hit["role"], hit["user_id"]) == ("r1", "user", "ann")
     assert 0 < hit["similarity"] < 1
 
 
 @pytest.mark.usefixtures("ann")
-def test_nothing_found_is_said_and_no_failure(lite: Lite, collection: str, tmp_path: Path) -> None:
-    ran = parley(tmp_path, lite.uri, collection, "--user", "bob", "package")
+def test_nothing_found_is_said_and_no_failure(milvus: MilvusNode, collection: str, tmp_path: Path) -> None:
+    ran = parley(tmp_path, milvus.uri, collection, "--user", "bob", "package")
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr == "nothing found in the history of bob\n"
 

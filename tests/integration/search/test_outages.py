@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from app.local.milvus import MilvusNode
 from app.search.milvus import Milvus
 from tests.integration.search.history import Bench, turn
-from tests.integration.search.lite import Lite
+
+StartMilvus = Callable[[], MilvusNode]
 
 
 @pytest.fixture
@@ -22,19 +24,19 @@ def hung() -> Iterator[str]:
 
 
 async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_back(
-    own_lite: Lite, collection: str
+    start_milvus: StartMilvus, collection: str
 ) -> None:
-    own_lite.start()
-    async with Bench(Milvus(own_lite.uri), collection, batch_rows=16) as bench:
+    node = start_milvus()
+    async with Bench(Milvus(node.uri), collection, batch_rows=16) as bench:
         for number in range(150):
             bench.submit(turn("ann", f"r{number}"))
             if number == 50:
                 await bench.settled(30)
-                own_lite.kill()
+                node.kill()
             if number == 100:
                 await asyncio.sleep(1)
                 assert bench.writer.figures().trouble
-                own_lite.start()
+                node.spawn()
             await asyncio.sleep(0.005)
         await bench.settled(150)
         assert len(await bench.rows()) == 300
@@ -46,19 +48,21 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_ba
 
 
 async def test_server_that_comes_late_is_waited_for(
-    own_lite: Lite, collection: str, caplog: pytest.LogCaptureFixture
+    start_milvus: StartMilvus, collection: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with Bench(Milvus(own_lite.uri), collection) as bench:
+    node = start_milvus()
+    node.kill()
+    async with Bench(Milvus(node.uri), collection) as bench:
         bench.submit(turn("ann", "r1"))
         await asyncio.sleep(1)
         assert bench.writer.backlog == 1
         assert bench.writer.figures().lag_s >= 1
-        own_lite.start()
+        node.spawn()
         await bench.settled(1)
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("app.search")]
     assert len(lines) == 2, "one line when it begins, one when it is over"
-    assert own_lite.uri in lines[0]
+    assert node.uri in lines[0]
 
 
 async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hung: str, collection: str) -> None:
@@ -81,16 +85,18 @@ async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hun
     assert worst < 2
 
 
-async def test_server_that_hangs_and_is_replaced_gets_every_row(own_lite: Lite, collection: str) -> None:
-    port = int(own_lite.uri.rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)):
-        bench = Bench(Milvus(own_lite.uri, timeout_s=0.5), collection)
+async def test_server_that_stops_answering_for_a_while_gets_every_row(
+    start_milvus: StartMilvus, collection: str
+) -> None:
+    node = start_milvus()
+    async with Bench(Milvus(node.uri, timeout_s=1), collection) as bench:
+        bench.submit(turn("ann", "before"))
+        await bench.settled(1)
+        node.suspend()
         bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
-        bench.writer.start()
         async with asyncio.timeout(60):
             while not bench.writer.figures().retries:
                 await asyncio.sleep(0.05)
-    own_lite.start()
-    await bench.settled(10)
-    assert len(await bench.rows()) == 20
-    await bench.writer.stop(0)
+        node.resume()
+        await bench.settled(11)
+        assert len(await bench.rows()) == 22

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from app.local.milvus import MilvusNode
+from app.local.ports import free_port
 from app.search.errors import CollectionMismatchError, MilvusAwayError
 from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Hit, Query
+from app.search.query import HistorySearch, Query
 from app.search.rows import Role
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, Hashed, turn
-from tests.integration.search.lite import Lite, free_port
 from tests.integration.search.test_writer import NAMES
 
 TALK = [
@@ -23,16 +23,16 @@ TALK = [
 
 
 @pytest.fixture
-async def search(milvus: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[HistorySearch]:
+async def search(connection: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[HistorySearch]:
     """Ann's talk, an hour between turns, the last one in a conversation of its own; and Bob's, with her first words."""
-    async with Bench(milvus, collection, embedder) as bench:
+    async with Bench(connection, collection, embedder) as bench:
         for number, (prompt, answer) in enumerate(TALK):
             conversation = "default" if number < 3 else "shop"
             at = NOW + number * 3_600_000
             bench.submit(turn("ann", f"r{number}", prompt, answer, created_at=at, conversation_id=conversation))
         bench.submit(turn("bob", "b1", *TALK[0]))
         await bench.settled(5)
-        yield HistorySearch(milvus, collection, embedder)
+        yield HistorySearch(connection, collection, embedder)
 
 
 async def test_paraphrase_is_found(search: HistorySearch) -> None:
@@ -64,53 +64,43 @@ async def test_conversation_role_and_time_narrow_the_hits(search: HistorySearch)
 
 
 @pytest.mark.parametrize("user", NAMES)
-async def test_user_of_any_name_finds_own_words_only(lite: Lite, milvus: Milvus, collection: str, user: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_user_of_any_name_finds_own_words_only(connection: Milvus, collection: str, user: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(*(turn(name, "r1", conversation_id=name) for name in (user, user + "x", "x", user[:-1] + "y")))
         await bench.settled(4)
-        hits = await HistorySearch(milvus, collection, Hashed()).search(
+        hits = await HistorySearch(connection, collection, Hashed()).search(
             Query(user_id=user, conversation_id=user, text="hello")
         )
     assert [(hit.user_id, hit.request_id) for hit in hits] == [(user, "r1")] * 2
 
 
-async def test_no_history_yet_is_no_hits_and_no_error(milvus: Milvus, collection: str, embedder: Embedder) -> None:
-    assert await HistorySearch(milvus, collection, embedder).search(Query(user_id="ann", text="hello")) == []
+async def test_no_history_yet_is_no_hits_and_no_error(connection: Milvus, collection: str, embedder: Embedder) -> None:
+    assert await HistorySearch(connection, collection, embedder).search(Query(user_id="ann", text="hello")) == []
 
 
-async def when_ready(search: HistorySearch, query: Query) -> list[Hit]:
-    """The port is open a moment before the server answers."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await search.search(query)
-            except MilvusAwayError:
-                await asyncio.sleep(0.1)
-
-
-async def test_search_works_after_a_restart_that_no_writer_has_seen(own_lite: Lite, collection: str) -> None:
-    own_lite.start()
-    own_lite.ready()
-    async with Bench(Milvus(own_lite.uri), collection) as bench:
+async def test_search_works_after_a_restart_that_no_writer_has_seen(
+    start_milvus: Callable[[], MilvusNode], collection: str
+) -> None:
+    node = start_milvus()
+    async with Bench(Milvus(node.uri), collection) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
-    search = HistorySearch(Milvus(own_lite.uri), collection, Hashed())
+    search = HistorySearch(Milvus(node.uri), collection, Hashed())
     query = Query(user_id="ann", text="hello")
     assert len(await search.search(query)) == 2
-    own_lite.kill()
+    node.kill()
     with pytest.raises(MilvusAwayError):
         await search.search(query)
-    own_lite.start()
-    own_lite.ready()
-    hits = await when_ready(search, query)
+    node.start()
+    hits = await search.search(query)
     assert [hit.request_id for hit in hits] == ["r1", "r1"]
 
 
 async def test_embedder_of_another_dimension_is_one_clear_line(
-    search: HistorySearch, milvus: Milvus, collection: str
+    search: HistorySearch, connection: Milvus, collection: str
 ) -> None:
     with pytest.raises(CollectionMismatchError, match="384 dimensions, the embedder makes 8"):
-        await HistorySearch(milvus, collection, Hashed()).search(Query(user_id="ann", text="x"))
+        await HistorySearch(connection, collection, Hashed()).search(Query(user_id="ann", text="x"))
 
 
 async def test_server_that_is_not_there_is_one_clear_line(collection: str) -> None:

@@ -6,11 +6,11 @@ import time
 import pytest
 from pymilvus import AsyncMilvusClient, DataType
 
+from app.local.milvus import MilvusNode
 from app.search.collection import open_collection
 from app.search.errors import CollectionMismatchError
 from app.search.milvus import Milvus
 from tests.integration.search.history import NOW, Bench, turn
-from tests.integration.search.lite import Lite
 
 NAMES = [
     'a"b',
@@ -29,8 +29,8 @@ NAMES = [
 ]
 
 
-async def test_turn_becomes_two_rows_and_an_empty_answer_none(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_turn_becomes_two_rows_and_an_empty_answer_none(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(turn("ann", "r1", "where is it", "on its way"), turn("ann", "r2", "stop", ""))
         await bench.settled(2)
         rows = await bench.rows()
@@ -42,8 +42,8 @@ async def test_turn_becomes_two_rows_and_an_empty_answer_none(milvus: Milvus, co
     assert bench.done == ["r1", "r2"]
 
 
-async def test_same_turn_again_changes_its_rows_and_adds_none(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_same_turn_again_changes_its_rows_and_adds_none(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(turn("ann", "r1", answer="old"), turn("ann", "r1", answer="newer"))
         await bench.settled(2)
         bench.submit(turn("ann", "r1", answer="newest"))
@@ -52,8 +52,8 @@ async def test_same_turn_again_changes_its_rows_and_adds_none(milvus: Milvus, co
     assert {key: row["text"] for key, row in rows.items()} == {"ann/r1:user": "hello", "ann/r1:assistant": "newest"}
 
 
-async def test_text_over_the_fields_limit_is_cut_and_not_lost(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_text_over_the_fields_limit_is_cut_and_not_lost(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(turn("ann", "r1", prompt="é" * 65536, answer="x" * 65535))
         await bench.settled(1)
         rows = await bench.rows()
@@ -62,8 +62,8 @@ async def test_text_over_the_fields_limit_is_cut_and_not_lost(milvus: Milvus, co
     assert bench.rejected == {}
 
 
-async def test_bad_row_is_rejected_and_its_neighbours_are_written(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_bad_row_is_rejected_and_its_neighbours_are_written(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(*(turn("ann", f"r{n}") for n in range(20)))
         bench.submit(turn("ann", "bad", model_version="v" * 2000))
         bench.submit(turn("ann", "zero", prompt="no vector"), turn("ann", "nan", answer="not a number"))
@@ -77,8 +77,8 @@ async def test_bad_row_is_rejected_and_its_neighbours_are_written(milvus: Milvus
     assert bench.writer.figures().rejected == 3
 
 
-async def test_erasure_takes_what_came_before_it_and_leaves_the_rest(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_erasure_takes_what_came_before_it_and_leaves_the_rest(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(turn("ann", "old"), turn("bob", "old"), turn("ann", "at", created_at=NOW + 10))
         bench.erase("ann", NOW + 10)
         bench.submit(turn("ann", "later", created_at=NOW + 11))
@@ -89,9 +89,9 @@ async def test_erasure_takes_what_came_before_it_and_leaves_the_rest(milvus: Mil
 
 
 @pytest.mark.parametrize("user", NAMES)
-async def test_erasure_of_any_name_meets_that_user_alone(milvus: Milvus, collection: str, user: str) -> None:
+async def test_erasure_of_any_name_meets_that_user_alone(connection: Milvus, collection: str, user: str) -> None:
     others = ["x", user + "x", user[:-1] + "y"]
-    async with Bench(milvus, collection) as bench:
+    async with Bench(connection, collection) as bench:
         bench.submit(*(turn(name, "r") for name in (user, *others)))
         bench.erase(user, NOW)
         await bench.settled(5)
@@ -99,8 +99,8 @@ async def test_erasure_of_any_name_meets_that_user_alone(milvus: Milvus, collect
     assert {row["user_id"] for row in rows.values()} == set(others)
 
 
-async def test_several_workers_create_one_collection_and_write_at_once(lite: Lite, collection: str) -> None:
-    benches = [Bench(Milvus(lite.uri), collection) for _ in range(4)]
+async def test_several_workers_create_one_collection_and_write_at_once(milvus: MilvusNode, collection: str) -> None:
+    benches = [Bench(Milvus(milvus.uri), collection) for _ in range(4)]
     for number, bench in enumerate(benches):
         bench.submit(*(turn(f"user{number}", f"r{n}") for n in range(50)))
         bench.writer.start()
@@ -110,36 +110,40 @@ async def test_several_workers_create_one_collection_and_write_at_once(lite: Lit
     assert len(rows) == 400
 
 
-async def test_collection_of_another_dimension_ends_the_writer_with_one_line(milvus: Milvus, collection: str) -> None:
-    await open_collection(milvus, collection, 16)
-    async with Bench(milvus, collection) as bench:
+async def test_collection_of_another_dimension_ends_the_writer_with_one_line(
+    connection: Milvus, collection: str
+) -> None:
+    await open_collection(connection, collection, 16)
+    async with Bench(connection, collection) as bench:
         with pytest.raises(AssertionError, match="16 dimensions, the embedder makes 8"):
             await bench.settled(1)
     assert isinstance(bench.fatal[0], CollectionMismatchError)
     assert "\n" not in str(bench.fatal[0])
 
 
-async def test_foreign_collection_is_refused(milvus: Milvus, collection: str) -> None:
+async def test_foreign_collection_is_refused(connection: Milvus, collection: str) -> None:
     schema = AsyncMilvusClient.create_schema()
     schema.add_field("id", DataType.INT64, is_primary=True)
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=8)
-    await milvus.call("create_collection", collection, schema=schema)
+    await connection.call("create_collection", collection, schema=schema)
     with pytest.raises(CollectionMismatchError, match="PARLEY_MILVUS_COLLECTION"):
-        await open_collection(milvus, collection, 8)
+        await open_collection(connection, collection, 8)
 
 
-async def test_collection_that_was_dropped_is_made_again_and_no_turn_is_lost(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection) as bench:
+async def test_collection_that_was_dropped_is_made_again_and_no_turn_is_lost(
+    connection: Milvus, collection: str
+) -> None:
+    async with Bench(connection, collection) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
-        await milvus.call("drop_collection", collection)
+        await connection.call("drop_collection", collection)
         bench.submit(turn("ann", "r2"))
         await bench.settled(2)
         assert set(await bench.rows()) == {"ann/r2:user", "ann/r2:assistant"}
 
 
-async def test_flush_comes_after_its_time(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection, flush_s=0.2) as bench:
+async def test_flush_comes_after_its_time(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection, flush_s=0.2) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
         async with asyncio.timeout(30):
@@ -149,8 +153,8 @@ async def test_flush_comes_after_its_time(milvus: Milvus, collection: str) -> No
         assert bench.writer.figures().flushes == 1, "nothing new was there to flush"
 
 
-async def test_revoked_partition_is_forgotten(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection, delay_s=30) as bench:
+async def test_revoked_partition_is_forgotten(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection, delay_s=30) as bench:
         bench.submit(turn("ann", "mine"), partition=1)
         bench.submit(turn("bob", "theirs"), partition=2)
         bench.writer.revoke({2})
@@ -159,8 +163,8 @@ async def test_revoked_partition_is_forgotten(milvus: Milvus, collection: str) -
         assert bench.done == ["mine"]
 
 
-async def test_stop_writes_what_waits(milvus: Milvus, collection: str) -> None:
-    async with Bench(milvus, collection, delay_s=60) as bench:
+async def test_stop_writes_what_waits(connection: Milvus, collection: str) -> None:
+    async with Bench(connection, collection, delay_s=60) as bench:
         bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
         began = time.monotonic()
         await bench.writer.stop(30)
