@@ -105,7 +105,7 @@ def prepare(app: ParleyApp) -> None:
     began = time.monotonic()
     try:
         internals.check()
-        internals.quicken_transactions()
+        internals.tune()
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
     except (internals.InternalsError, TopicsError, KafkaUnusableError, LoadError) as error:
@@ -121,7 +121,7 @@ async def _check_kafka(parley: Settings) -> None:
 def create_app(parley: Settings) -> ParleyApp:
     parley.data_dir.mkdir(parents=True, exist_ok=True)
     app = ParleyApp(
-        f"{parley.topic_prefix}{parley.app_id}",
+        parley.group,
         broker=parley.broker,
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
@@ -159,8 +159,13 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
     async def take(stream: AsyncIterable[Any]) -> None:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
             assert app.worker is not None
-            app.worker.owner.take(_record(topic, event.message))
+            try:
+                app.worker.owner.take(_record(topic, event.message))
+            except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
+                app.end_with(error)
+                return
 
+    take.__qualname__ = topic  # what Faust's log calls the agent
     return take
 
 

@@ -6,6 +6,7 @@ version fails at once, by name, and not in the middle of a rebalance.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,8 +46,10 @@ def check() -> None:
         )
 
 
-def quicken_transactions() -> None:
+def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
+    # It tells every assignment of every reader, in a table of its own.
+    logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):

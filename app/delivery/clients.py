@@ -32,7 +32,7 @@ class Clients:
         """The one writer of a partition: starting it fences whoever was it before (KIP-98, KIP-890)."""
         return AIOKafkaProducer(
             bootstrap_servers=self.settings.bootstrap_servers,
-            transactional_id=f"{self.settings.topic_prefix}{self.settings.app_id}-{partition}",
+            transactional_id=f"{self.settings.group}-{partition}",
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             linger_ms=0,
             retry_backoff_ms=5,
@@ -67,7 +67,7 @@ class Clients:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap_servers)
         await admin.start()
         try:
-            found = await admin.list_consumer_group_offsets(self.settings.app_id, partitions=list(partitions.values()))
+            found = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
         finally:
             await admin.close()
         return {name: found[topic_partition] for name, topic_partition in partitions.items()}

@@ -181,7 +181,7 @@ class Finisher:
         for topic, done in finished.items():
             if topic != REQUESTS:
                 heads[self._at(topic)] = OffsetAndMetadata(self._offsets[topic].head(done), "")
-        await self._producer.send_offsets_to_transaction(heads, self._settings.app_id)
+        await self._producer.send_offsets_to_transaction(heads, self._settings.group)
         await self._producer.commit_transaction()
         self.committed_at = time.monotonic()
 

@@ -57,7 +57,8 @@ class Owner:
             partition.paused.clear()  # the consumer forgets what was paused
         for number in sorted(numbers - set(self.partitions)):
             self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
-        await asyncio.gather(*(partition.renew() for partition in kept))
+        for partition in kept:
+            partition.renew()
 
     def take(self, record: Record) -> None:
         """A record has come; one of a partition that was lost meanwhile is somebody else's."""

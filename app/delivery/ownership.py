@@ -66,7 +66,7 @@ class Place:
 
     @property
     def store_path(self) -> Path:
-        return self.settings.data_dir / "tables" / f"{self.settings.topic_prefix}{self.settings.app_id}-{self.number}"
+        return self.settings.data_dir / "tables" / f"{self.settings.group}-{self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,7 @@ class Ownership:
         self.claims: dict[RequestKey, Claim] = {}
         self.said: dict[RequestKey, Answer] = {}
         self.restored = 0
+        self._fencing = asyncio.Lock()
         self._producer = producer
         self._inherited = start.checkpoint.tokens_offset
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
@@ -155,8 +156,9 @@ class Ownership:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""
         value, headers = encode(TokenEvent(type=EventType.FENCE), self.place.settings.wire_format)
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
-        await self.tokens.hold()
-        self.tokens.open(await self.finisher.fence(fence, mine))
+        async with self._fencing:
+            await self.tokens.hold()
+            self.tokens.open(await self.finisher.fence(fence, mine))
 
     async def end(self) -> None:
         """Let everything go. The broker aborts a transaction that is still open when the next owner starts."""

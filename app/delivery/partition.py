@@ -124,14 +124,10 @@ class Partition:
         self._tasks.add(task)
         task.add_done_callback(self._worked)
 
-    async def renew(self) -> None:
+    def renew(self) -> None:
         """The partition was assigned to its owner again: a new epoch, and the answers go on."""
-        if self.state is not State.OWNED:
-            return
-        try:
-            await self.own.write_fence(self._mine)
-        except TROUBLE as error:
-            self.own.fail(error)
+        if self.state is State.OWNED:
+            self.spawn(self.own.write_fence(self._mine))
 
     async def close(self) -> None:
         """Let the partition go as it is; what is unfinished goes on elsewhere."""
