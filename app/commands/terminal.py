@@ -55,9 +55,19 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: int = 0) -> T:
     """Run the command's work; Ctrl-C and SIGTERM end it after its cleaning up, Ctrl-C with the exit code given."""
     with plain_failures():
         try:
-            return asyncio.run(work)
+            return asyncio.run(_until_terminated(work))
         except KeyboardInterrupt:
             sys.exit(interrupted)
+        except asyncio.CancelledError:
+            sys.exit(0)
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """SIGTERM cancels the work, instead of breaking into whichever task is just running."""
+    task = asyncio.current_task()
+    assert task is not None, "runs in a task"
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await work
 
 
 def note(text: str) -> None:
