@@ -1,0 +1,193 @@
+import random
+
+import pytest
+
+from models.engine.pages import PagePool
+from models.engine.row import Row
+from models.engine.scheduler import Limits, Scheduler
+from models.engine.stream import TokenStream
+from models.generation import Job, Priority
+
+PAGE = 4
+
+
+class Steps:
+    """A scheduler whose steps compute nothing: every row that draws says token 0."""
+
+    def __init__(self, pages=200, **limits):
+        self.now = 0.0
+        self.pool = PagePool(pages, PAGE)
+        self.scheduler = Scheduler(self.pool, Limits(**limits), lambda: self.now)
+        self.count = 0
+        self.ended = []
+        self.charged = {}
+
+    def add(self, name, prompt=4, answer=4, **fields):
+        self.count += 1
+        # prompts are all different, or they would share pages
+        ids = tuple(self.count * 1000 + n for n in range(prompt))
+        job = Job(name, ids, answer, **fields)
+        row = Row(job, TokenStream(lambda *_: None), self.count, self.now, 1 << 20)
+        self.scheduler.add(row)
+        return row
+
+    def step(self):
+        slices = self.scheduler.plan()
+        for part in slices:
+            assert part.start == part.row.computed
+            assert len(part.row.pages) * PAGE >= part.start + part.count
+            self.scheduler.done(part)
+            if part.draws or part.row.pending == 0:
+                part.row.tokens.append(0)
+                if len(part.row.tokens) >= part.row.limit:
+                    self.scheduler.remove(part.row)
+                    self.ended.append(part.row.job.id)
+        self.pool.check()
+        return slices
+
+    def run(self, steps=2000):
+        for _ in range(steps):
+            if not self.step():
+                break
+        return self.ended
+
+
+def test_rows_that_decode_come_first_and_prompts_share_what_is_left():
+    steps = Steps(chunk=10, lone_chunk=64)
+    short = steps.add("short")
+    steps.step()
+    long = steps.add("long", prompt=25)
+    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
+    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
+    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 5)]
+
+
+def test_a_lone_prompt_is_not_cut_where_nobody_would_wait():
+    steps = Steps(chunk=10, lone_chunk=64)
+    steps.add("long", prompt=60)
+    assert [part.count for part in steps.step()] == [60]
+
+
+def test_no_more_rows_run_than_may():
+    steps = Steps(max_running=3)
+    for n in range(7):
+        steps.add(str(n))
+    while steps.step():
+        assert len(steps.scheduler.running) <= 3
+    assert sorted(steps.ended) == list("0123456")
+
+
+def test_higher_priority_goes_first():
+    steps = Steps(max_running=1)
+    steps.add("batch", priority=Priority.BATCH)
+    steps.add("standard")
+    steps.add("interactive", priority=Priority.INTERACTIVE)
+    assert steps.run() == ["interactive", "standard", "batch"]
+
+
+def test_who_waits_long_enough_climbs():
+    steps = Steps(max_running=1, aging_s=5.0)
+    steps.add("old", priority=Priority.BATCH, user="a")
+    steps.now = 11.0
+    steps.add("new", priority=Priority.INTERACTIVE, user="b")
+    assert steps.run() == ["old", "new"]
+
+
+def test_a_users_hundred_requests_do_not_delay_anothers_one():
+    steps = Steps(max_running=2)
+    for n in range(100):
+        steps.add(f"a{n}", user="a")
+    steps.add("b", user="b")
+    steps.run()
+    assert steps.ended.index("b") <= 2
+
+
+def test_tenants_get_equal_shares_whatever_the_number_of_their_users():
+    steps = Steps(max_running=2)
+    for n in range(60):
+        steps.add(f"big{n}", tenant="big", user=str(n))
+        steps.add(f"small{n}", tenant="small", user="only")
+    steps.run()
+    first = [name[:3] for name in steps.ended[:40]]
+    assert abs(first.count("big") - first.count("sma")) <= 4
+
+
+def test_a_user_that_comes_back_has_saved_nothing_up():
+    steps = Steps(max_running=1)
+    for n in range(20):
+        steps.add(f"a{n}", user="a")
+    for _ in range(60):
+        steps.step()
+    for n in range(10):
+        steps.add(f"b{n}", user="b")
+    done = len(steps.ended)
+    steps.run()
+    after = [name[0] for name in steps.ended[done : done + 8]]
+    assert 3 <= after.count("a") <= 5
+
+
+def test_a_row_is_admitted_only_with_memory_for_its_prompt_and_the_answers_next_tokens():
+    steps = Steps(pages=21, headroom=8)
+    first = steps.add("first", prompt=40, answer=8)
+    second = steps.add("second", prompt=40, answer=8)
+    steps.step()
+    assert steps.scheduler.running == [first]
+    assert second.pages == []
+    assert steps.run() == ["first", "second"]
+
+
+def test_where_memory_runs_out_the_least_important_row_is_computed_again():
+    steps = Steps(pages=16, headroom=0)
+    rows = [steps.add("old", prompt=8, answer=30), steps.add("new", prompt=8, answer=30)]
+    batch = steps.add("batch", prompt=8, answer=30, priority=Priority.BATCH)
+    steps.run()
+    assert steps.scheduler.preempted > 0
+    assert steps.ended[0] == "old"
+    assert sorted(steps.ended) == ["batch", "new", "old"]
+    assert [len(row.tokens) for row in (*rows, batch)] == [38] * 3
+    assert steps.pool.in_use == 0
+
+
+def test_what_a_preempted_row_computed_is_found_again_where_it_still_lies_there():
+    steps = Steps(pages=16, headroom=0)
+    steps.add("old", prompt=8, answer=30)
+    steps.add("new", prompt=8, answer=30)
+    computed = sum(part.count for _ in range(300) for part in steps.step())
+    assert steps.scheduler.preempted > 0
+    assert computed < 2 * 37 + steps.scheduler.preempted * 37
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
+    chance = random.Random(seed)
+    steps = Steps(
+        pages=chance.randrange(25, 60),
+        headroom=chance.choice([0, 4, 16]),
+        chunk=chance.choice([3, 8, 30]),
+        lone_chunk=40,
+        max_running=chance.choice([1, 3, 10]),
+        aging_s=0.5,
+    )
+    rows, cancelled = [], 0
+    for _ in range(300):
+        steps.now += 0.01
+        if chance.random() < 0.3:
+            rows.append(
+                steps.add(
+                    str(len(rows)),
+                    chance.randrange(1, 60),
+                    chance.randrange(1, 30),
+                    priority=chance.choice(list(Priority)),
+                    user=chance.choice("abc"),
+                )
+            )
+        if chance.random() < 0.05 and (open_rows := [row for row in rows if row.job.id not in steps.ended]):
+            row = chance.choice(open_rows)
+            steps.scheduler.remove(row)
+            steps.ended.append(row.job.id)
+            cancelled += 1
+        steps.step()
+    steps.run()
+    assert sorted(map(int, steps.ended)) == list(range(len(rows)))
+    assert steps.pool.in_use == 0
+    assert not steps.scheduler.waiting

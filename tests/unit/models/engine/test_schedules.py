@@ -1,0 +1,115 @@
+import asyncio
+import random
+import time
+
+import pytest
+
+from models.engine import EngineOptions, TorchEngine
+from models.engine.scheduler import Limits
+from models.generation import Sampling
+from tests.unit.models import tiny
+from tests.unit.models.engine.reading import job, read
+from tests.unit.models.engine.schedules import ARCHITECTURES, Tally, make, run_schedule
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
+    checkpoint, oracle = make(architecture)
+    tally = Tally()
+    for seed in range(3):
+        await run_schedule(checkpoint, oracle, seed, tally)
+    assert tally.mismatches == 0
+    assert tally.unsure <= 2
+    assert tally.tokens > 150
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_greedy_answers_are_the_models_own_in_hundreds_of_schedules(architecture):
+    checkpoint, oracle = make(architecture)
+    tally = Tally()
+    for seed in range(100, 300):
+        await run_schedule(checkpoint, oracle, seed, tally)
+    print(architecture, tally)
+    assert tally.mismatches == 0
+    assert tally.preempted > 0
+    assert tally.cached > 0
+
+
+class Chaos:
+    """Random operations on one engine, some rows of which fail; every stream is read to its end."""
+
+    def __init__(self, seed):
+        self.chance = random.Random(seed)
+        self.open = []
+        self.readers = []
+        self.reasons = {}
+
+    async def follow(self, stream, said):
+        answer = await read(stream, said)
+        self.open.remove(stream)
+        self.reasons[str(answer.reason)] = self.reasons.get(str(answer.reason), 0) + 1
+
+    def submit(self, engine):
+        chance = self.chance
+        jobs = []
+        for _ in range(chance.randrange(1, 4)):
+            prompt = [chance.randrange(2) + 5] * chance.randrange(0, 60) + [chance.randrange(5, 319)]
+            jobs.append(
+                job(
+                    prompt if chance.random() > 0.03 else [],
+                    chance.randrange(1, 30),
+                    said=tuple(chance.randrange(5, 300) for _ in range(chance.choice([0, 0, 3]))),
+                    sampling=Sampling(chance.choice([0.0, 1.0]), seed=chance.randrange(99)),
+                    stop=chance.choice([(), ("a",), ("zz", "q")]),
+                    deadline=time.time() + chance.random() * 0.2 if chance.random() < 0.2 else None,
+                    user=chance.choice("abc"),
+                    tenant=chance.choice("xy"),
+                    priority=chance.choice([0, 1, 2]),
+                )
+            )
+        for stream, made in zip(engine.submit(jobs), jobs, strict=True):
+            self.open.append(stream)
+            self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.said))))
+
+    async def run(self, operations):
+        limits = Limits(8, 24, 64, 8)
+        checkpoint = tiny.checkpoint(num_hidden_layers=1, hidden_size=32, max_position_embeddings=128)
+        engine = TorchEngine(checkpoint, EngineOptions(8, max_waiting=40, threads=1, pages=30, limits=limits))
+        await engine.start()
+        model, fails = engine._runner.model, random.Random(1)
+
+        def flaky(**arguments):
+            if arguments["input_ids"].shape[1] > 1 and fails.random() < 0.02:
+                raise RuntimeError("a kernel failed")
+            found = model(**arguments)
+            if fails.random() < 0.02:
+                found.logits[0, fails.randrange(found.logits.shape[1])] = float("nan")
+            return found
+
+        engine._runner.model = flaky
+        for number in range(operations):
+            if self.open and self.chance.random() < 0.3:
+                self.chance.choice(self.open).cancel()
+            else:
+                self.submit(engine)
+            while number % 3 == 0 or len(self.open) > 45:
+                await asyncio.sleep(self.chance.choice([0, 0.003]))
+                number += 1
+        await asyncio.gather(*self.readers)
+        assert engine.idle
+        await engine.stop()
+        engine.pool.check()
+        assert engine.pool.in_use == 0
+        assert not engine.scheduler.running
+        assert not engine.scheduler.waiting
+
+
+@pytest.mark.parametrize("operations", [600, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+async def test_random_operations_leave_no_page_behind_and_end_every_stream_once(operations):
+    chaos = Chaos(operations)
+    await chaos.run(operations)
+    print(chaos.reasons)
+    assert {"stop", "length", "cancelled", "engine_error"} <= set(chaos.reasons)
+    assert sum(chaos.reasons.values()) == len(chaos.readers)
