@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from models.demo import CHECKPOINT, tokenizer
+from models.demo import CHECKPOINT, attention, tokenizer
 from models.demo.batches import Batch, Batches
 from models.demo.dialogues import held_out
 from models.demo.encoding import Encoder
@@ -27,22 +27,25 @@ from models.demo.scoring import score
 class Plan:
     """How long, and how fast; `repetitions` is the share of random sequences in the first and in the later part."""
 
-    steps: int = 1500
-    tokens: int = 4096
+    steps: int = 3000
+    tokens: int = 3072
     warmup: int = 60
-    matrices_rate: float = 4e-3
-    vectors_rate: float = 4e-3
+    decay_from: float = 0.4
+    sample: int = 6000
+    matrices_rate: float = 1e-2
+    vectors_rate: float = 6e-3
     repetitions: tuple[float, float] = (0.5, 0.04)
     repetitions_end: float = 0.2
 
     def rate(self, step: int) -> float:
-        """The learning rates' factor: up at first, then down to nothing."""
-        return min(1.0, (step + 1) / self.warmup) * (1 - step / self.steps)
+        """The learning rates' factor: up at first, level, then down to nothing."""
+        left = (1 - step / self.steps) / (1 - self.decay_from)
+        return min(1.0, (step + 1) / self.warmup, left)
 
 
 def train(plan: Plan, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast]:
     torch.manual_seed(seed)
-    words = tokenizer.trained(seed, sample=6000)
+    words = tokenizer.trained(seed, sample=plan.sample)
     encoder = Encoder(words.backend_tokenizer)
     model = untrained(words)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} million parameters, {plan.steps} steps", flush=True)
@@ -66,6 +69,7 @@ def train(plan: Plan, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerF
 
 
 def untrained(words: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    attention.register()
     config = LlamaConfig(
         vocab_size=len(words),
         hidden_size=128,
@@ -78,7 +82,7 @@ def untrained(words: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         pad_token_id=words.pad_token_id,
         bos_token_id=None,
         eos_token_id=words.eos_token_id,
-        attn_implementation="sdpa",
+        attn_implementation=attention.NAME,
     )
     return LlamaForCausalLM(config)
 
@@ -120,11 +124,8 @@ def _step(model: LlamaForCausalLM, optimizers: list[torch.optim.Optimizer], batc
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:
     """Weighted cross entropy; logits are made only where there is something to learn."""
-    ones = torch.ones_like(batch.ids)  # without a mask, gaps in the positions would be taken for borders of documents
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = model.model(
-            input_ids=batch.ids, position_ids=batch.positions, attention_mask=ones, use_cache=False
-        ).last_hidden_state
+        hidden = model.model(input_ids=batch.ids, position_ids=batch.positions, use_cache=False).last_hidden_state
         weights = batch.weights[:, 1:]
         learnt = weights > 0
         logits = model.lm_head(hidden[:, :-1][learnt])
