@@ -32,7 +32,7 @@ from app.wire import (
 
 @dataclass
 class ScriptedWorker:
-    """`wait` in a prompt stops the answer there until it is cancelled, `fail` ends it with an error."""
+    """`wait` in a prompt stops the answer there until it is cancelled, `hang` for ever; `fail` is an error."""
 
     settings: Settings
     records: AIOKafkaConsumer
@@ -78,6 +78,8 @@ class ScriptedWorker:
         about: dict[str, Any] = {"notice": None, "index": 0}
         for index, word in enumerate(request.question.split()):
             about["index"] = index
+            if word == "hang":
+                await asyncio.Event().wait()
             if word == "wait":
                 await self.cancelled.setdefault(request.request_id, asyncio.Event()).wait()
                 return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 
 import pytest
@@ -55,9 +54,9 @@ async def test_ctrl_c_cancels_the_answer_and_waits_for_its_end(settings: Setting
     assert worker.controls == [Cancel(request_id=worker.requests[0].request_id, user_id="ann")]
 
 
-async def test_second_ctrl_c_leaves_without_an_answer(terminal: Terminal) -> None:
-    async with terminal.start("chat", "--user", "ann", "nobody there?") as process:
-        await asyncio.sleep(2)
+async def test_second_ctrl_c_leaves_without_the_end(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings), terminal.start("chat", "--user", "ann", "say hang") as process:
+        await read_until(process.stdout, "say ")
         process.send_signal(signal.SIGINT)
         await read_until(process.stderr, "Ctrl-C again leaves at once")
         process.send_signal(signal.SIGINT)
