@@ -66,15 +66,16 @@ def paged_attention(
         if group.pages is None:
             seen = key[:, :, span], value[:, :, span]
         else:
-            seen = _gather(keys, group), _gather(values, group)
+            seen = _gather(context.cache, keys, group, 0), _gather(context.cache, values, group, 1)
         parts.append(_attend(query[0, :, span], *seen, group, scores))
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
 
 
-def _gather(pages: Tensor, group: Group) -> Tensor:
-    """What the rows of a group attend: [rows, KV heads, length, size]."""
+def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:
+    """What the rows of a group attend: [rows, KV heads, length, size]; valid until the next call for `place`."""
     assert group.pages is not None
-    found = pages.index_select(0, group.pages)
+    found = cache.scratch(place, len(group.pages))
+    torch.index_select(pages, 0, group.pages, out=found)
     return found.view(group.rows, group.length, *pages.shape[2:]).transpose(1, 2)
 
 

@@ -65,10 +65,15 @@ def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: t
     last: list[int] = []
     size = pool.size
     for part in ordered:
-        row, end = part.row, part.start + part.count
-        tokens += row.tokens[part.start : end]
-        positions += range(part.start, end)
-        slots += [row.pages[at // size] * size + at % size for at in range(part.start, end)]
+        row, start, end = part.row, part.start, part.start + part.count
+        if part.count == 1:
+            tokens.append(row.tokens[start])
+            positions.append(start)
+            slots.append(row.pages[start // size] * size + start % size)
+        else:
+            tokens += row.tokens[start:end]
+            positions += range(start, end)
+            slots += [row.pages[at // size] * size + at % size for at in range(start, end)]
         if part.draws:
             last.append(len(tokens) - 1)
     at = torch.tensor([tokens, positions, slots], device=device)

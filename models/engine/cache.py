@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from models.architectures import head_size, kv_heads
 
@@ -24,6 +25,14 @@ class KVCache:
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.pages = pages
+        self._scratch: dict[int, Tensor] = {}
+
+    def scratch(self, place: int, pages: int) -> Tensor:
+        """Memory for a copy of `pages` pages: asking the system for it anew each time costs as much as the copy."""
+        have = self._scratch.get(place)
+        if have is None or len(have) < pages:
+            have = self._scratch[place] = self.keys[0].new_empty((max(64, 2 * pages), *self.keys[0].shape[1:]))
+        return have[:pages]
 
     def scrub(self, pages: Sequence[int]) -> None:
         """Clear pages that may hold numbers that are not finite."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from models.detokenizer import TextStream, Vocabulary
@@ -76,19 +75,17 @@ class Row:
                 return self.end(FinishReason.STOP)
         return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
 
-    def take(self, token: int, eos: frozenset[int]) -> Iterator[Delta | End]:
+    def take(self, token: int, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
         """The events of a drawn token."""
         assert self.text is not None
         if token in eos:
-            yield self.end(FinishReason.STOP)
-            return
+            return None, self.end(FinishReason.STOP)
         index = self.answered
         self.tokens.append(token)
-        yield Delta(index, (token,), self.text.step(token))
+        delta = Delta(index, (token,), self.text.step(token))
         if self.text.stopped:
-            yield self.end(FinishReason.STOP)
-        elif len(self.tokens) >= self.limit:
-            yield self.end(FinishReason.LENGTH)
+            return delta, self.end(FinishReason.STOP)
+        return delta, self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
 
     def end(self, reason: FinishReason) -> End:
         held = "" if self.text is None else self.text.held

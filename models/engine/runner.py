@@ -30,6 +30,9 @@ class StepTimes:
     forward: float = 0.0
     total: float = 0.0
 
+    def clear(self) -> None:
+        self.steps, self.tokens, self.forward, self.total = 0, 0, 0.0, 0.0
+
 
 class Runner:
     def __init__(self, checkpoint: Checkpoint, cache: KVCache, pool: PagePool) -> None:

@@ -43,6 +43,7 @@ class Scheduler:
         """The row has ended; returns the pages that nobody holds any more."""
         if row in self.running:
             self.running.remove(row)
+            self.waiting.charge(row, len(row.tokens) - row.limit)
         else:
             self.waiting.remove(row)
         return row.let_go(self.pool, forget=forget)
@@ -62,11 +63,6 @@ class Scheduler:
             budget -= count
         return slices
 
-    def done(self, part: Slice) -> None:
-        """A slice was computed."""
-        part.row.advance(part.count, self.pool)
-        self.waiting.charge(part.row, part.count)
-
     def _admit(self) -> None:
         admitted = True
         while admitted and self.waiting and len(self.running) < self.limits.max_running:
@@ -76,6 +72,8 @@ class Scheduler:
                     return  # who is first and does not fit is waited for, or large rows would starve
                 self.waiting.remove(row)
                 self.running.append(row)
+                # all it may cost, at once: or a user takes every free place before the first token is counted
+                self.waiting.charge(row, row.limit - row.computed)
                 admitted = True
 
     def _hold(self, row: Row) -> bool:
@@ -104,6 +102,7 @@ class Scheduler:
 
     def _preempt(self, row: Row) -> None:
         self.running.remove(row)
+        self.waiting.charge(row, len(row.tokens) - row.limit)
         row.let_go(self.pool)
         self.waiting.add(row, again=True)
         self.preempted += 1

@@ -23,7 +23,7 @@ from models.engine.row import Row, Slice
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
 from models.engine.stream import TokenStream
-from models.generation import End, Failure, FinishReason, Job, StreamEvent
+from models.generation import Failure, FinishReason, Job, StreamEvent
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class Worker(threading.Thread):
             if part.draws and token is None:
                 self._fail(part.row, "engine_error", ValueError("the model's logits are not finite"))
                 continue
-            self._scheduler.done(part)
+            part.row.advance(part.count, self._scheduler.pool)
             if token is not None:
                 self._take(part.row, token)
 
@@ -187,15 +187,14 @@ class Worker(threading.Thread):
 
     def _take(self, row: Row, token: int) -> None:
         try:
-            events = list(row.take(token, self._eos))
+            delta, end = row.take(token, self._eos)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(row, "engine_error", error)
             return
-        for event in events:
-            if isinstance(event, End):
-                self._end(row, event)
-            else:
-                self._out.append((row.stream, event))
+        if delta is not None:
+            self._out.append((row.stream, delta))
+        if end is not None:
+            self._end(row, end)
 
     def _fail(self, row: Row, code: str, error: Exception) -> None:
         log.warning("answer %s failed: %s", row.job.id, error)

@@ -36,7 +36,7 @@ class Steps:
         for part in slices:
             assert part.start == part.row.computed
             assert len(part.row.pages) * PAGE >= part.start + part.count
-            self.scheduler.done(part)
+            part.row.advance(part.count, self.pool)
             if part.draws or part.row.pending == 0:
                 part.row.tokens.append(0)
                 if len(part.row.tokens) >= part.row.limit:

@@ -94,9 +94,10 @@ class Chaos:
                 self.chance.choice(self.open).cancel()
             else:
                 self.submit(engine)
-            while number % 3 == 0 or len(self.open) > 45:
+            if number % 3 == 0:
                 await asyncio.sleep(self.chance.choice([0, 0.003]))
-                number += 1
+            while len(self.open) > 50:
+                await asyncio.sleep(0.003)
         await asyncio.gather(*self.readers)
         assert engine.idle
         await engine.stop()
