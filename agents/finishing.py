@@ -81,7 +81,9 @@ def refused_user(record: Record, error: WireError) -> str:
 def dead_letter_of(record: Record, error: WireError, settings: Settings) -> Outgoing:
     cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
     headers = tuple(dead_letter_headers(cause, record.headers))
-    return Outgoing(settings.topic("dead-letters"), record.key, record.value, headers)
+    # aiokafka sends no record that has neither key nor value.
+    value = b"" if record.key is None and record.value is None else record.value
+    return Outgoing(settings.topic("dead-letters"), record.key, value, headers)
 
 
 def _turn(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:

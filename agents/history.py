@@ -40,14 +40,24 @@ class History:
         self._sources[id(turn)] = (partition, record)
         self._writer.submit(turn, partial(self._done, partition.own, turn), partition.number)
 
+    def release(self, partition: int) -> None:
+        """Forget the turns of a partition whose ownership has ended: its next owner erases before it writes."""
+        self._sources = {turn: source for turn, source in self._sources.items() if source[0].number != partition}
+        self._writer.revoke({partition})
+
     async def reject(self, turn: Turn, reason: str) -> None:
         """A row of the turn can never be in Milvus."""
+        if id(turn) not in self._sources:
+            return
         partition, record = self._sources[id(turn)]
         error = WireError(ErrorCode.INVALID_REQUEST, reason)
         await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
 
     def _done(self, own: Ownership, turn: Turn) -> None:
-        partition, record = self._sources.pop(id(turn))
+        source = self._sources.pop(id(turn), None)
+        if source is None:
+            return
+        partition, record = source
         # After a loss of the partition the turn is indexed again by whoever has it then.
         if partition.state is State.OWNED and partition.own is own:
             partition.spawn(partition.finish(Finish(record)))

@@ -61,13 +61,15 @@ class _Flow:
     def __init__(self, app: ParleyApp) -> None:
         self._app = app
 
+    # Not Faust's pause_partitions: it drops what was fetched and is about to be handed out.
+
     def pause(self, topic: str, partition: int) -> None:
-        self._app.consumer.pause_partitions({self._at(topic, partition)})
+        self._app.consumer.on_buffer_full(self._at(topic, partition))
 
     def resume(self, topic: str, partition: int) -> None:
         # During a rebalance everything is paused, and resumed at its end.
         if not self._app.rebalancing:
-            self._app.consumer.resume_partitions({self._at(topic, partition)})
+            self._app.consumer.on_buffer_drop(self._at(topic, partition))
 
     async def caught_up(self, topic: str, partition: int) -> bool:
         at = self._at(topic, partition)
@@ -160,7 +162,7 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
             assert app.worker is not None
             try:
-                app.worker.owner.take(_record(topic, event.message))
+                app.worker.owner.take(_record(topic, event.message, app.consumer.handed_before(event.message)))
             except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
                 app.end_with(error)
                 return
@@ -169,11 +171,12 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
     return take
 
 
-def _record(topic: str, message: Any) -> Record:
+def _record(topic: str, message: Any, after: int) -> Record:
     return Record(
         topic=topic,
         partition=message.partition,
         offset=message.offset,
+        after=after,
         timestamp=round(message.timestamp * 1000),
         key=message.key,
         value=message.value,

@@ -19,10 +19,13 @@ from faust.transport.drivers import aiokafka as driver
 # the finish of a request waits for it.
 _TRANSACTION_POLL_S = 0.001
 
+# Far more than is ever on its way; what Faust drops in a rebalance is not taken out.
+_REMEMBERED = 200_000
+
 _NEEDED: Mapping[Any, tuple[str, ...]] = {
     sender: ("BACKOFF_OVERRIDE",),
     driver.Consumer: ("_new_consumer_thread",),
-    driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_ensure_consumer"),
+    driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_fetch_records", "__post_init__"),
     faust.App: ("_new_transport", "FlowControlQueue"),
 }
 _NEEDED_OF_CONSUMER = ("_isolation_level", "_partition_assignment_strategy")
@@ -53,6 +56,24 @@ def tune() -> None:
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
+    """Remembers which record was handed out before which, so that one lost on the way is noticed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.handed: dict[Any, int] = {}
+        self.before: dict[tuple[str, int, int], int] = {}
+
+    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
+        fetched = await super()._fetch_records(*args, **kwargs)
+        for partition, records in fetched.items():
+            for record in records:
+                last = self.handed.get(partition, -1)
+                self.handed[partition] = record.offset
+                # A seek back makes the record before unknown, not lost.
+                if last < record.offset and len(self.before) < _REMEMBERED:
+                    self.before[record.topic, record.partition, record.offset] = last
+        return fetched
+
     def _create_worker_consumer(self, transport: Any) -> Any:
         """A consumer of committed records, whose topics are assigned together.
 
@@ -66,6 +87,10 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
+    def handed_before(self, message: Any) -> int:
+        """Offset of the record that was handed out before this one; -1 where that is not known."""
+        return self._thread.before.pop((message.topic, message.partition, message.offset), -1)
+
     def _new_consumer_thread(self) -> Any:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 

@@ -19,8 +19,9 @@ from agents.sweeper import Sweeper
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.claim import Claim
+from app.delivery.clients import Clients
 from app.delivery.owner import Flow, Owner
-from app.delivery.ownership import FencedError
+from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.search.absent import NoHistory
@@ -31,6 +32,7 @@ from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.serving import Serving
 from tables.conversations import MemoryRules
+from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +88,16 @@ def _serving(settings: Settings, on_fatal: Callable[[str], None]) -> Serving:
 class Worker:
     """One worker's parts while its event loop runs. `broken` is told of what must end the process."""
 
-    def __init__(self, settings: Settings, loaded: Loaded, flow: Flow, broken: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        loaded: Loaded,
+        flow: Flow,
+        broken: Callable[[BaseException], None],
+        *,
+        clients: Clients | None = None,
+        open_store: OpenStore = PartitionStore.open,
+    ) -> None:
         rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
         self._loaded = loaded
@@ -103,7 +114,7 @@ class Worker:
             CONTROLS: Controls(settings, cancels, self._writer).take,
             TURNS: self._history.take,
         }
-        self.owner = Owner(settings, self, flow)
+        self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store)
         self._sweeper = Sweeper(settings, rules, self.owner)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -130,6 +141,9 @@ class Worker:
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
         await self._conversations.answer(partition, claim)
+
+    def released(self, partition: Partition) -> None:
+        self._history.release(partition.number)
 
     def fenced(self, partition: Partition, error: FencedError) -> None:
         """A successor has the partition. The group will say so soon; if it does not, two groups share one app id."""

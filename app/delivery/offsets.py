@@ -4,13 +4,18 @@ Records finish in any order, so beside the head (the first open offset, the one 
 offsets that finished ahead of it. After a crash the records from the head on come again; those are known by their
 offset, whatever became of their contents.
 
-Offsets may have holes: compaction and transaction markers make them.
+Offsets may have holes: compaction and transaction markers make them. A hole is a lost record only if the consumer was
+handed something of it: then the record before the hole is not the last one that was taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+
+class LostRecordError(Exception):
+    """A record was handed to this worker and never arrived; it must be read again, by a worker that starts anew."""
 
 
 @dataclass(slots=True)
@@ -29,13 +34,16 @@ class Offsets:
     def open(self) -> int:
         return len(self._open)
 
-    def take(self, offset: int, tokens_offset: int) -> bool:
+    def take(self, offset: int, tokens_offset: int, after: int = -1) -> bool:
         """Open a record; False if it was taken before or is finished.
 
-        `tokens_offset`: no event of its answer stands before this offset of the `tokens` partition.
+        `tokens_offset`: no event of its answer stands before this offset of the `tokens` partition. `after`: the
+        offset that was handed to the consumer before this one.
         """
         if offset < self.next:
             return False
+        if after >= self.next:
+            raise LostRecordError(f"offset {after} was handed out and did not arrive; expected {self.next}")
         self.next = offset + 1
         if offset in self._ahead:
             return False

@@ -10,11 +10,12 @@ from typing import Protocol
 
 from app.delivery.clients import Clients
 from app.delivery.finish import FinishQueue
-from app.delivery.ownership import Place
+from app.delivery.ownership import OpenStore, Place
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
 from app.delivery.token_producer import TokenProducer
 from app.settings import Settings
+from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +37,21 @@ class Flow(Protocol):
 
 
 class Owner:
-    def __init__(self, settings: Settings, agent: Agent, flow: Flow) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        agent: Agent,
+        flow: Flow,
+        *,
+        clients: Clients | None = None,
+        open_store: OpenStore = PartitionStore.open,
+    ) -> None:
         self.partitions: dict[int, Partition] = {}
         self._settings = settings
         self._agent = agent
         self._flow = flow
-        self._clients = Clients(settings)
+        self._clients = clients or Clients(settings)
+        self._open_store = open_store
         self._token_producer = TokenProducer(self._clients)
         self._leaving = False
 
@@ -96,7 +106,7 @@ class Owner:
         return min(partition.watermark(caught_up=caught_up), now)
 
     def _place(self, number: int) -> Place:
-        return Place(number, self._settings, self._clients, self._token_producer, FinishQueue())
+        return Place(number, self._settings, self._clients, self._token_producer, FinishQueue(), self._open_store)
 
     def _relieve(self, partition: Partition) -> None:
         """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,10 @@ from tables.store import PartitionStore
 TOMBSTONES_KEPT_MS = 12 * 3600 * 1000
 
 
+OpenStore = Callable[..., PartitionStore]
+"""As `PartitionStore.open`."""
+
+
 class FencedError(Exception):
     """Another worker has taken the partition over."""
 
@@ -60,6 +64,7 @@ class Place:
     clients: Clients
     token_producer: TokenProducer
     queue: FinishQueue
+    open_store: OpenStore = PartitionStore.open
 
     def topic_partition(self, topic: str) -> TopicPartition:
         return TopicPartition(self.settings.topic(topic), self.number)
@@ -135,7 +140,7 @@ class Ownership:
     def take(self, record: Record) -> bool:
         """Open the record; False where it was taken or finished before."""
         tokens_from = self._inherited if self.resuming else self.tokens.position
-        return self.offsets[record.topic].take(record.offset, tokens_from)
+        return self.offsets[record.topic].take(record.offset, tokens_from, record.after)
 
     @property
     def resuming(self) -> bool:
@@ -249,7 +254,7 @@ def _check_unbroken(checkpoint: Checkpoint, mine: set[int], place: Place) -> Non
 
 def _open_store(place: Place) -> PartitionStore:
     now_ms = time.time_ns() // 1_000_000
-    return PartitionStore.open(place.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
+    return place.open_store(place.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
 
 
 def _own(

@@ -50,6 +50,9 @@ class Agent(Protocol):
     async def answer(self, partition: Partition, claim: Claim) -> None:
         """Called when it is the claim's turn in its conversation."""
 
+    def released(self, partition: Partition) -> None:
+        """The ownership has ended; what was taken under it is taken again, here or elsewhere."""
+
     def fenced(self, partition: Partition, error: FencedError) -> None: ...
 
     def broken(self, error: BaseException) -> None:
@@ -187,6 +190,7 @@ class Partition:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.place.queue.drop_records()
+        self._agent.released(self)
         await self._ownership.end()
         self._ownership = self._lanes = None
 

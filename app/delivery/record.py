@@ -14,7 +14,10 @@ HeaderList = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`topic` is the name without the prefix of the settings, `timestamp` is Unix milliseconds."""
+    """`topic` is the name without the prefix of the settings, `timestamp` is Unix milliseconds.
+
+    `after` is the offset of the record that the consumer was handed before this one, -1 where that is not known.
+    """
 
     topic: str
     partition: int
@@ -23,6 +26,7 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: HeaderList = ()
+    after: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ With `PARLEY_EMBEDDER=none`, turns are told to `turns` and nobody indexes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from app.wire.turn import Turn
@@ -18,6 +18,9 @@ class TakesTurns(Protocol):
 
     def erase(self, user_id: str, until_ms: int, done: Callable[[], None], partition: int = 0) -> None: ...
 
+    def revoke(self, partitions: Collection[int]) -> None:
+        """Forget what waits of these partitions."""
+
 
 class NoHistory:
     """Takes the place of `HistoryWriter`; everything is done at once."""
@@ -27,6 +30,9 @@ class NoHistory:
 
     def erase(self, user_id: str, until_ms: int, done: Callable[[], None], partition: int = 0) -> None:  # noqa: ARG002
         done()
+
+    def revoke(self, partitions: Collection[int]) -> None:  # noqa: ARG002
+        return None
 
     def start(self) -> None:
         return None
