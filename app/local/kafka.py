@@ -160,5 +160,6 @@ class KafkaCluster:
 
 def _cluster_id(folder: Path) -> str:
     """22 characters of URL-safe base64, as Kafka writes a UUID; the same for the same folder."""
-    name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute()))
-    return base64.urlsafe_b64encode(name.bytes).decode().rstrip("=")
+    name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute())).bytes
+    # The first character is a letter: Kafka's tools take a leading hyphen for an option.
+    return base64.urlsafe_b64encode(bytes([name[0] & 0x3F, *name[1:]])).decode().rstrip("=")
