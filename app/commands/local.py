@@ -44,8 +44,8 @@ def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
     with local_failures():
         instance = local_instance(data_dir)
         addresses = instance.up(kafka_port, milvus_port, timed(click.echo))
-    click.echo(f"PARLEY_BROKER={addresses.broker}")
-    click.echo(f"PARLEY_MILVUS_URI={addresses.milvus_uri}")
+    for name, value in addresses.as_settings().items():
+        click.echo(f"{name}={value}")
     click.echo(f"written to {instance.env_file.path}; data and logs in {instance.folder}")
 
 
@@ -74,12 +74,12 @@ def status(data_dir: Path) -> None:
     sys.exit(0 if parts and all(part.answers for part in parts) else 1)
 
 
-def local_instance(folder: Path) -> LocalInstance:
+def local_instance(folder: Path, *, takes_env_file: bool = True) -> LocalInstance:
     try:
         from app.local.instance import LocalInstance  # noqa: PLC0415  # needs packages of an extra
     except ModuleNotFoundError as error:
         raise WrongUseError(f"the package {error.name} is missing: pip install 'parley[local]'") from None
-    return LocalInstance(folder)
+    return LocalInstance(folder, takes_env_file=takes_env_file)
 
 
 @contextmanager

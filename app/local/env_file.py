@@ -17,6 +17,10 @@ class EnvFile:
         self.path = working_directory / LOCAL_ENV
         self._owner = f"{OWNER}{instance}"
 
+    @property
+    def is_of_another(self) -> bool:
+        return self.path.exists() and not self._is_own()
+
     def write(self, values: Mapping[str, str]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_suffix(".part")
@@ -24,9 +28,11 @@ class EnvFile:
         partial.replace(self.path)
 
     def remove(self) -> None:
-        try:
-            own = self.path.read_text().splitlines()[:1] == [self._owner]
-        except OSError:
-            return
-        if own:
+        if self._is_own():
             self.path.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        try:
+            return self.path.read_text().splitlines()[:1] == [self._owner]
+        except OSError:
+            return False

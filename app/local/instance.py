@@ -39,6 +39,9 @@ class Addresses:
     broker: str
     milvus_uri: str
 
+    def as_settings(self) -> dict[str, str]:
+        return {"PARLEY_BROKER": self.broker, "PARLEY_MILVUS_URI": self.milvus_uri}
+
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
@@ -49,8 +52,10 @@ class PartStatus:
 
 
 class LocalInstance:
-    def __init__(self, folder: Path, working_directory: Path | None = None) -> None:
+    def __init__(self, folder: Path, working_directory: Path | None = None, *, takes_env_file: bool = True) -> None:
+        """`takes_env_file`: the last `up` has the address file; without it, another instance's file stays."""
         self.folder = folder.absolute()
+        self.takes_env_file = takes_env_file
         self.env_file = EnvFile(working_directory or Path.cwd(), self.folder)
 
     def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Addresses:
@@ -79,7 +84,8 @@ class LocalInstance:
                 for part in missing:
                     part.kill()
                 raise
-            self.env_file.write({"PARLEY_BROKER": addresses.broker, "PARLEY_MILVUS_URI": addresses.milvus_uri})
+            if self.takes_env_file or not self.env_file.is_of_another:
+                self.env_file.write(addresses.as_settings())
             return addresses
 
     def down(self, report: Report = silent) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import signal
 import struct
 import subprocess
@@ -105,15 +104,19 @@ class KafkaNode:
 
     def _format(self, java: str, class_path: str) -> None:
         tool = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool"]
-        made = subprocess.run(  # noqa: S603  # our own command line
+        with subprocess.Popen(  # noqa: S603  # our own command line
             [java, *tool, "format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._config)],
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-            env=os.environ,
-        )
-        if made.returncode:
-            words = (made.stderr or made.stdout).strip().splitlines() or ["no reason given"]
+        ) as making:
+            try:
+                told, _ = making.communicate()
+            finally:
+                making.kill()  # at Ctrl-C it must not outlive us
+                making.wait()
+        if making.returncode:
+            words = told.strip().splitlines() or ["no reason given"]
             raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {words[-1][:300]}")
 
 

@@ -14,16 +14,16 @@ from app.local.report import Report
 
 @contextmanager
 def locked(path: Path, busy: str, report: Report, timeout: float = 600.0) -> Iterator[None]:
-    """Hold the lock file; the kernel frees it with the process, however that ends."""
+    """Hold the lock file, waiting for it if need be; the kernel frees it with the process, however that ends."""
     with path.open("w") as lock:
         deadline = time.monotonic() + timeout
         waiting = False
         while not _try_lock(lock.fileno()):
+            if time.monotonic() >= deadline:
+                raise LocalError(f"{busy}: end it first")
             if not waiting:
                 report(f"{busy}; waiting for it")
                 waiting = True
-            if time.monotonic() > deadline:
-                raise LocalError(f"{busy} for more than {timeout:.0f} s (lock: {path}): end it first")
             time.sleep(0.1)
         yield
 

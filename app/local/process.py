@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -33,7 +33,7 @@ class BackgroundProcess:
         self._pid = next((pid for pid in psutil.pids() if self._is_ours(pid)), None)
         return self._pid
 
-    def spawn(self, argv: Sequence[str]) -> None:
+    def spawn(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start it detached: no terminal, its output in the log, its pid the leader of a new session."""
         if self.marker not in argv:
             raise ValueError(f"{self.marker} must be an argument of {argv[0]}")
@@ -42,7 +42,7 @@ class BackgroundProcess:
         self._pid = os.posix_spawn(
             argv[0],
             list(argv),
-            os.environ,
+            os.environ if environment is None else environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
@@ -54,11 +54,16 @@ class BackgroundProcess:
     def wait_until(self, ready: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + timeout
         while not ready():
-            if not self._spawned_lives():
-                raise LocalError(f"{self.name} ended while it started: {self._last_words()} (log: {self.log})")
+            self.require_alive()
             if time.monotonic() > deadline:
                 raise LocalError(f"{self.name} was not ready after {timeout:.0f} s; see {self.log}")
             time.sleep(0.05)
+
+    def require_alive(self) -> None:
+        """Raise with its last words where the spawned process has ended."""
+        self._reap()
+        if self._pid is None or not psutil.pid_exists(self._pid):
+            raise LocalError(f"{self.name} ended: {self._last_words()} (log: {self.log})")
 
     def stop(self, timeout: float = 20.0) -> bool:
         """SIGTERM, then SIGKILL; returns when the whole session is gone. False where nothing ran."""
@@ -92,10 +97,6 @@ class BackgroundProcess:
             return self.marker in process.cmdline() and process.uids().real == os.getuid()
         except psutil.Error:
             return False
-
-    def _spawned_lives(self) -> bool:
-        self._reap()
-        return self._pid is not None and psutil.pid_exists(self._pid)
 
     def _reap(self) -> None:
         if self._pid is None:

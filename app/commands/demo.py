@@ -1,0 +1,57 @@
+"""`parley demo`: the whole system on this machine, talked to by two users."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from app.commands.local import local_failures, local_instance
+from app.commands.terminal import settings_of_terminal
+from app.demo.errors import DemoError
+from app.demo.screen import LineScreen, Screen
+from app.demo.script import SPEAKERS
+from app.local.report import timed
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="End after the script instead of staying up.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    default=Path(".parley/demo"),
+    show_default=True,
+    help="Where Kafka, Milvus and the worker keep their data and logs.",
+)
+def demo(once: bool, data_dir: Path) -> None:
+    """Start everything, let two users chat through Kafka, and find what they said.
+
+    Ctrl-C stops all of it.
+    """
+    with local_failures():
+        settings = settings_of_terminal()
+        instance = local_instance(data_dir, takes_env_file=False)
+        from app.demo.show import Show  # noqa: PLC0415  # needs packages of an extra
+
+        # A shell that starts it in the background lets it ignore Ctrl-C; then only a kill would end it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        show = Show(settings, instance, _screen(), timed(click.echo))
+        try:
+            show.run(stay=not once)
+        except DemoError as error:
+            raise click.ClickException(str(error)) from None
+        except KeyboardInterrupt:
+            sys.exit(0 if show.told_all else 1)
+
+
+def _screen() -> Screen:
+    colours = {speaker.user_id: speaker.colour for speaker in SPEAKERS}
+    console = Console()
+    if not console.is_terminal or console.is_dumb_terminal:
+        return LineScreen(colours)
+    from app.demo.live_screen import LiveScreen  # noqa: PLC0415
+
+    return LiveScreen(colours, console)

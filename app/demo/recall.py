@@ -1,0 +1,60 @@
+"""The talk in the history: its rows arrive in Milvus, and one is found by other words."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from app.demo.errors import DemoError
+from app.demo.script import Recall
+from app.demo.talk import Talk
+from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError
+from app.search.milvus import Milvus
+from app.search.query import HistorySearch, Hit, Query
+from app.settings import Settings
+from models.embedder import EmbedderError, load_embedder
+
+ROWS_TIMEOUT_S = 90.0
+ROWS_A_TURN = 2
+
+
+async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> Hit:
+    """The best hit, once all rows are there; raises `DemoError` where it is not what was meant."""
+    talked = next(talk for talk in talks if talk.user_id == wanted.user_id)
+    # Of this talk alone: a user of an earlier demo may have said the same.
+    query = Query(user_id=wanted.user_id, text=wanted.query, conversation_id=talked.conversation_id, limit=3)
+    milvus = Milvus(settings.milvus_uri, settings.milvus_token)
+    try:
+        embedder = await asyncio.to_thread(load_embedder, settings.embedder)
+        try:
+            history = HistorySearch(milvus, settings.milvus_collection, embedder)
+            for talk in talks:
+                await _rows(history, talk)
+            hits = await history.search(query)
+        finally:
+            await asyncio.to_thread(embedder.close)
+    except (MilvusAwayError, MilvusRefusedError, CollectionMismatchError, EmbedderError) as error:
+        raise DemoError(str(error)) from error
+    finally:
+        await milvus.close()
+    if not hits or hits[0].request_id != talked.request_ids[wanted.line]:
+        found = repr(hits[0].text) if hits else "nothing"
+        raise DemoError(f"the search for {wanted.query!r} found {found}")
+    return hits[0]
+
+
+async def _rows(history: HistorySearch, talk: Talk) -> None:
+    """Wait until every turn of the talk has its rows."""
+    expected = ROWS_A_TURN * len(talk.request_ids)
+    everything = Query(
+        user_id=talk.user_id, text="anything", conversation_id=talk.conversation_id, limit=expected + 1, full_text=False
+    )
+    deadline = time.monotonic() + ROWS_TIMEOUT_S
+    found = 0
+    while time.monotonic() < deadline:
+        found = len(await history.search(everything))
+        if found == expected:
+            return
+        await asyncio.sleep(0.2)
+    raise DemoError(f"Milvus has {found} rows of {talk.user_id}'s talk after {ROWS_TIMEOUT_S:.0f} s, not {expected}")

@@ -1,0 +1,71 @@
+"""Two answers at once on one terminal: side by side where the terminal can be redrawn, else line by line."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+import click
+
+from app.commands.terminal import printable
+
+
+class Screen(Protocol):
+    def asked(self, user: str, prompt: str) -> None: ...
+
+    def said(self, user: str, text: str) -> None:
+        """More of the answer has come."""
+
+    def taken_back(self, user: str, answer: str) -> None:
+        """The answer is this now; a part of what was said does not count."""
+
+    def ended(self, user: str, answer: str, figures: str) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+
+class LineScreen:
+    """Tokens as they come, on a new line when the other user's turn it is; then the whole answer."""
+
+    def __init__(self, colours: dict[str, str]) -> None:
+        self._colours = colours
+        self._width = max(map(len, colours))
+        self._open: str | None = None  # whose line has not ended
+
+    def asked(self, user: str, prompt: str) -> None:
+        self._line(user, f"> {prompt}", bold=True)
+
+    def said(self, user: str, text: str) -> None:
+        if self._open != user:
+            self._close()
+            self._write(user, f"{user:<{self._width}} . ")
+            self._open = user
+        self._write(user, printable(text))
+
+    def taken_back(self, user: str, answer: str) -> None:
+        self._line(user, f"< (again) {answer}")
+
+    def ended(self, user: str, answer: str, figures: str) -> None:
+        self._line(user, f"< {answer}   [{figures}]")
+
+    def _line(self, user: str, text: str, *, bold: bool = False) -> None:
+        self._close()
+        click.secho(f"{user:<{self._width}} {printable(text)}", fg=self._colours[user], bold=bold)
+
+    def _write(self, user: str, text: str) -> None:
+        click.secho(text, fg=self._colours[user], nl=False)
+
+    def _close(self) -> None:
+        if self._open is not None:
+            click.echo()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()

@@ -1,0 +1,120 @@
+"""The demo from its first download to its last process."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from app.demo.screen import Screen
+from app.demo.script import RECALL, SPEAKERS
+from app.demo.worker import DemoWorker
+from app.local.errors import LocalError
+from app.local.instance import Addresses, LocalInstance
+from app.local.jars import kafka_jars
+from app.local.lock import locked
+from app.local.report import Report, silent
+from app.reader import TokenReader
+from app.settings import Settings
+
+READY_TIMEOUT_S = 180.0
+
+
+class Show:
+    """Runs the demo once; leaves no process behind, however it ends."""
+
+    def __init__(self, settings: Settings, instance: LocalInstance, screen: Screen, report: Report) -> None:
+        self._settings = settings
+        self._instance = instance
+        self._screen = screen
+        self._report = report
+        self._took: dict[str, float] = {}
+        self.told_all = False
+
+    def run(self, *, stay: bool) -> None:
+        folder = self._instance.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / "demo.lock", f"a demo runs in {folder} already", silent, timeout=0):
+            with self._timed("download"):
+                kafka_jars(self._report)
+            worker = DemoWorker(folder / "worker")
+            with self._stopped_at_the_end(worker):
+                if worker.stop():
+                    self._report("a worker that an earlier demo had left was stopped")
+                begun = time.monotonic()
+                addresses = self._instance.up(report=self._report)
+                asyncio.run(self._perform(addresses, worker, begun))
+                self.told_all = True
+                self._report("done: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._took.items()))
+                if stay:
+                    self._wait(addresses, worker)
+
+    async def _perform(self, addresses: Addresses, worker: DemoWorker, begun: float) -> None:
+        from app.demo.recall import recall  # noqa: PLC0415  # takes long to import; Kafka and Milvus start first
+        from app.demo.talk import talk  # noqa: PLC0415
+
+        settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
+        async with TokenReader(settings.bootstrap_servers, settings.topic("tokens")) as reader:
+            worker.spawn(addresses.as_settings())
+            await self._owned(reader, settings.partitions, worker)
+        self._report(f"the worker answers, with the model {settings.model!r}")
+        self._took["start"] = time.monotonic() - begun
+        with self._timed("talk"), self._screen:
+            talks = await talk(settings, SPEAKERS, f"demo-{time.time():.0f}", self._screen)
+        with self._timed("search"):
+            hit = await recall(settings, talks, RECALL)
+        self._report(f"{RECALL.user_id} searches for {RECALL.query!r}")
+        self._report(f"  {hit.similarity:.2f}  {hit.role.value}: {hit.text}")
+
+    async def _owned(self, reader: TokenReader, partitions: int, worker: DemoWorker) -> None:
+        """Wait until every partition has its owner: each says so by a fence."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while len(reader.rule.epochs) < partitions:
+            worker.process.require_alive()
+            if time.monotonic() > deadline:
+                raise LocalError(f"the worker was not ready after {READY_TIMEOUT_S:.0f} s; see {worker.process.log}")
+            await asyncio.sleep(0.05)
+
+    def _wait(self, addresses: Addresses, worker: DemoWorker) -> None:
+        self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
+        settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
+        told = settings if self._instance.env_file.is_of_another else ""
+        self._report(f"talk to it: {told}.venv/bin/parley chat --user you")
+        self._report("all of it stays up until Ctrl-C")
+        while True:
+            worker.process.require_alive()
+            time.sleep(0.5)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self._took[name] = time.monotonic() - begun
+
+    @contextmanager
+    def _stopped_at_the_end(self, worker: DemoWorker) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with _undisturbed():
+                if worker.stop():
+                    self._report("the worker stopped")
+                self._instance.down(self._report)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of it running; every stop has its own limit of time."""
+
+    def ignore(_number: int, _frame: FrameType | None) -> None:
+        return None
+
+    before = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
