@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 
 from app.commands.chat_session import ChatSession
 from app.demo.errors import DemoError
@@ -15,6 +16,7 @@ from app.reader import Answer, Following
 from app.settings import Settings
 
 ANSWER_TIMEOUT_S = 120.0
+MAX_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ async def talk(settings: Settings, speakers: Sequence[Speaker], conversation_id:
 
 
 async def _one(settings: Settings, speaker: Speaker, conversation_id: str, screen: Screen) -> Talk:
-    session = ChatSession(settings, speaker.user_id, conversation_id, max_tokens=None)
+    session = ChatSession(settings, speaker.user_id, conversation_id, MAX_TOKENS)
     request_ids = []
     try:
         await session.start()
@@ -82,6 +84,10 @@ def _check(speaker: Speaker, line: Line, answer: Answer) -> None:
     if error is not None:
         raise DemoError(f"{speaker.user_id} got an error: {error.message} ({error.code})")
     if not answer.complete or not answer.text.strip():
-        raise DemoError(f"{speaker.user_id} got no whole answer to {line.prompt!r}: {answer.text!r}")
+        raise DemoError(f"{speaker.user_id} got no whole answer to {line.prompt!r}: {_short(answer)}")
     if line.expected is not None and line.expected not in answer.text:
-        raise DemoError(f"{speaker.user_id} asked {line.prompt!r}, and {line.expected!r} is not in {answer.text!r}")
+        raise DemoError(f"{speaker.user_id} asked {line.prompt!r}, and {line.expected!r} is not in {_short(answer)}")
+
+
+def _short(answer: Answer) -> str:
+    return repr(shorten(answer.text, 100, placeholder="…"))
