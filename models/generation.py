@@ -34,12 +34,23 @@ class FinishReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is drawn; OpenAI's meaning. `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 are off."""
+    """How the next token is drawn; OpenAI's meaning. `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 are off.
+
+    `min_p` leaves tokens that are at least so likely as a share of the likeliest. Presence and frequency penalties
+    count the answer, `repetition_penalty` (transformers' meaning, 1 is off) the prompt as well. `logprobs`: so many of
+    the likeliest tokens are told with each one; None tells nothing.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     seed: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +90,26 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely the model held a token, before temperature and filters, and which it held likeliest."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Delta:
     """Tokens `index` to `index + len(tokens)` of the answer, end-of-sequence never among them.
 
-    `text` is what they add: never half a character, and without what may yet become a stop string.
+    `text` is what they add: never half a character, and without what may yet become a stop string. `logprobs` has one
+    for each token where the job asked for them.
     """
 
     index: int
     tokens: tuple[int, ...]
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

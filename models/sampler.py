@@ -7,63 +7,102 @@ are not finite has no token; it is told apart here, so that its neighbours go on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from models.generation import Sampling
+from models.generation import Sampling, TokenLogprob
 from models.noise import gumbel, key
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the next token of one row is drawn: its sampling, and the token's index in the answer."""
+    """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far."""
 
     sampling: Sampling
     index: int
+    tokens: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Tokens [rows], and whether each row's logits were finite."""
+class Token:
+    """A drawn token; not to be used where the row's logits were not `finite`."""
 
-    tokens: Tensor
-    finite: Tensor
+    token: int
+    finite: bool
+    logprob: TokenLogprob | None = None
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
+def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
     """One token for each row of `logits` [rows, vocabulary]."""
-    best = logits.max(dim=-1)
-    finite = best.values.isfinite()
+    scores = _adjusted(logits, draws)
+    best = scores.max(dim=-1)  # NaN is the largest of all, so this also tells whether a row is finite
+    tokens = best.indices
     random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
-    if not random:
-        return Drawn(best.indices, finite)
-    chosen = [draws[row] for row in random]
     if len(random) == len(draws):
-        return Drawn(_draw(logits.float(), chosen), finite)
-    rows = torch.tensor(random, device=logits.device)
-    drawn = _draw(logits.index_select(0, rows).float(), chosen)
-    return Drawn(best.indices.index_copy(0, rows, drawn), finite)
+        tokens = _draw(scores.float(), draws)
+    elif random:
+        rows = torch.tensor(random, device=logits.device)
+        drawn = _draw(scores.index_select(0, rows).float(), [draws[row] for row in random])
+        tokens = tokens.index_copy(0, rows, drawn)
+    found = list(map(Token, tokens.tolist(), best.values.isfinite().tolist()))
+    for row, draw in enumerate(draws):
+        if draw.sampling.logprobs is not None and found[row].finite:
+            token = found[row].token
+            found[row] = Token(token, finite=True, logprob=_logprob(logits[row], token, draw.sampling.logprobs))
+    return found
+
+
+def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """With the penalties and biases of the rows that have some."""
+    rows = [row for row, draw in enumerate(draws) if _adjusts(draw.sampling)]
+    if not rows:
+        return logits
+    logits = logits.clone()
+    for row in rows:
+        sampling, tokens, index = draws[row].sampling, draws[row].tokens, draws[row].index
+        if sampling.repetition_penalty != 1 and tokens:
+            seen = torch.tensor(sorted(set(tokens)), device=logits.device)
+            values = logits[row, seen]
+            penalty = sampling.repetition_penalty
+            logits[row, seen] = torch.where(values > 0, values / penalty, values * penalty)
+        changes = {token: bias for token, bias in sampling.logit_bias if 0 <= token < logits.shape[1]}
+        for token, count in Counter(tokens[len(tokens) - index :]).items():
+            penalty = sampling.presence_penalty + sampling.frequency_penalty * count
+            changes[token] = changes.get(token, 0.0) - penalty
+        if changes:
+            where = torch.tensor(list(changes), device=logits.device)
+            logits[row, where] += torch.tensor(list(changes.values()), dtype=logits.dtype, device=logits.device)
+    return logits
+
+
+def _adjusts(sampling: Sampling) -> bool:
+    return bool(
+        sampling.logit_bias
+        or sampling.presence_penalty
+        or sampling.frequency_penalty
+        or sampling.repetition_penalty != 1
+    )
 
 
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     device = logits.device
     keys = torch.tensor([key(draw.sampling.seed, draw.index) for draw in draws], dtype=torch.int32, device=device)
-    heat = torch.tensor([[draw.sampling.temperature] for draw in draws], dtype=torch.float32, device=device)
-    scores = logits / heat
-    if not any(_filtered(draw.sampling) for draw in draws):
+    scores = logits / _column([draw.sampling.temperature for draw in draws], device)
+    if not any(_filters(draw.sampling) for draw in draws):
         tokens = torch.arange(scores.shape[1], dtype=torch.int32, device=device).unsqueeze(0)
         return (scores + gumbel(keys, tokens)).argmax(dim=-1)
     values, order = _candidates(scores, draws)
-    values = _filter(values, draws)
+    values = _filtered(values, draws)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 
 
-def _filtered(sampling: Sampling) -> bool:
-    return sampling.top_k > 0 or sampling.top_p < 1
+def _filters(sampling: Sampling) -> bool:
+    return sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
 
 
 def _candidates(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
@@ -71,21 +110,31 @@ def _candidates(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
     widest = max(draw.sampling.top_k if draw.sampling.top_k > 0 else scores.shape[1] for draw in draws)
     if widest < scores.shape[1]:
         values, order = scores.topk(widest, dim=-1)
-        return values, order
-    values, order = scores.sort(dim=-1, descending=True, stable=True)
+    else:
+        values, order = scores.sort(dim=-1, descending=True, stable=True)
     return values, order
 
 
-def _filter(values: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """top_k first, then top_p of what it left; the most likely token always stays."""
+def _filtered(values: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """top_k first, then top_p and min_p of what it left; the most likely token always stays."""
     device, width = values.device, values.shape[1]
     most = torch.tensor([[draw.sampling.top_k if draw.sampling.top_k > 0 else width] for draw in draws], device=device)
     values = values.masked_fill(torch.arange(width, device=device) >= most, -torch.inf)
-    if all(draw.sampling.top_p >= 1 for draw in draws):
-        return values
-    mass = torch.tensor([[draw.sampling.top_p] for draw in draws], dtype=torch.float32, device=device)
     likely = values.softmax(dim=-1)
+    outside = likely < likely[:, :1] * _column([draw.sampling.min_p for draw in draws], device)
+    mass = _column([draw.sampling.top_p for draw in draws], device)
     above = likely.cumsum(dim=-1) - likely  # what the more likely tokens have together
-    outside = (above >= mass) & (mass < 1)
+    outside |= (above >= mass) & (mass < 1)
     outside[:, 0] = False
     return values.masked_fill(outside, -torch.inf)
+
+
+def _column(values: Sequence[float], device: torch.device) -> Tensor:
+    return torch.tensor(values, dtype=torch.float32, device=device).unsqueeze(1)
+
+
+def _logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:
+    logprobs = logits.float().log_softmax(dim=-1)
+    best = logprobs.topk(min(top, len(logprobs)))
+    told = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return TokenLogprob(token, float(logprobs[token]), told)

@@ -8,7 +8,7 @@ from models.detokenizer import TextStream, Vocabulary
 from models.engine.pages import Node, PagePool
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
-from models.sampler import Draw
+from models.sampler import Draw, Token
 
 
 class Row:
@@ -64,7 +64,7 @@ class Row:
         return len(self.tokens) - self.computed
 
     def draw(self) -> Draw:
-        return Draw(self.job.sampling, self.answered)
+        return Draw(self.job.sampling, self.answered, self.tokens)
 
     def begin(self, vocabulary: Vocabulary) -> End | None:
         """Read what is already said; its end where that ends it."""
@@ -75,14 +75,16 @@ class Row:
                 return self.end(FinishReason.STOP)
         return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
 
-    def take(self, token: int, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
+    def take(self, drawn: Token, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
         """The events of a drawn token."""
+        token = drawn.token
         assert self.text is not None
         if token in eos:
             return None, self.end(FinishReason.STOP)
         index = self.answered
         self.tokens.append(token)
-        delta = Delta(index, (token,), self.text.step(token))
+        told = () if drawn.logprob is None else (drawn.logprob,)
+        delta = Delta(index, (token,), self.text.step(token), told)
         if self.text.stopped:
             return delta, self.end(FinishReason.STOP)
         return delta, self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None

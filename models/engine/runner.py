@@ -16,7 +16,7 @@ from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
 from models.engine.pages import PagePool
 from models.engine.row import Slice
-from models.sampler import sample
+from models.sampler import Token, sample
 
 WARM_UP = (1, 16, 256)  # tokens
 
@@ -45,8 +45,8 @@ class Runner:
         self._pool = pool
 
     @torch.inference_mode()
-    def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, int | None]]:
-        """The token of every slice that draws; None where its logits are not finite."""
+    def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, Token]]:
+        """The token of every slice that draws."""
         batch = pack(slices, self._pool, self.device, self.dtype)
         begun = time.perf_counter()
         logits = self.forward(batch)
@@ -56,8 +56,7 @@ class Runner:
         if not batch.slices:
             return []
         drawn = sample(logits, [part.row.draw() for part in batch.slices])
-        tokens, finite = drawn.tokens.tolist(), drawn.finite.tolist()
-        return [(p, t if ok else None) for p, t, ok in zip(batch.slices, tokens, finite, strict=True)]
+        return list(zip(batch.slices, drawn, strict=True))
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""

@@ -65,7 +65,8 @@ class TokenStream:
             parts.append(more)
             self._events.popleft()
         tokens = tuple(token for part in parts for token in part.tokens)
-        return Delta(event.index, tokens, "".join(part.text for part in parts))
+        told = tuple(logprob for part in parts for logprob in part.logprobs)
+        return Delta(event.index, tokens, "".join(part.text for part in parts), told)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

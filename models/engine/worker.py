@@ -24,6 +24,7 @@ from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
+from models.sampler import Token
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Worker(threading.Thread):
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
             self._contain(slices, error)
             return
-        tokens = {id(part): token for part, token in drawn}
+        tokens = {id(part): token for part, token in drawn if token.finite}
         for part in slices:
             token = tokens.get(id(part))
             if part.draws and token is None:
@@ -185,7 +186,7 @@ class Worker(threading.Thread):
         else:
             self._fail(slices[0].row, "engine_error", error)
 
-    def _take(self, row: Row, token: int) -> None:
+    def _take(self, row: Row, token: Token) -> None:
         try:
             delta, end = row.take(token, self._eos)
         except Exception as error:  # noqa: BLE001  as above

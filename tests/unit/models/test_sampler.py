@@ -12,13 +12,16 @@ def logits(rows=1, seed=0):
     return torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(seed)) * 3
 
 
-def draw(index=0, **fields):
-    return Draw(Sampling(**fields), index)
+def draw(index=0, tokens=(), **fields):
+    return Draw(Sampling(**fields), index, tokens)
+
+
+def drawn(logits, draws):
+    return [found.token for found in sample(logits, draws)]
 
 
 def test_temperature_zero_takes_the_largest():
-    found = sample(logits(5), [draw(temperature=0)] * 5)
-    assert torch.equal(found.tokens, logits(5).argmax(-1))
+    assert drawn(logits(5), [draw(temperature=0)] * 5) == logits(5).argmax(-1).tolist()
 
 
 def test_a_row_draws_the_same_in_any_batch_and_at_any_place():
@@ -32,9 +35,9 @@ def test_a_row_draws_the_same_in_any_batch_and_at_any_place():
         {"temperature": 2},
     ]
     draws = [draw(index=n, seed=n, **kinds[n % len(kinds)]) for n in range(64)]
-    alone = [int(sample(rows[n : n + 1], [draws[n]]).tokens) for n in range(64)]
+    alone = [drawn(rows[n : n + 1], [draws[n]])[0] for n in range(64)]
     order = torch.randperm(64, generator=torch.Generator().manual_seed(1)).tolist()
-    together = sample(rows[order], [draws[n] for n in order]).tokens.tolist()
+    together = drawn(rows[order], [draws[n] for n in order])
     assert [together[order.index(n)] for n in range(64)] == alone
 
 
@@ -60,7 +63,7 @@ def test_noise_is_gumbel_noise_and_differs_by_seed_and_index():
 
 def test_what_is_drawn_follows_the_distribution():
     row = torch.log(torch.tensor([[0.5, 0.25, 0.125, 0.125]])).repeat(4000, 1)
-    found = sample(row, [draw(index=n, seed=9) for n in range(4000)]).tokens
+    found = torch.tensor(drawn(row, [draw(index=n, seed=9) for n in range(4000)]))
     assert found.bincount(minlength=4) / 4000 == pytest.approx(torch.tensor([0.5, 0.25, 0.125, 0.125]), abs=0.03)
 
 
@@ -68,7 +71,7 @@ def test_top_k_and_top_p_leave_what_they_should_and_all_of_it():
     row = torch.log(torch.tensor([[0.4, 0.3, 0.2, 0.1]])).repeat(2000, 1)
 
     def seen(**fields):
-        return set(sample(row, [draw(index=n, **fields) for n in range(2000)]).tokens.tolist())
+        return set(drawn(row, [draw(index=n, **fields) for n in range(2000)]))
 
     assert seen() == {0, 1, 2, 3}
     assert seen(top_k=2) == {0, 1}
@@ -77,14 +80,42 @@ def test_top_k_and_top_p_leave_what_they_should_and_all_of_it():
     assert seen(top_p=0.0) == {0}
     assert seen(top_k=3, top_p=0.7) == {0, 1}, "top_p counts what top_k left"
     assert seen(top_k=1) == {0}
+    assert seen(min_p=0.6) == {0, 1}
+    assert seen(min_p=0.2) == {0, 1, 2, 3}
 
 
 def test_a_row_that_is_not_finite_is_told_and_its_neighbours_go_on():
     rows = logits(4)
-    expected = sample(rows, [draw(temperature=0)] * 4).tokens
+    expected = drawn(rows, [draw(temperature=0)] * 4)
     rows[1, 7] = torch.nan
     rows[2, 7] = torch.inf
     for fields in ({"temperature": 0}, {"temperature": 1e-6}):
         found = sample(rows, [draw(**fields)] * 4)
-        assert found.finite.tolist() == [True, False, False, True]
-        assert found.tokens[[0, 3]].tolist() == expected[[0, 3]].tolist()
+        assert [token.finite for token in found] == [True, False, False, True]
+        assert [found[row].token for row in (0, 3)] == [expected[row] for row in (0, 3)]
+
+
+def test_penalties_and_biases_change_their_own_row_alone():
+    rows = torch.tensor([[4.0, 3.0, -1.0, 0.0]]).repeat(6, 1)
+    before = rows.clone()
+    tokens = [1, 0, 0]  # a prompt of one token, an answer of two
+    greedy = {"temperature": 0, "index": 2, "tokens": tokens}
+    draws = [
+        draw(**greedy),
+        draw(**greedy, frequency_penalty=0.6),
+        draw(**greedy, presence_penalty=0.9),
+        draw(**greedy, presence_penalty=0.9, frequency_penalty=0.06),
+        draw(**greedy, repetition_penalty=2.0, logit_bias=((3, 2.5),)),
+        draw(**greedy, logit_bias=((2, 5.5), (10**9, 1.0))),
+    ]
+    assert drawn(rows, draws) == [0, 1, 0, 1, 3, 2]
+    assert torch.equal(rows, before)
+
+
+def test_logprobs_are_the_models_own_before_temperature_and_filters():
+    row = torch.log(torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
+    (found,) = sample(row, [draw(temperature=3.0, top_k=1, logprobs=2)])
+    assert found.logprob.token == 0
+    assert found.logprob.logprob == pytest.approx(-0.6931, abs=1e-3)
+    assert [token for token, _ in found.logprob.top] == [0, 1]
+    assert sample(row, [draw()])[0].logprob is None

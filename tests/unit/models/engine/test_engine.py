@@ -304,3 +304,13 @@ async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engin
 async def test_a_cache_without_room_for_one_answer_is_refused(engines):
     with pytest.raises(CheckpointError, match="has room for 144 tokens and one answer may have 512"):
         await engines(pages=10)
+
+
+async def test_logprobs_come_with_their_tokens_also_for_a_reader_that_falls_behind(engines):
+    engine = await engines()
+    asked = job(PROMPT, 12, sampling=Sampling(seed=4, logprobs=3))
+    slow, other = engine.submit([asked, job(PROMPT, 30)])
+    await read(other)
+    events = [event async for event in slow]
+    assert [told.token for told in events[0].logprobs] == list(events[0].tokens)
+    assert all(len(told.top) == 3 for told in events[0].logprobs)
