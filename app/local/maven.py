@@ -26,6 +26,7 @@ ATTEMPTS = 4
 PAUSE_S = 0.5
 PARALLEL = 6
 TELL_EVERY_MB = 5
+TELL_EVERY_S = 3.0
 MEGABYTE = 1e6
 
 
@@ -35,6 +36,7 @@ class MavenDownload:
     def __init__(self, folder: Path, repository: str, report: Report) -> None:
         self.megabytes = 0.0
         self._told = 0.0
+        self._told_at = time.monotonic()
         self._report = report
         self._lock = Lock()
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,9 +76,10 @@ class MavenDownload:
         def arrived(count: int) -> None:
             with self._lock:
                 self.megabytes += count / MEGABYTE
-                if self.megabytes - self._told >= TELL_EVERY_MB:
-                    self._told = self.megabytes
-                    self._report(f"  {self.megabytes:.0f} MB ({filename})")
+                now = time.monotonic()
+                if self.megabytes - self._told >= TELL_EVERY_MB or now - self._told_at >= TELL_EVERY_S:
+                    self._told, self._told_at = self.megabytes, now
+                    self._report(f"  {self.megabytes:.1f} MB ({filename})")
 
         yield arrived
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from app.kafka_clients import KafkaUnusableError
+from app.local.kafka import KafkaCluster
 from app.local.ports import free_port
 from app.settings import Settings
 from app.topics import TopicsError, check_topics, create_topics, find_topics, topic_specs
@@ -58,3 +64,28 @@ async def test_no_broker_is_told_in_one_line(new_settings: NewSettings, settings
         await check_topics(away)
     assert "\n" not in str(caught.value)
     assert "parley local up" in str(caught.value)
+
+
+def test_the_commands_create_what_is_missing_and_say_what_is_there(kafka: KafkaCluster, tmp_path: Path) -> None:
+    def topics(*arguments: str, partitions: int = 2) -> tuple[int, str, str]:
+        environment = {
+            **os.environ,
+            "PARLEY_BROKER": kafka.broker_setting,
+            "PARLEY_TOPIC_PREFIX": "commands-",
+            "PARLEY_PARTITIONS": str(partitions),
+        }
+        command = [str(Path(sys.executable).with_name("parley")), "topics", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, _ = topics("list")
+    assert (code, out.count("missing")) == (1, 5)
+    code, out, _ = topics("create")
+    assert (code, out.count("created commands-")) == (0, 5)
+    assert topics("create") == (0, "all topics were there\n", "")
+    code, out, _ = topics("list")
+    assert (code, out.count("2 partitions")) == (0, 5)
+    code, _, err = topics("create", partitions=3)
+    assert code == 2
+    assert "PARLEY_PARTITIONS=2" in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,27 @@
+"""Brokers that form one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaProducer
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from app.topics import create_topics
+
+
+async def test_three_brokers_go_on_when_one_is_killed_and_take_it_back(
+    start_kafka: Callable[..., KafkaCluster],
+) -> None:
+    cluster = start_kafka(brokers=3)
+    settings = Settings(_env_file=None, broker=cluster.broker_setting, partitions=3, replication=3)
+    assert len(await create_topics(settings)) == 5
+    async with AIOKafkaProducer(bootstrap_servers=cluster.address.split(","), acks="all") as producer:
+        cluster.nodes[0].kill()
+        for partition in range(3):
+            await producer.send_and_wait(settings.topic("turns"), b"kept", partition=partition)
+        cluster.nodes[0].start()
+        assert cluster.nodes[0].answers()
+        for partition in range(3):
+            await producer.send_and_wait(settings.topic("turns"), b"more", partition=partition)
