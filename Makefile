@@ -29,14 +29,14 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## latency from a request to its first token, and throughput
-	$(BIN)/python -m tests.benchmarks
+bench: $(STAMP)  ## from a request to its first token, against a plain echo
+	$(BIN)/python -m tests.benchmarks.first_token
 
 bench-engine: $(STAMP)  ## the engine alone
 	$(BIN)/python -m tests.benchmarks.engine
 
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost
-	$(BIN)/python -m tests.faults
+	$(BIN)/python -m pytest tests/faults -m "not gpu"
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate
