@@ -132,6 +132,7 @@ def create_app(parley: Settings) -> ParleyApp:
         broker_request_timeout=max(40.0, parley.session_timeout_s),
         consumer_auto_offset_reset="earliest",
         consumer_group_instance_id=_instance_id(parley),
+        table_standby_replicas=parley.standby_replicas,
         topic_disable_leader=True,
         topic_allow_declare=False,
         stream_wait_empty=False,
@@ -186,12 +187,14 @@ def _record(topic: str, message: Any, after: int) -> Record:
 
 async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
     if app.worker is not None:
-        await app.worker.owner.assigned({tp.partition for tp in assigned})
+        standbys = {tp.partition for tp in app.assignor.assigned_standbys()}
+        await app.worker.owner.assigned({tp.partition for tp in assigned}, standbys)
 
 
 async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
         await app.worker.stop()
+        app.consumer.leave_group_when_stopped()
 
 
 def _create() -> ParleyApp:

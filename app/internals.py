@@ -87,6 +87,10 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(driver.Consumer):
+    def leave_group_when_stopped(self) -> None:
+        """Make room for a successor at once: a static member that just goes keeps its partitions until it is missed."""
+        self._thread._consumer._coordinator._group_instance_id = None  # noqa: SLF001
+
     def handed_before(self, message: Any) -> int:
         """Offset of the record that was handed out before this one; -1 where that is not known."""
         return self._thread.before.pop((message.topic, message.partition, message.offset), -1)

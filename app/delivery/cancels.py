@@ -18,7 +18,7 @@ class _Remembered:
 
 
 class Cancels:
-    """Remembers each for five minutes; `settle` is called once it has been used or is too old to matter.
+    """Remembers each for five minutes; `settle` is called by whoever takes it, or once it is too old to matter.
 
     The record of a cancel stays open until then, so a restart within the five minutes reads it again.
     """
@@ -27,15 +27,18 @@ class Cancels:
         self._remembered: dict[RequestKey, _Remembered] = {}
 
     def remember(self, key: RequestKey, settle: Callable[[], None], for_s: float = REMEMBERED_S) -> None:
-        self.pop(key)
-        expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self.pop, key)
+        self._forget(key)
+        expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
         self._remembered[key] = _Remembered(settle, expiry)
 
-    def pop(self, key: RequestKey) -> bool:
-        """Whether the request was cancelled; it is forgotten with that."""
+    def take(self, key: RequestKey) -> Callable[[], None] | None:
+        """The `settle` of a request that was cancelled, to be called once the request has ended; None if it was not."""
         remembered = self._remembered.pop(key, None)
         if remembered is None:
-            return False
+            return None
         remembered.expiry.cancel()
-        remembered.settle()
-        return True
+        return remembered.settle
+
+    def _forget(self, key: RequestKey) -> None:
+        if settle := self.take(key):
+            settle()

@@ -1,11 +1,13 @@
 """What a partition's owner commits with the `requests` offset, in the offset's metadata.
 
-Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"a":[gap,run,gap,run,...]}`.
+Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,gap,run,...]}`.
 
 - `e`: epoch of the owner that committed, so that an owner that was cut off learns whether it has a successor before it
   touches anything (see partition.py).
 - `t`: offset in the same-numbered `tokens` partition at or before which the oldest open answer began. A successor reads
   what was said from there, never from a timestamp, which a producer's clock could spoil.
+- `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and must
+  drop the late words of older epochs all the same.
 - `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
 
 Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 import msgspec
 
 MAX_BYTES = 4000
+MAX_AHEAD = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Checkpoint:
     head: int = -1
     epoch: int = -1
     tokens_offset: int = 0
+    floor: int = -1
     ahead: tuple[int, ...] = ()
 
 
@@ -36,13 +40,14 @@ class _Metadata(msgspec.Struct):
     v: int
     e: int
     t: int
+    f: int
     a: list[int]
 
 
 def encode_metadata(checkpoint: Checkpoint) -> str:
     runs = _runs(checkpoint.head, checkpoint.ahead)
     while True:
-        raw = msgspec.json.encode(_Metadata(1, checkpoint.epoch, checkpoint.tokens_offset, runs))
+        raw = msgspec.json.encode(_Metadata(1, checkpoint.epoch, checkpoint.tokens_offset, checkpoint.floor, runs))
         if len(raw) <= MAX_BYTES:
             return raw.decode("ascii")
         runs = runs[: max(0, len(runs) - 2 - (len(raw) - MAX_BYTES) // 8 * 2)]
@@ -56,12 +61,14 @@ def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
         stored = msgspec.json.decode(metadata, type=_Metadata)
     except msgspec.MsgspecError:
         return Checkpoint(head=head)
+    if stored.v != 1 or len(stored.a) % 2 or min(stored.a, default=0) < 0 or sum(stored.a[1::2]) > MAX_AHEAD:
+        return Checkpoint(head=head)
     ahead: list[int] = []
     at = head
     for gap, run in zip(stored.a[::2], stored.a[1::2], strict=True):
         ahead.extend(range(at + gap, at + gap + run))
         at += gap + run
-    return Checkpoint(head, stored.e, stored.t, tuple(ahead))
+    return Checkpoint(head, stored.e, stored.t, stored.f, tuple(ahead))
 
 
 def _runs(head: int, ahead: Sequence[int]) -> list[int]:

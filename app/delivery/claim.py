@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.delivery.record import Record
 from app.delivery.said import RequestKey
@@ -18,7 +18,7 @@ class Claim:
     """`said` is what readers have of the answer already; `stop` is set once somebody wants it to end early.
 
     With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
-    the user was erased while it ran: what it built on may not be kept.
+    the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is committed.
     """
 
     record: Record
@@ -30,6 +30,7 @@ class Claim:
     started_at: int | None = None
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
+    on_finish: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def key(self) -> RequestKey:

@@ -53,17 +53,25 @@ class Waiting:
     committed: asyncio.Future[None]
 
 
+class LostError(Exception):
+    """The partition is somebody else's now, and this finish was not committed here."""
+
+
 @dataclass(slots=True)
 class FinishQueue:
     """Finishes that wait for the next transaction. It outlives the producers that commit them."""
 
     waiting: list[Waiting] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    closed: bool = False
 
     def put(self, finish: Finish) -> asyncio.Future[None]:
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.append(Waiting(finish, committed))
-        self.arrived.set()
+        if self.closed:
+            committed.set_exception(LostError())
+        else:
+            self.waiting.append(Waiting(finish, committed))
+            self.arrived.set()
         return committed
 
     def take(self) -> list[Waiting]:
@@ -85,6 +93,14 @@ class FinishQueue:
                 entry.committed.cancel()
         self.waiting = [entry for entry in self.waiting if not entry.committed.cancelled()]
 
+    def close(self) -> None:
+        """Nothing will be committed here any more; whoever waits is told."""
+        self.closed = True
+        for entry in self.waiting:
+            if not entry.committed.done():
+                entry.committed.set_exception(LostError())
+        self.waiting = []
+
 
 class Finisher:
     """Commits the finishes of one partition, under one producer, store and epoch."""
@@ -98,7 +114,7 @@ class Finisher:
         store: PartitionStore,
         offsets: Mapping[str, Offsets],
         queue: FinishQueue,
-        tokens_from: Callable[[Sequence[int]], int],
+        tokens_from: Callable[[Sequence[int]], tuple[int, int]],
         observe: Callable[[int, float], None] = lambda _count, _seconds: None,
     ) -> None:
         self._settings = settings
@@ -171,10 +187,12 @@ class Finisher:
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:
         requests = finished.get(REQUESTS, ())
+        tokens_offset, floor = self._tokens_from(requests)
         checkpoint = Checkpoint(
             head=self._offsets[REQUESTS].head(requests),
             epoch=self.epoch,
-            tokens_offset=self._tokens_from(requests),
+            tokens_offset=tokens_offset,
+            floor=floor,
             ahead=tuple(self._offsets[REQUESTS].ahead(requests)),
         )
         heads = {self._at(REQUESTS): OffsetAndMetadata(checkpoint.head, encode_metadata(checkpoint))}

@@ -13,6 +13,7 @@ from app.delivery.finish import FinishQueue
 from app.delivery.ownership import OpenStore, Place
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
+from app.delivery.standby import Standbys
 from app.delivery.token_producer import TokenProducer
 from app.settings import Settings
 from tables.store import PartitionStore
@@ -53,11 +54,13 @@ class Owner:
         self._clients = clients or Clients(settings)
         self._open_store = open_store
         self._token_producer = TokenProducer(self._clients)
+        self._standbys = Standbys()
         self._leaving = False
 
-    async def assigned(self, numbers: Iterable[int]) -> None:
+    async def assigned(self, numbers: Iterable[int], standbys: Iterable[int] = ()) -> None:
         """This is what the group gives this worker from now on; what is not in it is somebody else's."""
         numbers = set(numbers)
+        await self._standbys.keep(set(standbys) - numbers)
         gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
         fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
         gone += [self.partitions.pop(number) for number in fenced]
@@ -65,6 +68,7 @@ class Owner:
         kept = list(self.partitions.values())
         for partition in kept:
             partition.paused.clear()  # the consumer forgets what was paused
+        self._standbys.follow(map(self._place, set(standbys) - numbers))
         for number in sorted(numbers - set(self.partitions)):
             self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
         for partition in kept:
@@ -92,6 +96,7 @@ class Owner:
 
     async def stop(self) -> None:
         partitions, self.partitions = list(self.partitions.values()), {}
+        await self._standbys.keep(())
         await asyncio.gather(*(partition.close() for partition in partitions))
         await self._token_producer.stop()
 

@@ -101,6 +101,8 @@ class Ownership:
         self._fencing = asyncio.Lock()
         self._producer = producer
         self._inherited = start.checkpoint.tokens_offset
+        self._inherited_floor = start.checkpoint.floor
+        self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.finisher = Finisher(
@@ -163,18 +165,23 @@ class Ownership:
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
-            self.tokens.open(await self.finisher.fence(fence, mine))
+            epoch = await self.finisher.fence(fence, mine)
+            self._first_epoch = epoch if self._first_epoch is None else self._first_epoch
+            self.tokens.open(epoch)
 
     async def end(self) -> None:
         """Let everything go. The broker aborts a transaction that is still open when the next owner starts."""
         await stop_producer(self._producer)
         self.store.close()
 
-    def _tokens_from(self, finished: Sequence[int]) -> int:
+    def _tokens_from(self, finished: Sequence[int]) -> tuple[int, int]:
+        """Where a successor begins to read what was said, and the newest epoch that began before that, as far as known."""
         if self.resuming:
-            return self._inherited
+            return self._inherited, self._inherited_floor
         began = self.offsets[REQUESTS].tokens_from(finished)
-        return self.tokens.position if began is None else began
+        since = self.tokens.position if began is None else began
+        seen = self._first_epoch is not None and since > self._first_epoch
+        return since, self._first_epoch if seen and self._first_epoch is not None else self._inherited_floor
 
     async def restore(self, reader: AIOKafkaConsumer) -> None:
         logs = changelogs(self.place.settings, self.place.number)
@@ -187,7 +194,7 @@ class Ownership:
             reader,
             self.place.topic_partition("tokens"),
             start=former.tokens_offset,
-            former_epoch=former.epoch,
+            floor=former.floor,
             fence=self.epoch,
         )
         self.said = {key: answer for key, answer in said.items() if not self.known(key)}
@@ -210,18 +217,18 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
     try:
         await asyncio.gather(producer.start(), reader.start())
         start = await _start(place, reader, mine)
-        store = _open_store(place)
+        store = open_store(place)
         ownership = _own(place, producer, await place.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
         await ownership.recall(reader, start.checkpoint)
-    except BaseException:
-        await stop_producer(producer)
-        if store is not None:
-            store.close()
-        raise
-    finally:
         await reader.stop()
+    except BaseException:
+        if store is not None:
+            store.close()  # before anything that can be cancelled: a store that stays open locks the next owner out
+        await stop_producer(producer)
+        await reader.stop()
+        raise
     mine.clear()
     mine.add(ownership.epoch)
     return ownership
@@ -240,6 +247,8 @@ async def _start(place: Place, reader: AIOKafkaConsumer, mine: set[int]) -> Star
     checkpoint = _checkpoint(committed[REQUESTS])
     if mine:
         _check_unbroken(checkpoint, mine, place)
+    # Ours from here on, whatever becomes of the fence's transaction: nobody else can commit before the next take-over.
+    mine.add(checkpoint.epoch)
     first = await reader.beginning_offsets([place.topic_partition(topic) for topic in SOURCES])
     heads = {topic: max(committed[topic].offset, first[place.topic_partition(topic)]) for topic in SOURCES}
     return Start(checkpoint, heads)
@@ -252,7 +261,7 @@ def _check_unbroken(checkpoint: Checkpoint, mine: set[int], place: Place) -> Non
         )
 
 
-def _open_store(place: Place) -> PartitionStore:
+def open_store(place: Place) -> PartitionStore:
     now_ms = time.time_ns() // 1_000_000
     return place.open_store(place.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
 

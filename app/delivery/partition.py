@@ -128,7 +128,11 @@ class Partition:
         task.add_done_callback(self._worked)
 
     def renew(self) -> None:
-        """The partition was assigned to its owner again: a new epoch, and the answers go on."""
+        """The partition was assigned to its owner again: a new epoch, and the answers go on.
+
+        Whoever has had it in between has lost it with this assignment, so it may be taken back from anybody.
+        """
+        self._mine.clear()
         if self.state is State.OWNED:
             self.spawn(self.own.write_fence(self._mine))
 
@@ -138,6 +142,8 @@ class Partition:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        await self._let_go()  # the cancel may have come into the middle of it
+        self.place.queue.close()
 
     async def _run(self) -> None:
         failures = 0
@@ -151,6 +157,7 @@ class Partition:
                 await self._ownership.run()
             except FencedError as error:
                 self._become(State.FENCED)
+                self.place.queue.close()
                 self._agent.fenced(self, error)
                 return
             except TROUBLE as error:

@@ -21,16 +21,15 @@ RequestKey = tuple[str, str]
 
 
 async def read_said(
-    reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, former_epoch: int, fence: int
+    reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, floor: int, fence: int
 ) -> dict[RequestKey, Answer]:
-    """Read `tokens` from offset `start` up to the own `fence`; `former_epoch` is that of the owner before.
+    """Read `tokens` from offset `start` up to the own `fence`; `floor` is the newest epoch that began before `start`.
 
     An answer that began before `start` was finished by then; the rest of such a one is left out.
     """
     rule = ReaderRule(remember=sys.maxsize)
-    if start > former_epoch:
-        # What is of older epochs came too late already for those who saw the former owner's fence.
-        rule.epochs[topic_partition.partition] = former_epoch
+    # What is of older epochs came too late already for those who saw the fence before `start`.
+    rule.epochs[topic_partition.partition] = floor
     reader.assign([topic_partition])
     earliest = (await reader.beginning_offsets([topic_partition]))[topic_partition]
     reader.seek(topic_partition, max(start, earliest))

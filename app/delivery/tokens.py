@@ -59,7 +59,8 @@ class TokenLog:
 
     async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[RecordMetadata]:
         """Hand the event to the producer; the future ends with its delivery."""
-        await self._open.wait()
+        while not self._open.is_set():  # it may be held again before this task runs
+            await self._open.wait()
         self._sending += 1
         self._none_sending.clear()
         try:

@@ -1,0 +1,66 @@
+"""Warm copies: the stores of partitions that somebody else owns, kept up to date from their changelogs.
+
+When their owner is lost, the group's assignor gives such a partition to a worker that is its standby, which then only
+has the last moments to restore. A standby reads committed records alone, so its store is always the exact image of a
+changelog's beginning, as an owner's is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable
+
+from app.delivery.changelog import changelogs, restore
+from app.delivery.clients import TROUBLE
+from app.delivery.ownership import Place, open_store
+from tables.store import StoreLockedError
+
+log = logging.getLogger(__name__)
+
+_FOLLOW_S = 1.0
+
+
+class Standbys:
+    """The partitions that this worker follows."""
+
+    def __init__(self) -> None:
+        self._following: dict[int, asyncio.Task[None]] = {}
+
+    async def keep(self, numbers: Collection[int]) -> None:
+        """Follow no others any more; their stores are closed when this returns."""
+        ended = [self._following.pop(number) for number in list(self._following) if number not in numbers]
+        for task in ended:
+            task.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    def follow(self, places: Iterable[Place]) -> None:
+        """Follow these too."""
+        for place in places:
+            if place.number not in self._following:
+                self._following[place.number] = asyncio.create_task(_follow(place), name=f"standby-{place.number}")
+
+
+async def _follow(place: Place) -> None:
+    while True:
+        try:
+            await _copy(place)
+        except (*TROUBLE, StoreLockedError) as error:
+            log.warning("standby of partition %s: %r; trying again", place.number, error)
+            await asyncio.sleep(_FOLLOW_S)
+
+
+async def _copy(place: Place) -> None:
+    logs = changelogs(place.settings, place.number)
+    reader = place.clients.log_reader()
+    await reader.start()
+    store = open_store(place)
+    try:
+        while True:
+            copied = await restore(reader, store, logs)
+            if copied:
+                log.debug("standby of partition %s: %s records", place.number, copied)
+            await asyncio.sleep(_FOLLOW_S)
+    finally:
+        store.close()
+        await reader.stop()
