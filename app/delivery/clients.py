@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.errors import CoordinatorLoadInProgressError, InvalidProducerEpoch, KafkaError, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.record import SOURCES
@@ -70,4 +70,8 @@ class Clients:
             found = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
         finally:
             await admin.close()
+        missing = [name for name, topic_partition in partitions.items() if topic_partition not in found]
+        if missing:
+            # A coordinator that has just started answers without them; that is not "nothing was committed".
+            raise CoordinatorLoadInProgressError(f"no committed offsets told of {', '.join(missing)}")
         return {name: found[topic_partition] for name, topic_partition in partitions.items()}
