@@ -51,8 +51,9 @@ class Controls:
                 partition.spawn(partition.finish(Finish(record)))
 
         if claim := own.claims.get(key):
+            # The cancel stays open as long as the request does: whoever resumes the one reads the other again.
+            claim.on_finish.append(settle)
             claim.stop_with(FinishReason.CANCELLED)
-            settle()
         elif own.known(key) or remembered_for <= 0:
             settle()
         else:

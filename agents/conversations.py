@@ -71,6 +71,8 @@ class Conversations:
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
         partition.own.claims.pop(claim.key, None)
         claim.abandon()
+        for settle in claim.on_finish:
+            settle()
 
     async def _refuse(self, partition: Partition, record: Record, error: WireError) -> None:
         identity = (refused_user(record, error), error.request_id or "")
@@ -85,7 +87,9 @@ class Conversations:
         own.claims[claim.key] = claim
         claim.said = own.said.pop(claim.key, None)
         claim.forget = self._erased(partition, claim)
-        if self._cancels.pop(claim.key) or claim.forget:
+        if settle := self._cancels.take(claim.key):
+            claim.on_finish.append(settle)
+        if settle or claim.forget:
             claim.stop = FinishReason.CANCELLED
         claim.on_stop = partial(self._stop_waiting, partition, claim)
         deadline = deadline_of(claim)

@@ -5,10 +5,11 @@ Nothing waits for it: the writer takes turns at once, and its backlog stops this
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 from agents.finishing import dead_letter_of
-from app.delivery.finish import Finish
+from app.delivery.finish import Finish, LostError
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
@@ -51,7 +52,9 @@ class History:
             return
         partition, record = self._sources[id(turn)]
         error = WireError(ErrorCode.INVALID_REQUEST, reason)
-        await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
+        # Where the partition is lost, its next owner has the turn again.
+        with suppress(LostError):
+            await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
 
     def _done(self, own: Ownership, turn: Turn) -> None:
         source = self._sources.pop(id(turn), None)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from itertools import islice
 
-from app.delivery.finish import Finish
+from app.delivery.finish import Finish, LostError
 from app.delivery.owner import Owner
 from app.delivery.partition import Partition
 from app.settings import Settings
@@ -44,7 +44,10 @@ class Sweeper:
             rows = [row for row in islice(expired, _AT_ONCE) if not self._in_use(partition, row)]
             if not rows:
                 break
-            await partition.finish(Finish(None, tuple(rows)))
+            try:
+                await partition.finish(Finish(None, tuple(rows)))
+            except LostError:
+                return
             await asyncio.sleep(0)
         if self._owner.owned(partition.number) is partition:
             partition.own.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
