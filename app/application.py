@@ -145,6 +145,7 @@ def create_app(parley: Settings) -> ParleyApp:
             parley.topic(name), value_serializer="raw", value_type=bytes, key_serializer="raw", key_type=bytes
         )
         app.agent(topic, name=name)(_taker(app, name))
+    app.on_partitions_revoked.connect(_revoked, weak=False)
     app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_leave, weak=False)
     return app
@@ -189,6 +190,11 @@ async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
     if app.worker is not None:
         standbys = {tp.partition for tp in app.assignor.assigned_standbys()}
         await app.worker.owner.assigned({tp.partition for tp in assigned}, standbys)
+
+
+async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
+    if app.worker is not None:
+        await app.worker.owner.revoked()
 
 
 async def _leave(app: ParleyApp, **_: Any) -> None:

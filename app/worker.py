@@ -22,7 +22,7 @@ from app.delivery.claim import Claim
 from app.delivery.clients import Clients
 from app.delivery.owner import Flow, Owner
 from app.delivery.ownership import FencedError, OpenStore
-from app.delivery.partition import Partition
+from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.search.absent import NoHistory
 from app.search.milvus import Milvus
@@ -146,7 +146,10 @@ class Worker:
         self._history.release(partition.number)
 
     def fenced(self, partition: Partition, error: FencedError) -> None:
-        """A successor has the partition. The group will say so soon; if it does not, two groups share one app id."""
+        """A successor has the partition. The group will say so soon.
+
+        If it does not, a worker that the group had given up came back for a moment; or two groups share one app id.
+        """
         log.warning("%s; its answers go on there", error)
         self._tasks.add(asyncio.create_task(self._expect_rebalance(partition, error), name="fenced"))
 
@@ -154,8 +157,9 @@ class Worker:
         self._broken(error)
 
     async def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
-        await asyncio.sleep(4 * self._settings.session_timeout_s)
-        if self.owner.partitions.get(partition.number) is partition:
+        await asyncio.sleep(2 * self._settings.session_timeout_s)
+        still_ours = self.owner.partitions.get(partition.number) is partition and partition.state is State.FENCED
+        if still_ours and not self.owner.retake(partition):
             self._broken(error)
 
     async def _sweep(self) -> None:

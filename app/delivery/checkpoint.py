@@ -6,8 +6,8 @@ Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,ru
   touches anything (see partition.py).
 - `t`: offset in the same-numbered `tokens` partition at or before which the oldest open answer began. A successor reads
   what was said from there, never from a timestamp, which a producer's clock could spoil.
-- `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and must
-  drop the late words of older epochs all the same.
+- `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and
+  must drop the late words of older epochs all the same.
 - `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
 
 Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from

@@ -18,7 +18,8 @@ class Claim:
     """`said` is what readers have of the answer already; `stop` is set once somebody wants it to end early.
 
     With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
-    the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is committed.
+    the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is
+    committed.
     """
 
     record: Record

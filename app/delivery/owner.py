@@ -56,10 +56,16 @@ class Owner:
         self._token_producer = TokenProducer(self._clients)
         self._standbys = Standbys()
         self._leaving = False
+        self._retaken: set[int] = set()
+
+    async def revoked(self) -> None:
+        """A rebalance has begun; `assigned` follows."""
+        await asyncio.gather(*(partition.unsettle() for partition in self.partitions.values()))
 
     async def assigned(self, numbers: Iterable[int], standbys: Iterable[int] = ()) -> None:
         """This is what the group gives this worker from now on; what is not in it is somebody else's."""
         numbers = set(numbers)
+        self._retaken.clear()
         await self._standbys.keep(set(standbys) - numbers)
         gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
         fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
@@ -73,6 +79,14 @@ class Owner:
             self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
         for partition in kept:
             partition.renew()
+
+    def retake(self, partition: Partition) -> bool:
+        """Take a fenced partition back that no rebalance has taken away; once an assignment, then it is no accident."""
+        if partition.number in self._retaken:
+            return False
+        self._retaken.add(partition.number)
+        partition.retake()
+        return True
 
     def take(self, record: Record) -> None:
         """A record has come; one of a partition that was lost meanwhile is somebody else's."""

@@ -175,7 +175,7 @@ class Ownership:
         self.store.close()
 
     def _tokens_from(self, finished: Sequence[int]) -> tuple[int, int]:
-        """Where a successor begins to read what was said, and the newest epoch that began before that, as far as known."""
+        """Where a successor begins to read what was said, and the newest epoch known that began before that."""
         if self.resuming:
             return self._inherited, self._inherited_floor
         began = self.offsets[REQUESTS].tokens_from(finished)

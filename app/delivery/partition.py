@@ -36,7 +36,7 @@ class State(enum.Enum):
 _NEXT = {
     State.TAKING_OVER: {State.TAKING_OVER, State.OWNED, State.FENCED, State.CLOSED},
     State.OWNED: {State.TAKING_OVER, State.CLOSED},
-    State.FENCED: {State.CLOSED},
+    State.FENCED: {State.TAKING_OVER, State.CLOSED},
     State.CLOSED: {State.CLOSED},
 }
 
@@ -75,6 +75,8 @@ class Partition:
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._settled = asyncio.Event()
+        self._settled.set()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
 
     @property
@@ -133,22 +135,44 @@ class Partition:
         Whoever has had it in between has lost it with this assignment, so it may be taken back from anybody.
         """
         self._mine.clear()
+        self._settled.set()
         if self.state is State.OWNED:
             self.spawn(self.own.write_fence(self._mine))
+
+    async def unsettle(self) -> None:
+        """A rebalance has begun: what is owned goes on, and nothing is taken over before the assignment.
+
+        What is lost meanwhile may be lost to the next owner, who must not be fenced by one that has not heard of it yet.
+        """
+        self._settled.clear()
+        if self.state is State.TAKING_OVER:
+            await self._halt()
+            self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
+
+    def retake(self) -> None:
+        """Take a fenced partition back: the group says that it is ours, so whoever had it had no business here."""
+        self._mine.clear()
+        self._become(State.TAKING_OVER)
+        self.place.queue.closed = False
+        self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
     async def close(self) -> None:
         """Let the partition go as it is; what is unfinished goes on elsewhere."""
         self._become(State.CLOSED)
+        await self._halt()
+        self.place.queue.close()
+
+    async def _halt(self) -> None:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
         await self._let_go()  # the cancel may have come into the middle of it
-        self.place.queue.close()
 
     async def _run(self) -> None:
         failures = 0
         while True:
             try:
+                await self._settled.wait()
                 self._ownership = await take_over(self.place, self._mine)
                 self._lanes = Lanes(self.place.settings.max_in_flight, self._answer, self._on_error)
                 self._become(State.OWNED)
