@@ -20,6 +20,7 @@ from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.claim import Claim
 from app.delivery.finish import Finish
+from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.reader.answer import Answer
@@ -39,13 +40,20 @@ from tables.records import Conversation, Erased, Table
 
 class Conversations:
     def __init__(
-        self, settings: Settings, serving: Serving, rules: MemoryRules, batches: Batches, cancels: Cancels
+        self,
+        settings: Settings,
+        serving: Serving,
+        rules: MemoryRules,
+        batches: Batches,
+        cancels: Cancels,
+        observer: Observer,
     ) -> None:
         self._settings = settings
         self._serving = serving
         self._rules = rules
         self._batches = batches
         self._cancels = cancels
+        self._observer = observer
 
     def take(self, partition: Partition, record: Record) -> None:
         """A record has come: a request that waits for its turn, or nothing of the kind."""
@@ -71,6 +79,7 @@ class Conversations:
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
         partition.own.claims.pop(claim.key, None)
         claim.abandon()
+        self._observer.answered(claim, answer, end)
         for settle in claim.on_finish:
             settle()
 
@@ -81,6 +90,7 @@ class Conversations:
         if refusal.event is not None and (said is None or said.end is None):
             await (await partition.own.tokens.send(refusal.event, record.key))
         await partition.finish(refusal.finish)
+        self._observer.refused(record.topic)
 
     def _admit(self, partition: Partition, claim: Claim) -> None:
         own = partition.own

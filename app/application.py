@@ -24,6 +24,8 @@ from app.delivery.record import SOURCES, Record
 from app.kafka_clients import KafkaUnusableError
 from app.search.errors import CollectionMismatchError
 from app.settings import Settings, SettingsError, settings
+from app.telemetry.metrics import Metrics
+from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics
 from app.worker import Loaded, LoadError, Worker, load
 
@@ -39,11 +41,12 @@ class ParleyApp(internals.App):
     parley: Settings
     loaded: Loaded | None = None
     worker: Worker | None = None
+    metrics: Metrics
     exit_code: int | None = None
 
     async def on_start(self) -> None:
         assert self.loaded is not None
-        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with)
+        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.metrics)
         await self.worker.start()
         await super().on_start()
 
@@ -146,6 +149,7 @@ def create_app(parley: Settings) -> ParleyApp:
         )
         app.agent(topic, name=name)(_taker(app, name))
     app.on_partitions_revoked.connect(_revoked, weak=False)
+    app.metrics = add_views(app, lambda: app.worker)
     app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_leave, weak=False)
     return app

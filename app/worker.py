@@ -20,6 +20,7 @@ from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.claim import Claim
 from app.delivery.clients import Clients
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.owner import Flow, Owner
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
@@ -97,6 +98,7 @@ class Worker:
         *,
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
@@ -104,19 +106,31 @@ class Worker:
         self._broken = broken
         cancels = Cancels()
         batches = Batches(
-            loaded.serving.engine, max_size=settings.batch_max_size, budget_s=settings.batch_budget_ms / 1000
+            loaded.serving.engine,
+            max_size=settings.batch_max_size,
+            budget_s=settings.batch_budget_ms / 1000,
+            observe=observer.batch_left,
         )
         self._writer = self._history_writer()
         self._history = History(settings, self._writer)
-        self._conversations = Conversations(settings, loaded.serving, rules, batches, cancels)
+        self._conversations = Conversations(settings, loaded.serving, rules, batches, cancels, observer)
         self._take = {
             REQUESTS: self._conversations.take,
             CONTROLS: Controls(settings, cancels, self._writer).take,
             TURNS: self._history.take,
         }
-        self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store)
+        self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._sweeper = Sweeper(settings, rules, self.owner)
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    @property
+    def model_version(self) -> str:
+        return self._loaded.serving.engine.model_version
+
+    @property
+    def history_backlog(self) -> int:
+        """Turns in memory that are not in Milvus yet."""
+        return self._writer.backlog
 
     async def start(self) -> None:
         await self._loaded.serving.engine.start()

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from app.delivery.clients import Clients
 from app.delivery.finish import FinishQueue
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, Place
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
@@ -46,6 +47,7 @@ class Owner:
         *,
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self._settings = settings
@@ -53,6 +55,7 @@ class Owner:
         self._flow = flow
         self._clients = clients or Clients(settings)
         self._open_store = open_store
+        self._observer = observer
         self._token_producer = TokenProducer(self._clients)
         self._standbys = Standbys()
         self._leaving = False
@@ -125,7 +128,15 @@ class Owner:
         return min(partition.watermark(caught_up=caught_up), now)
 
     def _place(self, number: int) -> Place:
-        return Place(number, self._settings, self._clients, self._token_producer, FinishQueue(), self._open_store)
+        return Place(
+            number,
+            self._settings,
+            self._clients,
+            self._token_producer,
+            FinishQueue(),
+            self._open_store,
+            self._observer,
+        )
 
     def _relieve(self, partition: Partition) -> None:
         """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""

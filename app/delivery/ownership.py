@@ -30,6 +30,7 @@ from app.delivery.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.claim import Claim
 from app.delivery.clients import TROUBLE, Clients
 from app.delivery.finish import Finisher, FinishQueue
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
 from app.delivery.said import RequestKey, read_said
@@ -65,6 +66,7 @@ class Place:
     token_producer: TokenProducer
     queue: FinishQueue
     open_store: OpenStore = PartitionStore.open
+    observer: Observer = UNOBSERVED
 
     def topic_partition(self, topic: str) -> TopicPartition:
         return TopicPartition(self.settings.topic(topic), self.number)
@@ -113,6 +115,7 @@ class Ownership:
             offsets=self.offsets,
             queue=place.queue,
             tokens_from=self._tokens_from,
+            observe=place.observer.committed,
         )
 
     @property

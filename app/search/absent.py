@@ -34,6 +34,10 @@ class NoHistory:
     def revoke(self, partitions: Collection[int]) -> None:  # noqa: ARG002
         return None
 
+    @property
+    def backlog(self) -> int:
+        return 0
+
     def start(self) -> None:
         return None
 

@@ -1,0 +1,1 @@
+"""What an operator sees of a worker: metrics and health."""
