@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     turns_retention_s: int = Field(30 * 86400, ge=60, description="of `turns` and `dead-letters` when created")
 
     # History
-    embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name; `none`: no history")
+    embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`")
     index_batch: int = Field(128, ge=1, le=10000, description="rows of one upsert")
     index_delay_s: float = Field(0.5, gt=0, description="longest wait of a turn for its upsert")
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
