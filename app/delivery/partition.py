@@ -142,7 +142,7 @@ class Partition:
     async def unsettle(self) -> None:
         """A rebalance has begun: what is owned goes on, and nothing is taken over before the assignment.
 
-        What is lost meanwhile may be lost to the next owner, who must not be fenced by one that has not heard of it yet.
+        What is lost meanwhile may be lost to the next owner, who must not be fenced by one that has not heard yet.
         """
         self._settled.clear()
         if self.state is State.TAKING_OVER:

@@ -1,0 +1,235 @@
+"""The verdict from outside: what the topics hold after everything that was done to the workers.
+
+Reads `requests`, `tokens` and `turns` as any user can, read_committed, and counts what the contract rules out. With the
+`paced` engine the words of every answer can be computed from its prompt, so that a changed token shows too. The
+simulation (tests/simulation) is judged by the same rules.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from app.reader import ReaderRule
+from app.settings import Settings
+from app.wire import decode_token_event, decode_turn
+from app.wire.event import EventType
+from app.wire.turn import Turn
+from models.generation import FinishReason
+from models.paced import BytePrompts, word
+
+Key = tuple[str, str]
+FAULTS = (
+    "lost",
+    "duplicate_turns",
+    "gaps",
+    "repeats",
+    "second_ends",
+    "changed",
+    "turn_differs",
+    "out_of_order",
+    "torn_off",
+)
+
+
+class Fetched(Protocol):
+    """What is looked at of a consumer's record."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes]]: ...
+
+
+@dataclass(slots=True)
+class Verdict:
+    """Counts of what must not be; `requests` and the rest are what was looked at."""
+
+    requests: int = 0
+    answered: int = 0
+    turns: int = 0
+    events: int = 0
+    epochs: int = 0
+    late_events: int = 0
+    resumed: int = 0
+    refused: int = 0
+    lost: list[Key] = field(default_factory=list)
+    duplicate_turns: list[Key] = field(default_factory=list)
+    gaps: list[Key] = field(default_factory=list)
+    repeats: list[Key] = field(default_factory=list)
+    second_ends: list[Key] = field(default_factory=list)
+    changed: list[Key] = field(default_factory=list)
+    turn_differs: list[Key] = field(default_factory=list)
+    out_of_order: list[Key] = field(default_factory=list)
+    torn_off: list[Key] = field(default_factory=list)
+    """Answers that could not be resumed, and ended as `partial`."""
+
+    @property
+    def faults(self) -> dict[str, list[Key]]:
+        return {name: found for name in FAULTS if (found := getattr(self, name))}
+
+    @property
+    def clean(self) -> bool:
+        return not self.faults
+
+    def line(self) -> str:
+        seen = f"{self.requests} requests, {self.answered} answered, {self.turns} turns, {self.events} events"
+        seen += f", {self.epochs} epochs, {self.resumed} resumed, {self.late_events} late events dropped"
+        wrong = ", ".join(f"{name} {len(found)}: {found[:3]}" for name, found in self.faults.items())
+        return f"{seen}; {wrong or 'nothing wrong'}"
+
+
+async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
+    """All committed records of a topic, partition by partition, in offset order."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    await consumer.start()
+    try:
+        partitions = [TopicPartition(settings.topic(topic), number) for number in range(settings.partitions)]
+        consumer.assign(partitions)
+        ends = await consumer.end_offsets(partitions)
+        found: list[Fetched] = []
+        for partition in partitions:
+            consumer.pause(*partitions)
+            consumer.resume(partition)
+            await consumer.seek_to_beginning(partition)
+            while await consumer.position(partition) < ends[partition]:
+                for records in (await consumer.getmany(partition, timeout_ms=200)).values():
+                    found.extend(records)
+        return found
+    finally:
+        await consumer.stop()
+
+
+async def judge(settings: Settings, *, paced: bool = True) -> Verdict:
+    topics = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
+    return judge_records(*topics, settings, paced=paced)
+
+
+def judge_records(
+    requests: Iterable[Fetched], tokens: Iterable[Fetched], turns: Iterable[Fetched], settings: Settings, *, paced: bool
+) -> Verdict:
+    verdict = Verdict()
+    asked = _asked(requests, verdict)
+    verdict.requests = len(asked)
+    rule = _judge_tokens(tokens, verdict)
+    told = _judge_turns(turns, verdict)
+    for key in asked:
+        answer = rule.answers.get(key)
+        if answer is None or answer.end is None:
+            verdict.lost.append(key)
+            continue
+        verdict.answered += 1
+        if answer.end.finish_reason is FinishReason.PARTIAL:
+            verdict.torn_off.append(key)
+        if answer.end.type is EventType.DONE:
+            if key not in told:
+                verdict.lost.append(key)
+            elif told[key].answer != answer.text:
+                verdict.turn_differs.append(key)
+    _judge_order(asked, told, verdict)
+    if paced:
+        _judge_words(asked, rule, told, settings, verdict)
+    return verdict
+
+
+def _asked(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, dict]:
+    """The first record of each request, in order of their offsets; what is no request counts as refused."""
+    asked: dict[Key, dict] = {}
+    for record in records:
+        try:
+            request = json.loads(record.value or b"")
+            asked.setdefault((request["user_id"], request["request_id"]), request)
+        except (ValueError, KeyError, TypeError):
+            verdict.refused += 1
+    return asked
+
+
+def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
+    rule = ReaderRule(remember=1 << 60)
+    speaking: dict[tuple[str, str], Key] = {}
+    for record in records:
+        event = decode_token_event(record.value, record.headers)
+        verdict.events += 1
+        verdict.epochs += event.type is EventType.FENCE
+        verdict.resumed += event.type is EventType.NOTICE
+        key = (event.user_id or "", event.request_id or "")
+        former = rule.answers.get(key)
+        end = None if former is None else former.end
+        repeated = rule.dropped.repeated
+        update = rule.read(record.partition, record.offset, event)
+        if update is not None and (update.gap or update.cut is not None):
+            verdict.gaps.append(key)
+        if update is not None and event.type is EventType.TOKEN:
+            conversation = (event.user_id or "", event.conversation_id or "")
+            before = rule.answers[speaking.setdefault(conversation, key)]
+            if speaking[conversation] != key and before.end is None:
+                verdict.out_of_order.append(key)
+            speaking[conversation] = key
+        if rule.dropped.repeated > repeated:
+            if not event.is_end or end is None:
+                verdict.repeats.append(key)
+            elif (end.type, end.index) != (event.type, event.index):
+                verdict.second_ends.append(key)
+    verdict.late_events = rule.dropped.late
+    return rule
+
+
+def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn]:
+    turns: dict[Key, Turn] = {}
+    for record in records:
+        turn = decode_turn(record.value, record.headers)
+        key = (turn.user_id, turn.request_id)
+        if key in turns:
+            verdict.duplicate_turns.append(key)
+        turns[key] = turn
+        verdict.turns += 1
+    return turns
+
+
+def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
+    """Turns of a conversation stand in the order of its requests; one that ended before it began waits for nobody."""
+    asked = defaultdict(list)
+    for key, request in requests.items():
+        if key in turns and turns[key].answer:
+            asked[request["user_id"], request.get("conversation_id", "default")].append(key)
+    told = defaultdict(list)
+    for key, turn in turns.items():
+        if turn.answer:
+            told[turn.user_id, turn.conversation_id].append(key)
+    for conversation, keys in asked.items():
+        verdict.out_of_order += [key for key, other in zip(keys, told[conversation], strict=False) if key != other]
+
+
+def _judge_words(
+    requests: dict[Key, dict], rule: ReaderRule, turns: dict[Key, Turn], settings: Settings, verdict: Verdict
+) -> None:
+    """Every token is the one that the paced engine must say at its place, given the turns before."""
+    prompts = BytePrompts()
+    history: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for key, request in requests.items():
+        if key not in turns or key not in rule.answers:
+            continue
+        turn = turns[key]
+        conversation = (turn.user_id, turn.conversation_id)
+        before = history[conversation][-settings.history_turns :]
+        prompt = prompts.build(settings.system_prompt, before, request.get("prompt")).ids
+        tokens = rule.answers[key].tokens
+        if any(word(prompt, index)[0] != token for index, token in enumerate(tokens)):
+            verdict.changed.append(key)
+        if turn.answer:
+            history[conversation].append((turn.prompt, turn.answer))
+
+
+def counts(verdict: Verdict) -> Counter[str]:
+    return Counter({name: len(found) for name, found in verdict.faults.items()})

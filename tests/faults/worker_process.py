@@ -1,0 +1,81 @@
+"""A real worker process under test: started, stopped, killed, suspended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from app.local.ports import free_port
+from app.settings import PREFIX, Settings
+
+FAUST = Path(sys.executable).with_name("faust")
+START_TIMEOUT_S = 120.0
+
+
+class WorkerProcess:
+    """`faust -A app worker` with these settings; its log is a file."""
+
+    def __init__(self, settings: Settings, log: Path, **environment: str) -> None:
+        self.settings = settings
+        self.log = log
+        self.web_port = free_port()
+        self._environment = environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        for name, value in self.settings.model_dump(mode="json", exclude_unset=True).items():
+            environment[f"{PREFIX}{name.upper()}"] = str(value)
+        environment |= {"PYTHONUNBUFFERED": "1", **self._environment}
+        command = [FAUST, "-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
+        return self
+
+    def wait_owning(self, partitions: int, since: int = 0) -> None:
+        """Until the log has told `partitions` take-overs after its first `since` bytes."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while self.log.read_bytes()[since:].count(b": epoch ") < partitions:
+            if self.exit_code is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the worker did not start ({self.exit_code}):\n{self.tail()}")
+            time.sleep(0.05)
+
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill -9, and gone when this returns."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            self._process.terminate()
+        return self._process.wait(timeout_s)
+
+    def tail(self, lines: int = 60) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()

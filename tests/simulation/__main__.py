@@ -1,0 +1,25 @@
+"""Simulate many seeds: `python -m tests.simulation 1000 [first]`; tells the seeds that went wrong."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.simulation.faults import storm
+
+
+def main() -> int:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    wrong, steps, began = 0, 0, time.monotonic()
+    for seed in range(first, first + count):
+        outcome = storm(seed).run()
+        steps += outcome.steps
+        if not outcome.clean:
+            wrong += 1
+            print(f"seed {seed}: {outcome.line()}", flush=True)
+    print(f"{count} seeds, {steps} steps, {time.monotonic() - began:.1f} s, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+sys.exit(main())

@@ -1,0 +1,164 @@
+"""Kafka as delivery knows it: logs, transactions that fence by epoch, and committed offsets.
+
+Records of an open transaction hide what stands behind them from read_committed readers; its end leaves a marker in each
+partition, which takes an offset. Offsets sent with a transaction are committed with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka import TopicPartition
+from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
+from aiokafka.structs import OffsetAndMetadata
+
+from tests.simulation.world import World
+
+TRANSACTION_TIMEOUT_S = 30.0
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    partitions: set[TopicPartition] = field(default_factory=set)
+    offsets: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    committed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a consumer is handed; a marker is nobody's."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+    transaction: Transaction | None = None
+    marker: bool = False
+
+    @property
+    def visible(self) -> bool:
+        return not self.marker and (self.transaction is None or self.transaction.committed is True)
+
+
+@dataclass(slots=True)
+class Log:
+    entries: list[Entry] = field(default_factory=list)
+    end: int = 0
+    open: dict[int, Transaction] = field(default_factory=dict)
+    readers: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def stable_end(self) -> int:
+        return min(self.open, default=self.end)
+
+    def read(self, position: int, most: int) -> tuple[list[Entry], int]:
+        """Committed records from `position` on, and the position after what was looked at."""
+        found: list[Entry] = []
+        for entry in self.entries[bisect_left(self.entries, position, key=lambda one: one.offset) :]:
+            if entry.offset >= self.stable_end:
+                break
+            if entry.visible:
+                found.append(entry)
+                if len(found) == most:
+                    return found, entry.offset + 1
+        return found, max(position, self.stable_end)
+
+
+@dataclass(slots=True)
+class Writer:
+    """A transactional id's state."""
+
+    epoch: int = 0
+    transaction: Transaction | None = None
+
+
+class Broker:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.logs: dict[TopicPartition, Log] = {}
+        self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.writers: dict[str, Writer] = {}
+        self.up = True
+        self.trouble = 0.0
+        """How likely a call is to fail, before or after it has taken effect."""
+
+    def log(self, at: TopicPartition) -> Log:
+        return self.logs.setdefault(at, Log())
+
+    def append(
+        self,
+        at: TopicPartition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes]] = (),
+        transaction: Transaction | None = None,
+        timestamp: float | None = None,
+        *,
+        marker: bool = False,
+    ) -> int:
+        log = self.log(at)
+        offset, log.end = log.end, log.end + 1
+        written = int((self.world.now if timestamp is None else timestamp) * 1000)
+        log.entries.append(Entry(at.topic, at.partition, offset, written, key, value, headers, transaction, marker))
+        if transaction is not None and not marker and at not in transaction.partitions:
+            transaction.partitions.add(at)
+            log.open[offset] = transaction
+        for reader in log.readers:
+            reader()
+        return offset
+
+    # What transactional producers ask for.
+
+    def init_producer(self, name: str) -> int:
+        writer = self.writers.setdefault(name, Writer())
+        self._end(writer, committed=False)
+        writer.epoch += 1
+        return writer.epoch
+
+    def transaction_of(self, name: str, epoch: int) -> Transaction:
+        writer = self._writer(name, epoch)
+        if writer.transaction is None:
+            writer.transaction = begun = Transaction()
+            self.world.after(TRANSACTION_TIMEOUT_S, lambda: self._time_out(writer, begun))
+        return writer.transaction
+
+    def end_transaction(self, name: str, epoch: int) -> None:
+        self._end(self._writer(name, epoch), committed=True)
+
+    def _writer(self, name: str, epoch: int) -> Writer:
+        writer = self.writers[name]
+        if writer.epoch != epoch:
+            raise self.world.random.choice((ProducerFenced, InvalidProducerEpoch))()
+        return writer
+
+    def _time_out(self, writer: Writer, transaction: Transaction) -> None:
+        if writer.transaction is transaction:
+            self._end(writer, committed=False)
+            writer.epoch += 1
+
+    def _end(self, writer: Writer, *, committed: bool) -> None:
+        transaction, writer.transaction = writer.transaction, None
+        if transaction is None:
+            return
+        transaction.committed = committed
+        if committed:
+            self.committed.update(transaction.offsets)
+        for at in transaction.partitions:
+            log = self.log(at)
+            log.open = {offset: other for offset, other in log.open.items() if other is not transaction}
+            self.append(at, None, None, transaction=transaction, marker=True)
+
+    def compact(self, topics: Mapping[TopicPartition, Log]) -> None:
+        """Keep the newest record of each key among what is stable."""
+        for log in topics.values():
+            newest = {entry.key: entry.offset for entry in log.entries if entry.visible}
+            log.entries = [
+                entry
+                for entry in log.entries
+                if entry.offset >= log.stable_end or (entry.visible and newest[entry.key] == entry.offset)
+            ]

@@ -1,0 +1,93 @@
+"""What is done to the processes of a simulation, and a random storm of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tests.simulation.process import Process
+from tests.simulation.scenario import Load, Simulation
+
+Fault = Callable[[Simulation, Process], None]
+
+
+def kill(simulation: Simulation, process: Process) -> None:
+    """Kill -9; it comes back with its data, without it, or under another name."""
+    process.kill()
+    back = simulation.random.choice((process.name, process.name, f"{process.name}'"))
+    if simulation.random.random() < 0.2:
+        simulation.disk.images.clear()
+    simulation.world.after(simulation.random.choice((0.01, 0.5, 6.0)), lambda: _start(simulation, back))
+
+
+def suspend(simulation: Simulation, process: Process) -> None:
+    """SIGSTOP, for less or more than the session."""
+    process.suspend()
+    simulation.world.after(simulation.random.choice((0.5, 3.0, 6.0, 9.0)), process.resume)
+
+
+def cut_off(simulation: Simulation, process: Process) -> None:
+    process.link_up = False
+    simulation.world.after(simulation.random.choice((0.3, 3.0, 7.0)), partial(setattr, process, "link_up", True))
+
+
+def stop(simulation: Simulation, process: Process) -> None:
+    process.stop()
+    simulation.world.after(simulation.random.choice((0.01, 3.0)), lambda: _start(simulation, f"{process.name}+"))
+
+
+def join(simulation: Simulation, _process: Process) -> None:
+    if len(simulation.alive) < 4:
+        _start(simulation, f"j{len(simulation.processes)}")
+
+
+def rebalance(simulation: Simulation, _process: Process) -> None:
+    simulation.group.rebalance()
+
+
+def broker_away(simulation: Simulation, _process: Process) -> None:
+    simulation.broker.up = False
+    away = simulation.random.choice((0.2, 2.0, 8.0))
+    simulation.world.after(away, partial(setattr, simulation.broker, "up", True))
+
+
+def trouble(simulation: Simulation, _process: Process) -> None:
+    simulation.broker.trouble = simulation.random.choice((0.02, 0.1, 0.4))
+    simulation.world.after(simulation.random.choice((0.3, 2.0)), partial(setattr, simulation.broker, "trouble", 0.0))
+
+
+def compact(simulation: Simulation, _process: Process) -> None:
+    logs = simulation.broker.logs
+    simulation.broker.compact({at: log for at, log in logs.items() if at.topic.endswith("-changelog")})
+
+
+FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
+
+
+def _start(simulation: Simulation, name: str) -> None:
+    if name not in {process.name for process in simulation.alive}:
+        simulation.start(name)
+
+
+def inflict(simulation: Simulation, fault: Fault) -> None:
+    alive = [process for process in simulation.alive if not process.leaving]
+    if alive:
+        fault(simulation, simulation.random.choice(alive))
+
+
+def storm(seed: int) -> Simulation:
+    """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=_random_load(seed))
+    for _ in range(simulation.random.randint(1, 8)):
+        fault = simulation.random.choice(FAULTS)
+        if simulation.random.random() < 0.5:
+            simulation.world.after(12 * simulation.random.random(), partial(inflict, simulation, fault))
+        else:
+            simulation.at_step(simulation.random.randint(1, 3000), partial(inflict, simulation, fault))
+    return simulation
+
+
+def _random_load(seed: int) -> Load:
+    if seed % 2:
+        return Load(requests=4 + seed % 9)
+    return Load(requests=4 + seed % 9, cancels=0.2, repeats=0.2, garbage=0.1, deadlines=0.2)

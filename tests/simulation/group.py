@@ -1,0 +1,177 @@
+"""The consumer group and the flow of records: Faust, as delivery sees it.
+
+A member that is silent for longer than the session loses its partitions without being told. Every change of members
+gives every member a new assignment, once each has heard of the change or is given up; each assignment begins to hand out
+records at the committed offsets again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokafka import TopicPartition
+
+from app.delivery.record import SOURCES, Record
+from tests.simulation.broker import Broker
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+_LOOK_S = 0.5
+
+
+class Group:
+    def __init__(self, broker: Broker, partitions: int, session_s: float) -> None:
+        self._broker = broker
+        self._world = broker.world
+        self._partitions = partitions
+        self._session_s = session_s
+        self._heard: dict[Process, float] = {}
+        self._processes: list[Process] = []
+        self.generation = 0
+        self._waited_for: set[Process] = set()
+        self._world.after(_LOOK_S, self._look)
+
+    def join(self, process: Process) -> None:
+        """The process asks for it; it is a member from now on, also after a silence."""
+        if process not in self._processes:
+            self._processes.append(process)
+        self._heard[process] = self._world.now
+        self.rebalance()
+
+    def leave(self, process: Process) -> None:
+        self._processes.remove(process)
+        if self._heard.pop(process, None) is not None:
+            self.rebalance()
+
+    def rebalance(self) -> None:
+        self.generation += 1
+        generation, self._waited_for = self.generation, set(self._heard)
+        for member in self._heard:
+            self._world.after(2 * self._world.latency(), lambda member=member: member.revoke(generation))
+
+    def ready(self, process: Process, generation: int) -> None:
+        """The process has heard of the change, and asks for its part."""
+        if generation == self.generation:
+            self._waited_for.discard(process)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._waited_for:
+            return
+        generation = self.generation
+        members = list(self._heard)
+        if not members:
+            return
+        self._world.random.shuffle(members)
+        given: dict[Process, set[int]] = {member: set() for member in members}
+        for number in range(self._partitions):
+            given[members[number % len(members)]].add(number)
+        for member, numbers in given.items():
+            self._world.after(
+                4 * self._world.latency(),
+                lambda member=member, numbers=numbers: member.assign(generation, frozenset(numbers)),
+            )
+
+    def _look(self) -> None:
+        """Heartbeats: who is heard of, who is gone, and who finds out that it was given up."""
+        self._world.after(_LOOK_S, self._look)
+        gone = False
+        for process in list(self._processes):
+            if process.heard:
+                if process in self._heard:
+                    self._heard[process] = self._world.now
+                else:
+                    self.join(process)
+            elif self._world.now - self._heard.get(process, self._world.now) > self._session_s:
+                del self._heard[process]
+                self._waited_for.discard(process)
+                gone = True
+            if process.dead and process not in self._heard:
+                self._processes.remove(process)
+        if gone:
+            self.rebalance()
+
+
+class Feed:
+    """Hands out one topic's partition, from its committed offset, for as long as the assignment is the newest."""
+
+    def __init__(self, process: Process, generation: int, topic: str, at: TopicPartition) -> None:
+        self._process = process
+        self._generation = generation
+        self._topic = topic
+        self._at = at
+        self._world = process.broker.world
+        self._log = process.broker.log(at)
+        self._fetching = False
+        self._closed = False
+        committed = process.broker.committed.get(at)
+        self.position = 0 if committed is None else max(0, committed.offset)
+        self.paused = False
+        self._log.readers.append(self.poke)
+        self.poke()
+
+    @property
+    def caught_up(self) -> bool:
+        return self.position >= self._log.stable_end
+
+    def poke(self) -> None:
+        if not self._fetching and not self.paused:
+            self._fetching = True
+            self._world.after(self._world.latency(), self._fetch)
+
+    def close(self) -> None:
+        self._closed = True
+        self._log.readers.remove(self.poke)
+
+    def _fetch(self) -> None:
+        self._fetching = False
+        if not self._process.link_up:
+            self._fetching = True
+            self._world.after(0.1, self._fetch)
+            return
+        entries, self.position = self._log.read(self.position, self._world.random.randint(1, 20))
+        records = [
+            Record(self._topic, one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
+            for one in entries
+        ]
+        if records:
+            self._process.loop.call_soon(self._hand_out, records)
+        if self.position < self._log.stable_end:
+            self.poke()
+
+    def _hand_out(self, records: list[Record]) -> None:
+        if self._process.generation == self._generation:
+            for record in records:
+                self._process.worker.owner.take(record)
+        elif not self._closed:
+            # Nothing flows before the assignment has been dealt with; what was fetched waits.
+            self._process.loop.call_later(0.01, self._hand_out, records)
+
+
+class Flow:
+    """`app.delivery.owner.Flow` over a process's feeds."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[tuple[str, int], Feed] = {}
+
+    def pause(self, topic: str, partition: int) -> None:
+        self.feeds[topic, partition].paused = True
+
+    def resume(self, topic: str, partition: int) -> None:
+        feed = self.feeds[topic, partition]
+        feed.paused = False
+        feed.poke()
+
+    async def caught_up(self, topic: str, partition: int) -> bool:
+        feed = self.feeds.get((topic, partition))
+        return feed is not None and feed.caught_up
+
+    def open(self, process: Process, generation: int, numbers: frozenset[int]) -> None:
+        for feed in self.feeds.values():
+            feed.close()
+        self.feeds = {
+            (topic, number): Feed(process, generation, topic, TopicPartition(process.settings.topic(topic), number))
+            for number in numbers
+            for topic in SOURCES
+        }

@@ -1,0 +1,91 @@
+"""A `PartitionStore` in memory: what a disk holds outlives the process, and so does nothing else.
+
+`tests/unit/tables/test_store.py` holds it to the same promises as the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tables.records import Change, Table
+from tables.store import PartitionStore, StoreLockedError
+
+
+@dataclass(slots=True)
+class Image:
+    rows: dict[tuple[Table, bytes], bytes] = field(default_factory=dict)
+    offsets: dict[Table, int] = field(default_factory=dict)
+    up_to_date_at: int | None = None
+    owner: str | None = None
+
+
+@dataclass(slots=True)
+class Disk:
+    """The data directories of one machine."""
+
+    images: dict[Path, Image] = field(default_factory=dict)
+
+    def release(self, owner: str) -> None:
+        """The process has died: its locks are gone."""
+        for image in self.images.values():
+            if image.owner == owner:
+                image.owner = None
+
+
+class MemoryStore(PartitionStore):
+    def __init__(self, path: Path, image: Image) -> None:
+        self.path = path
+        self._image = image
+
+    @classmethod
+    def open_on(
+        cls, disk: Disk, path: Path, *, owner: str, now_ms: int = 0, tombstones_kept_ms: int = 1 << 60
+    ) -> MemoryStore:
+        image = disk.images.setdefault(path, Image())
+        if image.owner is not None:
+            raise StoreLockedError(f"{path} is open in {image.owner}")
+        image.owner = owner
+        store = cls(path, image)
+        if image.up_to_date_at is not None and now_ms - image.up_to_date_at > tombstones_kept_ms:
+            store.wipe()
+        return store
+
+    def get(self, table: Table, key: bytes) -> bytes | None:
+        return self._open.rows.get((table, key))
+
+    def apply(self, changes: Iterable[Change], offsets: Mapping[Table, int], *, now_ms: int) -> None:
+        image = self._open
+        for change in list(changes):
+            if change.value is None:
+                image.rows.pop((change.table, change.key), None)
+            else:
+                image.rows[change.table, change.key] = change.value
+        image.offsets.update(offsets)
+        image.up_to_date_at = now_ms
+
+    def offset(self, table: Table) -> int | None:
+        return self._open.offsets.get(table)
+
+    def up_to_date_at(self) -> int | None:
+        return self._open.up_to_date_at
+
+    def scan(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        rows = sorted((key, value) for (of, key), value in self._open.rows.items() if of is table)
+        return iter([(key, value) for key, value in rows if key.startswith(prefix)])
+
+    def wipe(self) -> None:
+        image = self._open
+        image.rows.clear()
+        image.offsets.clear()
+        image.up_to_date_at = None
+
+    def close(self) -> None:
+        self._image.owner = None
+        self._image = Image(owner="closed")
+
+    @property
+    def _open(self) -> Image:
+        assert self._image.owner != "closed", "the store is closed"
+        return self._image

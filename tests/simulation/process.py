@@ -1,0 +1,132 @@
+"""A worker process in the simulation: the real parts of a worker on an event loop, a link and a disk of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from app.settings import Settings
+from app.worker import Loaded, Worker
+from models.paced import paced
+from tables.store import PartitionStore
+from tests.simulation.broker import Broker
+from tests.simulation.clients import SimClients
+from tests.simulation.group import Flow, Group
+from tests.simulation.memory_store import Disk, MemoryStore
+from tests.simulation.world import SteppedLoop
+
+
+class Process:
+    """Starts at once. Implements `tests.simulation.clients.Link`."""
+
+    def __init__(self, name: str, settings: Settings, broker: Broker, group: Group, disk: Disk) -> None:
+        self.name = name
+        self.settings = settings
+        self.broker = broker
+        self.disk = disk
+        self.loop = SteppedLoop(broker.world)
+        self.link_up = True
+        self.dead = False
+        self.cut = False
+        self.generation = 0
+        self.broken: list[BaseException] = []
+        self.leaving = False
+        self._group = group
+        self._flow = Flow()
+        self._assignments: asyncio.Queue[tuple[int, frozenset[int] | None]]
+        self.worker: Worker
+        broker.world.loops.append(self.loop)
+        with self.loop.running():
+            self.loop.create_task(self._main())
+
+    @property
+    def up(self) -> bool:
+        return self.link_up and self.broker.up
+
+    @property
+    def heard(self) -> bool:
+        """Whether its heartbeats reach the group."""
+        return self.up and not self.dead and self.loop not in self.broker.world.suspended
+
+    def kill(self) -> None:
+        """Kill -9: what it has sent arrives for a moment longer."""
+        if self.dead:
+            return
+        self.dead = True
+        world = self.broker.world
+        world.suspended.discard(self.loop)
+        world.loops.remove(self.loop)
+        self.disk.release(self.name)
+        self.loop.destroy()
+        world.after(world.random.choice((0.0, 0.001, 0.01)), lambda: setattr(self, "cut", True))
+
+    def suspend(self) -> None:
+        if not self.dead:
+            self.broker.world.suspended.add(self.loop)
+
+    def resume(self) -> None:
+        self.broker.world.suspended.discard(self.loop)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if not self.dead and not self.leaving:
+            self.leaving = True
+            with self.loop.running():
+                self.loop.create_task(self._leave())
+
+    def revoke(self, generation: int) -> None:
+        self._told(generation, None)
+
+    def assign(self, generation: int, numbers: frozenset[int]) -> None:
+        self._told(generation, numbers)
+
+    def _told(self, generation: int, numbers: frozenset[int] | None) -> None:
+        """Heartbeats tell it sooner or later; `leaving` processes have said that they leave."""
+        if self.dead or self.leaving or generation != self._group.generation:
+            return
+        if self.up:
+            self.loop.call_soon(self._assignments.put_nowait, (generation, numbers))
+        else:
+            self.broker.world.after(0.1, lambda: self._told(generation, numbers))
+
+    def _broken(self, error: BaseException) -> None:
+        if not self.dead:
+            self.broken.append(error)
+
+    async def _main(self) -> None:
+        self._assignments = asyncio.Queue()
+        loaded = Loaded(paced(self.settings.paced_tokens_per_s), None)
+        self.worker = Worker(
+            self.settings,
+            loaded,
+            self._flow,
+            self._broken,
+            clients=SimClients(self.settings, self),
+            open_store=partial(_open_store, self.disk, self.name),
+        )
+        await self.worker.start()
+        self._group.join(self)
+        while True:
+            generation, numbers = await self._assignments.get()
+            self.generation = 0  # nothing is handed out while a rebalance goes on
+            if numbers is None:
+                await self.worker.owner.revoked()
+                self.broker.world.after(self.broker.world.latency(), partial(self._group.ready, self, generation))
+                continue
+            opened = self.broker.world.random.random() < 0.5
+            if opened:
+                self._flow.open(self, generation, numbers)
+            await self.worker.owner.assigned(numbers)
+            if not opened:
+                self._flow.open(self, generation, numbers)
+            self.generation = generation
+
+    async def _leave(self) -> None:
+        await self.worker.stop()
+        self._group.leave(self)
+        self.kill()
+
+
+def _open_store(disk: Disk, owner: str, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:
+    return MemoryStore.open_on(disk, path, owner=owner, now_ms=now_ms, tombstones_kept_ms=tombstones_kept_ms)

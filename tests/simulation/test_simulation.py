@@ -1,0 +1,49 @@
+"""The protocol under faults at every moment: nothing lost, nothing twice, nothing torn."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.simulation.faults import inflict, kill, storm, suspend
+from tests.simulation.scenario import Load, Simulation
+
+STORMS = 1000
+AT_ONCE = 50
+SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3, garbage=0.3)
+
+# Storms that found something once.
+FOUND = (7, 17, 52, 106, 137, 206, 223, 250, 302, 332, 1306)
+
+
+@pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
+def test_random_faults_on_random_loads_leave_no_trace(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_what_was_found_once_stays_mended(seed: int) -> None:
+    outcome = storm(seed).run()
+    assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("fault", [kill, suspend])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fault_at_every_step_leaves_no_trace(seed: int, fault: object) -> None:
+    """Every step is a stretch between two awaits, so this is a crash at every await point of the run."""
+    steps = Simulation(seed, load=SMALL).run().steps
+    for step in range(1, steps, 3):
+        simulation = Simulation(seed, load=SMALL)
+        simulation.at_step(step + seed % 3, partial(inflict, simulation, fault))
+        outcome = simulation.run()
+        assert outcome.clean, f"{fault} at step {step + seed % 3} of seed {seed}: {outcome.line()}"
+
+
+def test_a_quiet_run_answers_everything_and_drops_nothing() -> None:
+    outcome = Simulation(1, load=Load(requests=12)).run()
+    assert outcome.clean, outcome.line()
+    assert (outcome.verdict.answered, outcome.verdict.late_events, outcome.verdict.epochs) == (12, 0, 1)
+    assert outcome.verdict.resumed == 0

@@ -1,0 +1,195 @@
+"""A world of processes in virtual time: every step of every event loop is chosen here, by a seed.
+
+Each process has an event loop of its own, which runs one callback at a time. So whatever stands between two awaits is
+one step, a process can be killed or suspended between any two of them, and what it has sent before arrives all the
+same. Nothing waits for real: when no process has anything to do, the clock jumps to the next timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+from unittest.mock import patch
+
+EPOCH = 1_700_000_000.0
+_MOST_STEPS = 200_000
+
+
+class LivelockError(Exception):
+    """Something goes on and on, and time does not."""
+
+
+class SteppedLoop(asyncio.AbstractEventLoop):
+    """What asyncio's tasks, locks and timeouts need of a loop, and no more."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.ready: deque[asyncio.Handle] = deque()
+        self.timers: list[asyncio.TimerHandle] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.errors: list[dict[str, Any]] = []
+        self.dead = False
+
+    def time(self) -> float:
+        return self.world.now
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.dead:
+            self.ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self.dead:
+            heapq.heappush(self.timers, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Left in the heap, and skipped when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.errors.append(context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.dead
+
+    def is_closed(self) -> bool:
+        return False
+
+    @property
+    def next_timer(self) -> float | None:
+        while self.timers and self.timers[0].cancelled():
+            heapq.heappop(self.timers)
+        return self.timers[0].when() if self.timers else None
+
+    def wake(self) -> None:
+        while (when := self.next_timer) is not None and when <= self.world.now:
+            self.ready.append(heapq.heappop(self.timers))
+
+    def step(self) -> None:
+        handle = self.ready.popleft()
+        if not handle.cancelled():
+            with self.running():
+                handle._run()
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        asyncio._set_running_loop(self)
+        try:
+            yield
+        finally:
+            asyncio._set_running_loop(None)
+
+    def destroy(self) -> None:
+        """The process is gone. Its coroutines are closed in a loop in which nothing happens any more."""
+        self.dead = True
+        self.ready.clear()
+        self.timers.clear()
+        with self.running():
+            for task in list(self.tasks):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+        self.tasks.clear()
+
+
+def _close(coroutine: Any) -> None:
+    for _ in range(20):
+        try:
+            coroutine.close()
+        except BaseException:  # noqa: BLE001 - it may say what it likes, nobody hears it
+            continue
+        return
+
+
+class World:
+    """Virtual time, chance, and everything that happens at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = EPOCH
+        self.loops: list[SteppedLoop] = []
+        self.steps = 0
+        self.at_step: dict[int, Callable[[], None]] = {}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self.suspended: set[SteppedLoop] = set()
+
+    def after(self, delay: float, happens: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now + delay, next(self._numbers), happens))
+
+    def latency(self) -> float:
+        """Mostly a millisecond, now and then much longer."""
+        return self.random.choice((0.0005, 0.001, 0.002, 0.005, 0.05 * self.random.random()))
+
+    def run(self, until: float) -> None:
+        """Let everything happen that does by the time `until`."""
+        with self._clock():
+            while True:
+                running = [loop for loop in self.loops if loop.ready and loop not in self.suspended]
+                if running:
+                    self._step(running[0] if len(running) == 1 else self.random.choice(running))
+                elif not self._jump(until):
+                    return
+
+    def _step(self, loop: SteppedLoop) -> None:
+        loop.step()
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            raise LivelockError(f"{self.steps} steps, at {self.now - EPOCH:.3f} s")
+        if (happens := self.at_step.pop(self.steps, None)) is not None:
+            happens()
+
+    def _jump(self, until: float) -> bool:
+        times = [when for loop in self.loops if loop not in self.suspended and (when := loop.next_timer) is not None]
+        if self._events:
+            times.append(self._events[0][0])
+        if not times or min(times) > until:
+            self.now = until
+            return False
+        self.now = max(self.now, min(times))
+        if self._events and self._events[0][0] <= self.now:
+            heapq.heappop(self._events)[2]()
+        for loop in self.loops:
+            if loop not in self.suspended:
+                loop.wake()
+        return True
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        with (
+            patch.object(time, "time", lambda: self.now),
+            patch.object(time, "time_ns", lambda: int(self.now * 1e9)),
+            patch.object(time, "monotonic", lambda: self.now),
+        ):
+            yield

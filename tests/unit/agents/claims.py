@@ -1,0 +1,27 @@
+"""Claims and answers as the agents have them, without a partition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.delivery.claim import Claim
+from app.delivery.record import REQUESTS, Record
+from app.reader.answer import Answer
+from app.wire.codec import encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.request import Request
+
+ASKED_AT = 1_700_000_000_000
+
+
+def claim_of(**values: Any) -> Claim:
+    request = Request(**{"request_id": "r1", "user_id": "ann", "prompt": "why?", **values})
+    value, headers = encode(request)
+    return Claim(Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers)), request)
+
+
+def answer_with(*words: str) -> Answer:
+    answer = Answer("ann", "r1", "default")
+    for index, text in enumerate(words):
+        answer.take(TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text), index, 5)
+    return answer

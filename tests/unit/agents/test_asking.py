@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agents.asking import deadline_of, job_of, prompt_of, serves
+from app.settings import Settings
+from app.wire.ids import seed_for
+from app.wire.request import Message, Priority, Role
+from models import generation
+from models.paced import CONTEXT, paced
+from models.prompts import PromptTooLong
+from tables.records import Turn
+from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
+
+SERVING = paced(10)
+SETTINGS = Settings(_env_file=None, max_tokens=77, model="demo")
+MEMORY = (Turn("r0", "before", "answered", 1),)
+
+
+async def test_a_prompt_continues_its_conversation() -> None:
+    alone = await prompt_of(claim_of(), (), SERVING, SETTINGS)
+    after = await prompt_of(claim_of(), MEMORY, SERVING, SETTINGS)
+    assert b"before" in bytes(after.ids)
+    assert b"before" not in bytes(alone.ids)
+
+
+async def test_messages_are_the_whole_context() -> None:
+    claim = claim_of(prompt=None, messages=(Message(Role.USER, "hello"),))
+    built = await prompt_of(claim, MEMORY, SERVING, SETTINGS)
+    assert built == await prompt_of(claim, (), SERVING, SETTINGS)
+
+
+async def test_a_long_prompt_is_built_in_a_thread_and_is_the_same() -> None:
+    claim = claim_of(prompt="x" * 10_000)
+    built = await prompt_of(claim, MEMORY, SERVING, SETTINGS)
+    assert bytes(built.ids).endswith(b"x" * 10_000)
+
+
+async def test_a_prompt_beyond_the_context_is_refused() -> None:
+    with pytest.raises(PromptTooLong):
+        await prompt_of(claim_of(prompt="x" * CONTEXT), (), SERVING, SETTINGS)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 77), (5, 5), (CONTEXT * 2, CONTEXT - 8)])
+async def test_an_answer_has_room_for_what_it_asks_for_but_no_more_than_the_context(
+    asked: int | None, given: int
+) -> None:
+    claim = claim_of(max_tokens=asked)
+    prompt = await prompt_of(claim, (), SERVING, SETTINGS)
+    room = CONTEXT - len(prompt.ids)
+    assert job_of(claim, prompt, SERVING, SETTINGS).max_tokens == min(given, room)
+
+
+async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
+    claim = claim_of(seed=None)
+    prompt = await prompt_of(claim, (), SERVING, SETTINGS)
+    first = job_of(claim, prompt, SERVING, SETTINGS)
+    claim.said = answer_with("a", "b")
+    again = job_of(claim, prompt, SERVING, SETTINGS)
+    assert again.said == (0, 1)
+    assert first.said == ()
+    assert again.sampling == first.sampling
+    assert again.sampling.seed == seed_for("r1")
+
+
+async def test_what_a_request_does_not_set_follows_the_checkpoint() -> None:
+    prompt = await prompt_of(claim_of(), (), SERVING, SETTINGS)
+    default = job_of(claim_of(), prompt, SERVING, SETTINGS).sampling
+    set_all = job_of(claim_of(temperature=0.0, top_p=0.5, top_k=3, seed=9), prompt, SERVING, SETTINGS).sampling
+    assert (default.temperature, default.top_p, default.top_k) == (1.0, 1.0, 0)
+    assert set_all == generation.Sampling(0.0, 0.5, 3, 9)
+
+
+async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:
+    prompt = await prompt_of(claim_of(), (), SERVING, SETTINGS)
+    ranks = [job_of(claim_of(priority=priority), prompt, SERVING, SETTINGS).priority for priority in Priority]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(Priority)
+
+
+def test_a_deadline_runs_from_the_record_and_never_from_the_future() -> None:
+    assert deadline_of(claim_of()) is None
+    assert deadline_of(claim_of(deadline_ms=500)) == ASKED_AT / 1000 + 0.5
+    early = claim_of(deadline_ms=500)
+    early.record = type(early.record)("requests", 0, 0, int(time.time() * 1000) + 3_600_000, b"ann", b"")
+    assert deadline_of(early) == pytest.approx(time.time() + 0.5, abs=30)
+
+
+def test_a_model_is_served_by_any_of_its_names() -> None:
+    assert serves(SERVING, SETTINGS, None)
+    assert serves(SERVING, SETTINGS, "demo")
+    assert serves(SERVING, SETTINGS, "paced@1")
+    assert not serves(SERVING, SETTINGS, "another")

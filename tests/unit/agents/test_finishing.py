@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from agents.finishing import finish_of, refusal_of
+from app.delivery.answer_log import AnswerLog
+from app.delivery.claim import Claim
+from app.delivery.record import REQUESTS, Record
+from app.delivery.tokens import TokenLog
+from app.settings import Settings
+from app.wire.codec import decode_turn
+from app.wire.codes import ErrorCode
+from app.wire.dead_letters import cause_from
+from app.wire.error import WireError
+from app.wire.event import EventType, TokenEvent
+from models.generation import Delta, FinishReason, Usage
+from tables import records
+from tables.conversations import MemoryRules
+from tables.records import Conversation, Table, Turn
+from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
+
+SETTINGS = Settings(_env_file=None, topic_prefix="x-")
+RULES = MemoryRules(turns=2, ttl_ms=10**15)
+
+
+class Sink:
+    """Takes events and tells that they are delivered."""
+
+    def __init__(self) -> None:
+        self.events: list[TokenEvent] = []
+
+    async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[Any]:
+        self.events.append(event)
+        delivered = asyncio.get_running_loop().create_future()
+        delivered.set_result(None)
+        return delivered
+
+
+def log_of(claim: Claim) -> tuple[AnswerLog, Sink]:
+    sink = Sink()
+    return AnswerLog(cast(TokenLog, sink), claim, "m@1"), sink
+
+
+async def spoken(claim: Claim) -> tuple[AnswerLog, TokenEvent]:
+    answer, _ = log_of(claim)
+    await answer.say(Delta(answer.index, (7,), "word"))
+    return answer, await answer.done(FinishReason.LENGTH, Usage(3, 1))
+
+
+async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
+    claim = claim_of(tenant="acme")
+    answer, end = await spoken(claim)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    assert finish.record is claim.record
+    assert [change.table for change in finish.changes] == [Table.CONVERSATIONS, Table.ENDED]
+    remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
+    (output,) = finish.outputs
+    turn = decode_turn(output.value, output.headers)
+    assert output.topic == "x-turns"
+    assert [(t.request_id, t.prompt, t.answer) for t in remembered.turns] == [("r1", "why?", "word")]
+    assert (turn.answer, turn.prompt, turn.finish_reason, turn.tenant) == ("word", "why?", FinishReason.LENGTH, "acme")
+    assert turn.timing is not None
+    assert turn.timing.requested_at == ASKED_AT
+
+
+async def test_a_resumed_answer_has_all_its_words_once() -> None:
+    claim = claim_of()
+    claim.said = answer_with("one ", "two ")
+    answer, sink = log_of(claim)
+    await answer.say(Delta(2, (9,), "three"))
+    end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")
+    assert [event.index for event in sink.events] == [2, 3]
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    assert decode_turn(finish.outputs[0].value).answer == "one two three held back"
+
+
+async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
+    answer, sink = log_of(claim_of())
+    answer.prompt_digest = "d"
+    await answer.say(Delta(0, (1,), "a"))
+    await answer.say(Delta(1, (2,), "b"))
+    assert [event.prompt_digest for event in sink.events] == ["d", None]
+
+
+async def test_an_error_leaves_its_id_alone() -> None:
+    claim = claim_of()
+    answer, _ = log_of(claim)
+    end = await answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    assert [change.table for change in finish.changes] == [Table.ENDED]
+    assert finish.outputs == ()
+
+
+async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None:
+    claim = claim_of()
+    answer, end = await spoken(claim)
+    claim.forget = True
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    turn = decode_turn(finish.outputs[0].value)
+    assert (turn.prompt, turn.answer) == ("", "")
+    assert [change.table for change in finish.changes] == [Table.ENDED]
+
+
+async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
+    claim = claim_of()
+    answer, _ = log_of(claim)
+    end = await answer.done(FinishReason.CANCELLED, Usage(0, 0))
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    assert [change.table for change in finish.changes] == [Table.ENDED]
+    assert len(finish.outputs) == 1
+
+
+async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
+    claim = claim_of()
+    answer, end = await spoken(claim)
+    before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
+    finish = finish_of(claim, answer, end, before, RULES, SETTINGS)
+    remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
+    assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
+
+
+async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
+    deliveries: list[asyncio.Future[Any]] = []
+
+    class Slow(Sink):
+        async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[Any]:
+            deliveries.append(asyncio.get_running_loop().create_future())
+            return deliveries[-1]
+
+    answer = AnswerLog(cast(TokenLog, Slow()), claim_of(), "m@1")
+    await answer.say(Delta(0, (1,), "a"))
+    end = asyncio.ensure_future(answer.done(FinishReason.STOP, Usage(1, 1)))
+    await asyncio.sleep(0)
+    deliveries[1].set_result(None)
+    await asyncio.sleep(0)
+    assert not end.done()
+    deliveries[0].set_result(None)
+    assert (await end).type is EventType.DONE
+
+
+BAD = Record(REQUESTS, 3, 42, ASKED_AT, b"ann", b"{", (("trace", b"1"),))
+
+
+def test_a_bad_record_becomes_a_dead_letter_with_its_cause_and_its_sender_is_told() -> None:
+    error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id="r9", user_id="bob")
+    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS)
+    (letter,) = refusal.finish.outputs
+    cause = cause_from(list(letter.headers))
+    assert cause is not None
+    assert (letter.key, letter.value, ("trace", b"1") in letter.headers) == (b"ann", b"{", True)
+    assert (cause.topic, cause.partition, cause.offset) == ("x-requests", 3, 42)
+    assert refusal.event is not None
+    assert (refusal.event.user_id, refusal.event.request_id) == ("ann", "r9")
+    assert [change.table for change in refusal.finish.changes] == [Table.ENDED]
+
+
+@pytest.mark.parametrize(("request_id", "known"), [("r9", True), (None, False)])
+def test_nobody_is_told_of_a_bad_record_whose_id_is_known_or_unreadable(request_id: str | None, known: bool) -> None:
+    error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id=request_id)
+    refusal = refusal_of(BAD, error, known=known, settings=SETTINGS)
+    assert refusal.event is None
+    assert refusal.finish.changes == ()
+    assert len(refusal.finish.outputs) == 1
+
+
+def test_a_prompt_that_is_only_too_long_is_no_dead_letter() -> None:
+    error = WireError(ErrorCode.PROMPT_TOO_LONG, "long", request_id="r9")
+    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS)
+    assert refusal.finish.outputs == ()
+    assert refusal.event is not None

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.delivery.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata
+
+offset = st.integers(0, 2**53)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn, most: int = 40) -> Checkpoint:
+    head = draw(offset)
+    ahead = draw(st.sets(st.integers(head + 1, head + 10_000), max_size=most))
+    return Checkpoint(head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)))
+
+
+@given(checkpoints())
+def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
+    assert decode_checkpoint(checkpoint.head, encode_metadata(checkpoint)) == checkpoint
+
+
+def test_too_many_runs_lose_their_far_end_and_fit_what_a_broker_takes() -> None:
+    checkpoint = Checkpoint(10**12, 10**12, 10**12, 10**12, tuple(10**12 + 1 + 2 * n for n in range(5000)))
+    metadata = encode_metadata(checkpoint)
+    kept = decode_checkpoint(checkpoint.head, metadata).ahead
+    assert MAX_BYTES - 100 < len(metadata) <= MAX_BYTES
+    assert kept == checkpoint.ahead[: len(kept)]
+    assert len(kept) > 500
+
+
+@given(st.integers(-1, 2**40), st.text())
+def test_metadata_of_somebody_else_reads_as_none(head: int, metadata: str) -> None:
+    assert decode_checkpoint(head, metadata) == Checkpoint(head=head)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"v": 1, "e": 3, "t": 4, "f": 2, "a": [1]},
+        {"v": 1, "e": 3, "t": 4, "f": 2, "a": [1, 1 << 60]},
+        {"v": 1, "e": 3, "t": 4, "f": 2, "a": [-5, 2]},
+        {"v": 2, "e": 3, "t": 4, "f": 2, "a": []},
+        {"v": 1, "e": 3, "t": 4, "a": []},
+    ],
+)
+def test_metadata_that_only_looks_like_ours_reads_as_none(metadata: dict) -> None:
+    assert decode_checkpoint(7, json.dumps(metadata)) == Checkpoint(head=7)
+
+
+def test_an_offset_that_was_never_committed_is_no_checkpoint() -> None:
+    assert decode_checkpoint(-1, "") == Checkpoint()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.delivery.lanes import OVERTAKE, Lanes
+
+items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
+
+
+class Stage:
+    """Runs items for random turns of the event loop, and remembers what ran when."""
+
+    def __init__(self, limit: int, seed: int) -> None:
+        self.lanes: Lanes[tuple[int, int]] = Lanes(limit, self._answer, self._failed)
+        self.began: list[tuple[int, int]] = []
+        self.running: set[tuple[int, int]] = set()
+        self.most = 0
+        self.errors: list[BaseException] = []
+        self._random = random.Random(seed)
+
+    async def _answer(self, item: tuple[int, int]) -> None:
+        assert item[0] not in {lane for lane, _ in self.running}, "two of one lane at once"
+        self.began.append(item)
+        self.running.add(item)
+        self.most = max(self.most, len(self.running))
+        try:
+            for _ in range(self._random.randrange(4)):
+                await asyncio.sleep(0)
+            if item[1] % 7 == 6:
+                raise ValueError(item)
+        finally:
+            self.running.discard(item)
+
+    def _failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    async def settle(self) -> None:
+        while self.lanes.running:
+            await asyncio.sleep(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(items, st.integers(1, 4), st.integers(0, 1000))
+async def test_order_in_a_lane_whatever_the_priorities_and_failures(
+    added: list[tuple[int, int]], limit: int, seed: int
+) -> None:
+    stage = Stage(limit, seed)
+    for number, (lane, priority) in enumerate(added):
+        stage.lanes.add(lane, (lane, number), priority)
+        if number % 3 == 0:
+            await asyncio.sleep(0)
+    await stage.settle()
+    by_lane = defaultdict(list)
+    for lane, number in stage.began:
+        by_lane[lane].append(number)
+    assert all(numbers == sorted(numbers) for numbers in by_lane.values())
+    assert sorted(number for _, number in stage.began) == list(range(len(added)))
+    assert stage.most <= limit
+    assert len(stage.errors) == sum(number % 7 == 6 for number in range(len(added)))
+    assert (stage.lanes.waiting, stage.lanes.running) == (0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(items, st.integers(1, 4), st.data())
+async def test_what_is_withdrawn_never_runs_and_the_rest_does(
+    added: list[tuple[int, int]], limit: int, data: st.DataObject
+) -> None:
+    stage = Stage(limit, seed=1)
+    everything = [(lane, number) for number, (lane, _) in enumerate(added)]
+    for item, (lane, priority) in zip(everything, added, strict=True):
+        stage.lanes.add(lane, item, priority)
+    await asyncio.sleep(0)
+    gone = []
+    for item in data.draw(st.permutations(everything)):
+        if data.draw(st.booleans()) and stage.lanes.withdraw(item[0], item):
+            assert item not in stage.began
+            gone.append(item)
+    await stage.settle()
+    assert sorted(stage.began + gone) == sorted(everything)
+
+
+async def test_a_lane_that_is_long_takes_one_slot() -> None:
+    release = asyncio.Event()
+    began = []
+
+    async def answer(item: str) -> None:
+        began.append(item)
+        await release.wait()
+
+    lanes: Lanes[str] = Lanes(2, answer, pytest.fail)
+    for number in range(5):
+        lanes.add("chatty", f"chatty-{number}")
+    lanes.add("quiet", "quiet-0")
+    await asyncio.sleep(0)
+    assert began == ["chatty-0", "quiet-0"]
+    await lanes.cancel()
+
+
+async def test_nothing_is_overtaken_for_ever() -> None:
+    began: list[int] = []
+
+    async def answer(item: int) -> None:
+        began.append(item)
+
+    lanes: Lanes[int] = Lanes(1, answer, pytest.fail)
+    lanes.add("first", -1)
+    lanes.add("patient", -2, priority=2)
+    for number in range(3 * OVERTAKE):
+        lanes.add(number, number, priority=0)
+    while lanes.running:
+        await asyncio.sleep(0)
+    assert began.index(-2) <= 2 * OVERTAKE + 1
+    assert began.index(-2) > OVERTAKE
+
+
+async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
+    stage = Stage(1, seed=0)
+    ended = asyncio.Event()
+
+    async def answer(_item: tuple[int, int]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    stage.lanes = Lanes(1, answer, stage._failed)
+    stage.lanes.add(0, (0, 0))
+    stage.lanes.add(1, (1, 1))
+    await asyncio.sleep(0)
+    await stage.lanes.cancel()
+    assert ended.is_set()
+    assert (stage.lanes.running, stage.lanes.waiting, stage.errors) == (0, 0, [])

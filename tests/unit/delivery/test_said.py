@@ -1,0 +1,111 @@
+"""Recalling what was said: against logs of several owners, whose late words are no part of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from app.delivery.said import read_said
+from app.reader.rule import ReaderRule
+from app.wire.codec import encode
+from app.wire.event import EventType, TokenEvent
+
+TP = TopicPartition("tokens", 0)
+FENCE = TokenEvent(type=EventType.FENCE)
+
+
+def word(epoch: int, index: int, request: str = "r") -> TokenEvent:
+    return TokenEvent(
+        type=EventType.TOKEN, request_id=request, user_id="u", conversation_id="c", index=index, tokens=(index,),
+        text=f"{epoch}.{index} ", epoch=epoch,
+    )  # fmt: skip
+
+
+def done(epoch: int, index: int, request: str = "r") -> TokenEvent:
+    return TokenEvent(
+        type=EventType.DONE, request_id=request, user_id="u", conversation_id="c", index=index, epoch=epoch
+    )
+
+
+@dataclass
+class Fetched:
+    partition: int
+    offset: int
+    value: bytes
+    headers: tuple = ()
+
+
+class Reader:
+    """Hands out a log two records at a time."""
+
+    def __init__(self, log: list[TokenEvent]) -> None:
+        self._log = log
+        self._at = 0
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        assert partitions == [TP]
+
+    async def beginning_offsets(self, _partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {TP: 0}
+
+    def seek(self, _partition: TopicPartition, offset: int) -> None:
+        self._at = offset
+
+    async def position(self, _partition: TopicPartition) -> int:
+        return self._at
+
+    async def getmany(self, _partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        await asyncio.sleep(0)
+        start, self._at = self._at, min(self._at + 2, len(self._log))
+        return {TP: [Fetched(0, n, encode(self._log[n])[0]) for n in range(start, self._at)]}
+
+
+async def said(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
+    """What the owner of the log's last record, its fence, recalls."""
+    found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=start, floor=floor, fence=len(log) - 1)
+    return {request: (answer.text, answer.end is not None) for (_, request), answer in found.items()}
+
+
+def seen(log: list[TokenEvent]) -> dict[str, str]:
+    """What a reader from the log's beginning shows."""
+    rule = ReaderRule()
+    for offset, event in enumerate(log):
+        rule.read(0, offset, event)
+    return {request: answer.text for (_, request), answer in rule.answers.items()}
+
+
+async def test_an_answer_that_was_begun_is_recalled_as_readers_have_it() -> None:
+    log = [FENCE, word(0, 0), word(0, 1), FENCE, word(3, 2), FENCE]
+    assert await said(log, start=1, floor=0) == {"r": ("0.0 0.1 3.2 ", False)}
+    assert seen(log) == {"r": "0.0 0.1 3.2 "}
+
+
+async def test_a_former_owners_late_words_are_not_recalled() -> None:
+    log = [FENCE, word(0, 0), FENCE, word(0, 1), word(2, 1), word(0, 2), FENCE]
+    assert await said(log, start=1, floor=0) == {"r": ("0.0 2.1 ", False)}
+
+
+async def test_late_words_of_an_owner_before_the_floor_are_not_recalled() -> None:
+    """The one between said nothing, and the last fence before `start` is not read."""
+    log = [FENCE, FENCE, word(0, 0, "other"), word(0, 0), FENCE, FENCE]
+    assert await said(log, start=2, floor=1) == {}
+    assert seen(log) == {}
+
+
+async def test_an_end_is_recalled() -> None:
+    log = [FENCE, word(0, 0), done(0, 1), FENCE]
+    assert await said(log, start=0, floor=-1) == {"r": ("0.0 ", True)}
+
+
+async def test_the_rest_of_an_answer_that_began_before_the_start_is_left_out() -> None:
+    log = [FENCE, word(0, 0), word(0, 1), word(0, 0, "s"), FENCE]
+    assert await said(log, start=2, floor=0) == {"s": ("0.0 ", False)}
+
+
+async def test_what_stands_behind_the_fence_is_not_recalled() -> None:
+    log = [FENCE, word(0, 0), FENCE, word(0, 1)]
+    found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=2)
+    assert [answer.text for answer in found.values()] == ["0.0 "]

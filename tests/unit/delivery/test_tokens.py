@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
+
+from app.delivery.tokens import TokenLog
+from app.wire.codec import decode_token_event
+from app.wire.event import EventType, TokenEvent
+
+EVENT = TokenEvent(type=EventType.TOKEN, request_id="r", user_id="u", conversation_id="c", index=0, tokens=(1,))
+
+
+class Producer:
+    def __init__(self) -> None:
+        self.sent: list[tuple[TokenEvent, asyncio.Future[Any]]] = []
+
+    async def send(self, topic: str, value: bytes, **options: Any) -> asyncio.Future[Any]:
+        await asyncio.sleep(0)
+        delivery = asyncio.get_running_loop().create_future()
+        self.sent.append((decode_token_event(value), delivery))
+        return delivery
+
+    def deliver(self, offset: int) -> None:
+        for _, delivery in self.sent:
+            if not delivery.done():
+                delivery.set_result(RecordMetadata("tokens", 0, None, offset, 0, 0, -1))
+
+
+def log_on(producer: Producer, failures: list[BaseException] | None = None) -> TokenLog:
+    found = failures if failures is not None else []
+    return TokenLog(cast(AIOKafkaProducer, producer), "tokens", 0, wire_format="json", on_failure=found.append)
+
+
+async def test_nothing_is_said_before_the_fence_and_everything_under_its_epoch() -> None:
+    producer = Producer()
+    log = log_on(producer)
+    sending = asyncio.ensure_future(log.send(EVENT, b"u"))
+    await asyncio.sleep(0)
+    assert not producer.sent
+    log.open(17)
+    await sending
+    assert producer.sent[0][0].epoch == 17
+    assert log.position == 18
+
+
+async def test_a_hold_waits_for_what_is_on_its_way_and_keeps_back_what_comes() -> None:
+    producer = Producer()
+    log = log_on(producer)
+    log.open(1)
+    await log.send(EVENT, b"u")
+    sending = asyncio.ensure_future(log.send(EVENT, b"u"))
+    await asyncio.sleep(0)  # half way into the producer
+    hold = asyncio.ensure_future(log.hold())
+    late = asyncio.ensure_future(log.send(EVENT, b"u"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert sending.done()
+    assert not hold.done()
+    assert len(producer.sent) == 2
+    producer.deliver(offset=5)
+    await hold
+    assert not late.done()
+    log.open(9)
+    await late
+    assert [event.epoch for event, _ in producer.sent] == [1, 1, 9]
+
+
+async def test_a_hold_right_after_an_opening_lets_nothing_slip_through() -> None:
+    producer = Producer()
+    log = log_on(producer)
+    waiting = asyncio.ensure_future(log.send(EVENT, b"u"))
+    await asyncio.sleep(0)
+    log.open(1)
+    await log.hold()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not producer.sent
+    log.open(9)
+    await waiting
+    assert producer.sent[0][0].epoch == 9
+
+
+async def test_position_is_behind_the_newest_that_was_delivered() -> None:
+    producer = Producer()
+    log = log_on(producer)
+    log.open(1)
+    await log.send(EVENT, b"u")
+    assert log.position == 2
+    producer.deliver(offset=40)
+    await asyncio.sleep(0)
+    assert log.position == 41
+
+
+async def test_a_failed_delivery_is_told_and_fails_the_hold() -> None:
+    producer, failures = Producer(), []
+    log = log_on(producer, failures)
+    log.open(1)
+    await log.send(EVENT, b"u")
+    hold = asyncio.ensure_future(log.hold())
+    await asyncio.sleep(0)
+    producer.sent[0][1].set_exception(KafkaError("gone"))
+    with pytest.raises(KafkaError):
+        await hold
+    assert len(failures) == 1

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tables import records
+from tables.conversations import MemoryRules
+from tables.expiry import erasure, tombstones
+from tables.records import Change, Conversation, Ended, Erased, Table
+from tests.simulation.memory_store import Disk, MemoryStore
+
+RULES = MemoryRules(turns=3, ttl_ms=100)
+ages = st.lists(st.integers(0, 1000), max_size=8)
+
+
+def store_with(conversations: list[int], ended: list[int], erased: list[int]) -> MemoryStore:
+    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+    values = {
+        Table.CONVERSATIONS: {records.key("u", f"c{n}"): Conversation(at) for n, at in enumerate(conversations)},
+        Table.ENDED: {records.key("u", f"r{n}"): Ended(at) for n, at in enumerate(ended)},
+        Table.ERASED: {records.key(f"u{n}"): Erased(at) for n, at in enumerate(erased)},
+    }
+    rows = [Change(table, key, records.encode(value)) for table, of in values.items() for key, value in of.items()]
+    store.apply(rows, {}, now_ms=0)
+    return store
+
+
+@given(ages, ages, ages, st.integers(0, 1500))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
+    conversations: list[int], ended: list[int], erased: list[int], watermark: int
+) -> None:
+    store = store_with(conversations, ended, erased)
+    store.apply(tombstones(store, RULES, dedup_ms=200, erased_ms=300, watermark=watermark), {}, now_ms=0)
+    assert [records.decode(raw, Conversation).last_activity for _, raw in store.scan(Table.CONVERSATIONS)] == [
+        at for at in conversations if watermark - at <= 100
+    ]
+    assert [records.decode(raw, Ended).at for _, raw in store.scan(Table.ENDED)] == [
+        at for at in ended if watermark - at <= 200
+    ]
+    assert [records.decode(raw, Erased).at for _, raw in store.scan(Table.ERASED)] == [
+        at for at in erased if watermark - at <= 300
+    ]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=8), st.integers(0, 1500), st.integers(0, 500))
+def test_what_a_waiting_request_builds_on_is_not_swept(last: list[int], asked: int, later: int) -> None:
+    store = store_with(last, [], [])
+    watermark = min(asked, asked + later)
+    seen = {n for n, at in enumerate(last) if not RULES.expired(Conversation(at), asked)}
+    swept = {
+        records.key_parts(row.key)[1] for row in tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=watermark)
+    }
+    assert not swept & {f"c{n}" for n in seen}
+
+
+@given(
+    st.sampled_from(["ann", "an", 'a"b', "a,b", "[", "å", "ann\\"]), st.sampled_from(["ann", "anna", 'a"', "å", "["])
+)
+def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, other: str) -> None:
+    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+    rows = [
+        Change(Table.CONVERSATIONS, records.key(who, conversation), b"{}")
+        for who in {user, other}
+        for conversation in ("default", "x", "")
+    ]
+    store.apply(rows, {}, now_ms=0)
+    store.apply(erasure(store, user), {}, now_ms=0)
+    left = {records.key_parts(key)[0] for key, _ in store.scan(Table.CONVERSATIONS)}
+    assert left == {other} - {user}
