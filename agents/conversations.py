@@ -14,7 +14,7 @@ import time
 from functools import partial
 
 from agents.asking import PRIORITIES, deadline_of, job_of, prompt_of, serves
-from agents.finishing import finish_of, refusal_of, refused_user
+from agents.finishing import Refusal, finish_of, refusal_of, refused_user
 from app.delivery.answer_log import AnswerLog
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
@@ -23,6 +23,7 @@ from app.delivery.finish import Finish
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.record import Record
+from app.delivery.said import RequestKey
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request
@@ -61,7 +62,7 @@ class Conversations:
             request = decode_request(record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
-            partition.spawn(self._refuse(partition, record, error))
+            self._refuse(partition, record, error)
             return
         claim = Claim(record, request)
         if partition.own.known(claim.key):
@@ -83,13 +84,23 @@ class Conversations:
         for settle in claim.on_finish:
             settle()
 
-    async def _refuse(self, partition: Partition, record: Record, error: WireError) -> None:
-        identity = (refused_user(record, error), error.request_id or "")
-        refusal = refusal_of(record, error, known=partition.own.known(identity), settings=self._settings)
-        said = partition.own.said.pop(identity, None)
-        if refusal.event is not None and (said is None or said.end is None):
+    def _refuse(self, partition: Partition, record: Record, error: WireError) -> None:
+        own = partition.own
+        key = (refused_user(record, error), error.request_id or "")
+        refusal = refusal_of(record, error, known=own.known(key), settings=self._settings)
+        said = own.said.pop(key, None)
+        told = said is not None and said.end is not None
+        if refusal.event is not None:
+            own.refused.add(key)  # whatever comes next under this id is known already
+        partition.spawn(self._tell(partition, record, key, refusal, told=told))
+
+    async def _tell(
+        self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, told: bool
+    ) -> None:
+        if refusal.event is not None and not told:
             await (await partition.own.tokens.send(refusal.event, record.key))
         await partition.finish(refusal.finish)
+        partition.own.refused.discard(key)
         self._observer.refused(record.topic)
 
     def _admit(self, partition: Partition, claim: Claim) -> None:

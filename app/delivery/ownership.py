@@ -98,6 +98,7 @@ class Ownership:
             for topic, head in start.heads.items()
         }
         self.claims: dict[RequestKey, Claim] = {}
+        self.refused: set[RequestKey] = set()
         self.said: dict[RequestKey, Answer] = {}
         self.restored = 0
         self._fencing = asyncio.Lock()
@@ -160,7 +161,7 @@ class Ownership:
 
     def known(self, key: RequestKey) -> bool:
         """Whether the request is running or has ended within the time of deduplication."""
-        return key in self.claims or self.store.get(Table.ENDED, records.key(*key)) is not None
+        return key in self.claims or key in self.refused or self.store.get(Table.ENDED, records.key(*key)) is not None
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""

@@ -133,7 +133,8 @@ class Broker:
     def _writer(self, name: str, epoch: int) -> Writer:
         writer = self.writers[name]
         if writer.epoch != epoch:
-            raise self.world.random.choice((ProducerFenced, InvalidProducerEpoch))()
+            fenced = self.world.random.choice((ProducerFenced, InvalidProducerEpoch))
+            raise fenced
         return writer
 
     def _time_out(self, writer: Writer, transaction: Transaction) -> None:

@@ -200,6 +200,10 @@ class Simulation:
                 self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))
             if self.random.random() < load.garbage:
                 self.world.after(at, partial(self._append, "requests", user, b"{not json"))
+                bad = {"request_id": f"bad{number}", "user_id": user, "prompt": "", "max_tokens": 3}
+                good = {**bad, "prompt": "a good one of a known id"}
+                for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
+                    self.world.after(at + late, partial(self._send, "requests", user, one))
 
     def _send(self, topic: str, user: str, record: dict[str, object]) -> None:
         self._append(topic, user, json.dumps(record).encode())
