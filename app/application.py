@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
@@ -22,8 +23,7 @@ from app import internals
 from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, Record
 from app.kafka_clients import KafkaUnusableError
-from app.search.errors import CollectionMismatchError
-from app.settings import Settings, SettingsError, settings
+from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.metrics import Metrics
 from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics
@@ -53,9 +53,15 @@ class ParleyApp(internals.App):
     def end_with(self, error: BaseException) -> None:
         """End the process: what is unfinished goes on elsewhere."""
         if self.exit_code is None:
-            self.exit_code = EXIT_WRONG_USE if isinstance(error, CollectionMismatchError) else EXIT_FAILED
+            self.exit_code = EXIT_WRONG_USE if _is_mismatch(error) else EXIT_FAILED
             log.critical("the worker ends: %s", error, exc_info=error if self.exit_code == EXIT_FAILED else None)
             self._ending = asyncio.ensure_future(self.crash(error))
+
+
+def _is_mismatch(error: BaseException) -> bool:
+    """Whether Milvus has a collection that does not fit; who has not imported its client cannot have met one."""
+    errors = sys.modules.get("app.search.errors")
+    return errors is not None and isinstance(error, errors.CollectionMismatchError)
 
 
 class _Flow:
@@ -209,7 +215,12 @@ async def _leave(app: ParleyApp, **_: Any) -> None:
 
 def _create() -> ParleyApp:
     try:
-        return create_app(settings())
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", UnknownSettingWarning)
+            parley = settings()
+        for warning in told:
+            print(f"parley: warning: {warning.message}", file=sys.stderr)
+        return create_app(parley)
     except SettingsError as error:
         print(f"parley: {error}", file=sys.stderr)
         raise SystemExit(EXIT_WRONG_USE) from None

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agents.controls import Controls
 from agents.conversations import Conversations
@@ -26,14 +26,15 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.search.absent import NoHistory
-from app.search.milvus import Milvus
-from app.search.writer import HistoryWriter
 from app.settings import Settings
 from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.serving import Serving
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
+
+if TYPE_CHECKING:
+    from app.search.writer import HistoryWriter
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,7 @@ def _serving(settings: Settings, on_fatal: Callable[[str], None]) -> Serving:
         PromptBuilder(checkpoint, settings.history_turns),
         checkpoint.defaults,
         frozenset({checkpoint.name, checkpoint.model_version}),
+        lambda token: checkpoint.tokenizer.decode([token]),
     )
 
 
@@ -191,6 +193,10 @@ class Worker:
     def _history_writer(self) -> HistoryWriter | NoHistory:
         if self._loaded.embedder is None:
             return NoHistory()
+        # What is imported here imports pymilvus, which takes longer than all the rest of a worker.
+        from app.search.milvus import Milvus  # noqa: PLC0415
+        from app.search.writer import HistoryWriter  # noqa: PLC0415
+
         return HistoryWriter(
             Milvus(self._settings.milvus_uri, self._settings.milvus_token),
             self._settings.milvus_collection,
