@@ -87,4 +87,5 @@ def _sampling(request: Request, serving: Serving) -> Sampling:
         top_p=defaults.top_p if request.top_p is None else request.top_p,
         top_k=defaults.top_k if request.top_k is None else request.top_k,
         seed=seed_for(request.request_id) if request.seed is None else request.seed,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )

@@ -74,7 +74,7 @@ class Conversations:
         """The request's turn has come."""
         claim.started_at = time.time_ns() // 1_000_000
         conversation = self._conversation(partition, claim)
-        answer = AnswerLog(partition.own.tokens, claim, self._serving.engine.model_version)
+        answer = AnswerLog(partition.own.tokens, claim, self._serving)
         end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer)
         kept = None if claim.forget_history else conversation
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))

@@ -23,7 +23,11 @@ def word(prompt: Sequence[int], index: int) -> tuple[int, str]:
     """Token `index` of the answer to `prompt`, and its text."""
     digest = hashlib.blake2b(bytes(str((*prompt[-64:], len(prompt), index)), "ascii"), digest_size=2).digest()
     token = int.from_bytes(digest)
-    return token, f" w{token}"
+    return token, text_of(token)
+
+
+def text_of(token: int) -> str:
+    return f" w{token}"
 
 
 class PacedStream:
@@ -100,4 +104,6 @@ class BytePrompts:
 
 
 def paced(tokens_per_s: float) -> Serving:
-    return Serving(PacedEngine(tokens_per_s), BytePrompts(), GenerationDefaults(), frozenset({"paced", VERSION}))
+    return Serving(
+        PacedEngine(tokens_per_s), BytePrompts(), GenerationDefaults(), frozenset({"paced", VERSION}), text_of
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,9 +26,10 @@ class Prompts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """`names` are what a request's `model` may say and mean this one."""
+    """`names` are what a request's `model` may say and mean this one; `text_of` is the text of one token alone."""
 
     engine: Engine
     prompts: Prompts
     defaults: GenerationDefaults
     names: frozenset[str]
+    text_of: Callable[[int], str]

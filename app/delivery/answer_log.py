@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 
+import msgspec
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.claim import Claim
 from app.delivery.tokens import TokenLog
 from app.wire.codes import ErrorCode
-from app.wire.event import ErrorInfo, EventType, Notice, TokenEvent
-from models.generation import Delta, FinishReason, Usage
+from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from models.generation import Delta, FinishReason, TokenLogprob, Usage
+from models.serving import Serving
 
 
 class AnswerLog:
     """Writes the events of one claim, from where its former owner left off."""
 
-    def __init__(self, tokens: TokenLog, claim: Claim, model_version: str) -> None:
+    def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
         self._tokens = tokens
         self._claim = claim
-        self._model_version = model_version
+        self._model_version = serving.engine.model_version
+        self._text_of = serving.text_of
         self._texts = [claim.said.text] if claim.said else []
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self.index = claim.said.position if claim.said else 0
@@ -34,9 +37,15 @@ class AnswerLog:
     async def say(self, delta: Delta) -> None:
         if self.first_at is None:
             self.first_at = time.time_ns() // 1_000_000
-        await self._send(self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text))
+        logprobs = tuple(map(self._logprob, delta.logprobs)) or None
+        event = self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text)
+        await self._send(msgspec.structs.replace(event, logprobs=logprobs) if logprobs else event)
         self.index = delta.index + len(delta.tokens)
         self._texts.append(delta.text)
+
+    def _logprob(self, told: TokenLogprob) -> Logprob:
+        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in told.top)
+        return Logprob(told.token, self._text_of(told.token), told.logprob, rivals)
 
     async def note(self, code: str, message: str) -> None:
         await self._send(self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message)))

@@ -17,6 +17,7 @@ from app.wire.dead_letters import cause_from
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from models.generation import Delta, FinishReason, Usage
+from models.paced import paced
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Table, Turn
@@ -41,7 +42,7 @@ class Sink:
 
 def log_of(claim: Claim) -> tuple[AnswerLog, Sink]:
     sink = Sink()
-    return AnswerLog(cast(TokenLog, sink), claim, "m@1"), sink
+    return AnswerLog(cast(TokenLog, sink), claim, paced(1.0)), sink
 
 
 async def spoken(claim: Claim) -> tuple[AnswerLog, TokenEvent]:
@@ -130,7 +131,7 @@ async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
             deliveries.append(asyncio.get_running_loop().create_future())
             return deliveries[-1]
 
-    answer = AnswerLog(cast(TokenLog, Slow()), claim_of(), "m@1")
+    answer = AnswerLog(cast(TokenLog, Slow()), claim_of(), paced(1.0))
     await answer.say(Delta(0, (1,), "a"))
     end = asyncio.ensure_future(answer.done(FinishReason.STOP, Usage(1, 1)))
     await asyncio.sleep(0)
