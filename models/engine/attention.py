@@ -63,12 +63,24 @@ def paged_attention(
     parts = []
     for group in context.batch.groups:
         span = slice(group.first, group.first + group.rows * group.width)
+        if group.table is not None:
+            parts.append(_in_place(query[0, :, span], keys, values, group, scores))
+            continue
         if group.pages is None:
             seen = key[:, :, span], value[:, :, span]
         else:
             seen = _gather(context.cache, keys, group, 0), _gather(context.cache, values, group, 1)
         parts.append(_attend(query[0, :, span], *seen, group, scores))
     return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
+
+
+def _in_place(query: Tensor, keys: Tensor, values: Tensor, group: Group, how: Scores) -> Tensor:
+    from models.engine.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
+
+    assert group.table is not None
+    assert group.lengths is not None
+    rows = query.transpose(0, 1)
+    return paged_decode(rows, keys, values, group.table, group.lengths, scale=how.scale, window=how.window, cap=how.cap)
 
 
 def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:

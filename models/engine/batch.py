@@ -18,7 +18,8 @@ WASTE = 64  # pages that may be read in vain before short rows are attended apar
 class Group:
     """Rows that are attended together: tokens `first` to `first + rows * width` of the batch, `width` of each row.
 
-    `pages` [rows * n] is None where nothing but the chunk itself is attended. `positions` is [rows, width].
+    `pages` [rows * n] is None where nothing but the chunk itself is attended, or where a kernel reads the pages of
+    single tokens itself: it takes `table` [rows, n] and `lengths` [rows]. `positions` is [rows, width].
     """
 
     first: int
@@ -28,7 +29,14 @@ class Group:
     positions: Tensor
     length: int
     dtype: torch.dtype
+    table: Tensor | None = None
+    lengths: Tensor | None = None
     _masks: dict[int | None, Tensor] = field(default_factory=dict)
+
+    def in_place(self) -> None:
+        assert self.pages is not None
+        self.table, self.lengths = self.pages.view(self.rows, -1), self.positions[:, 0] + 1
+        self.pages = None
 
     def mask(self, window: int | None) -> Tensor:
         """What is added to the scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere."""
@@ -55,8 +63,10 @@ class Batch:
     slices: list[Slice]  # those that draw, in the order of `last`
 
 
-def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: torch.dtype) -> Batch:
-    """Rows that decode in front, the longest first; then the chunks of prompts."""
+def pack(
+    slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: torch.dtype, *, kernel: bool = False
+) -> Batch:
+    """Rows that decode in front, the longest first; then the chunks of prompts. `kernel`: pages are read in place."""
     single = sorted((part for part in slices if part.count == 1), key=lambda part: -part.start)
     ordered = [*single, *(part for part in slices if part.count > 1)]
     tokens: list[int] = []
@@ -77,7 +87,10 @@ def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: t
         if part.draws:
             last.append(len(tokens) - 1)
     at = torch.tensor([tokens, positions, slots], device=device)
-    groups = [_single(rows, first, pool, at[1], dtype) for first, rows in _alike(single, size)]
+    alike = [(0, single)] if kernel and single else _alike(single, size)
+    groups = [_single(rows, first, pool, at[1], dtype) for first, rows in alike]
+    if kernel and single:
+        groups[0].in_place()
     first = len(single)
     for part in ordered[len(single) :]:
         groups.append(_chunk(part, first, pool, at[1], dtype))

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from models.checkpoints import CheckpointError
 from models.engine.attention import NAME
-from models.engine.batch import pack
 from models.engine.pages import PagePool
 from models.engine.row import Row, Slice, pages_for
 from models.engine.runner import Runner
@@ -54,8 +53,7 @@ def _computed(runner: Runner, pool: PagePool, ids: list[int]) -> Tensor:
     try:
         for start, end in itertools.pairwise(CUTS):
             row.tokens = ids[:end]
-            batch = pack([Slice(row, start, end - start)], pool, runner.device, runner.dtype)
-            found.append(runner.forward(batch)[-1].float())
+            found.append(runner.forward(runner.pack([Slice(row, start, end - start)]))[-1].float())
     finally:
         runner.scrub(row.let_go(pool, forget=True))
     return torch.stack(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
+from models.engine.graphs import DecodeGraphs
 from models.engine.pages import PagePool
-from models.engine.row import Slice
+from models.engine.row import Slice, pages_for
 from models.sampler import Token, sample
 
 WARM_UP = (1, 16, 256)  # tokens
@@ -43,13 +45,17 @@ class Runner:
         self.cache = cache
         self.times = StepTimes()
         self._pool = pool
+        self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
+        self._graphs: DecodeGraphs | None = None
 
     @torch.inference_mode()
     def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, Token]]:
         """The token of every slice that draws."""
-        batch = pack(slices, self._pool, self.device, self.dtype)
+        batch = self.pack(slices)
         begun = time.perf_counter()
-        logits = self.forward(batch)
+        logits = self._graphs.run(batch) if self._graphs is not None else None
+        if logits is None:
+            logits = self.forward(batch)
         self.times.forward += time.perf_counter() - begun
         self.times.steps += 1
         self.times.tokens += batch.tokens.shape[1]
@@ -57,6 +63,9 @@ class Runner:
             return []
         drawn = sample(logits, [part.row.draw() for part in batch.slices])
         return list(zip(batch.slices, drawn, strict=True))
+
+    def pack(self, slices: Sequence[Slice]) -> Batch:
+        return pack(slices, self._pool, self.device, self.dtype, kernel=self._kernel)
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
@@ -78,10 +87,16 @@ class Runner:
         batch = Batch(nowhere.unsqueeze(0), positions, nowhere, nowhere[:1], [group], [])
         self.forward(batch).sum().item()
 
-    def warm_up(self) -> None:
+    @torch.inference_mode()
+    def warm_up(self, max_running: int, context_length: int) -> None:
         """Touch what is made at the first use, so that no request pays for it."""
         for tokens in WARM_UP:
             self.check(tokens)
+        if self._kernel:
+            row_pages = pages_for(context_length, self._pool.size)
+            graphs = DecodeGraphs(self.forward, self.device, self.dtype, max_running, row_pages)
+            graphs.capture()
+            self._graphs = graphs
 
     def scrub(self, pages: Sequence[int]) -> None:
         self.cache.scrub(pages)

@@ -129,7 +129,7 @@ class TorchEngine:
         """In the engine's thread, before anything is asked."""
         begun = time.perf_counter()
         probe(self._runner, self.pool)
-        self._runner.warm_up()
+        self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
         log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     def _refusal(self, job: Job, room: int) -> Failure | None:

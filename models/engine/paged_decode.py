@@ -1,0 +1,87 @@
+"""Attention of single tokens over the pages of a GPU's cache, as one Triton kernel.
+
+Nothing is copied out of the pages, and nothing about the batch is baked in: page tables and lengths are read from
+tensors, so the same launch can be captured in a CUDA graph and replayed for other rows. Each row is cut into `SPLITS`
+stretches that are attended side by side and joined afterwards, because one row alone would leave most of a GPU idle.
+"""
+
+# ruff: noqa: ANN001, ANN202, N803  a Triton kernel takes no annotations but constexpr, and those are capitals
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+SPLITS = 16
+BLOCK = 64
+
+
+@triton.jit
+def _attend_stretch(  # type: ignore[no-untyped-def]
+    query, keys, values, table, lengths, out, weights, scale, window, cap, row_pages,
+    SHARED: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
+    BLOCK_HEADS: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    row, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    length = tl.load(lengths + row)
+    stretch = tl.cdiv(tl.cdiv(length, SPLITS), BLOCK) * BLOCK
+    first = split * stretch
+    end = tl.minimum(first + stretch, length)
+    lowest = tl.maximum(length - window, 0)
+
+    shared = tl.arange(0, BLOCK_HEADS)
+    size = tl.arange(0, BLOCK_SIZE)
+    place = ((row * HEADS + head) * SHARED + shared[:, None]) * SIZE + size[None, :]
+    inside = (shared[:, None] < SHARED) & (size[None, :] < SIZE)
+    q = tl.load(query + place, mask=inside, other=0.0)
+    most = tl.full([BLOCK_HEADS], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_HEADS], tl.float32)
+    sum_ = tl.zeros([BLOCK_HEADS, BLOCK_SIZE], tl.float32)
+    for begin in range(first, end, BLOCK):
+        at = begin + tl.arange(0, BLOCK)
+        seen = (at < end) & (at >= lowest)
+        page = tl.load(table + row * row_pages + at // PAGE, mask=seen, other=0)
+        base = ((page * PAGE + at % PAGE) * HEADS + head) * SIZE
+        mask = seen[:, None] & (size[None, :] < SIZE)
+        k = tl.load(keys + base[:, None] + size[None, :], mask=mask, other=0.0)
+        v = tl.load(values + base[:, None] + size[None, :], mask=mask, other=0.0)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        if cap > 0:
+            bent = 2.0 / (1.0 + tl.exp(-2.0 * scores / cap)) - 1.0  # tanh
+            scores = bent * cap
+        scores = tl.where(seen[None, :], scores, -1e30)
+        new = tl.maximum(most, tl.max(scores, 1))
+        share = tl.where(seen[None, :], tl.exp(scores - new[:, None]), 0.0)
+        faded = tl.exp(most - new)
+        sum_ = sum_ * faded[:, None] + tl.dot(share.to(v.dtype), v, input_precision="ieee")
+        total = total * faded + tl.sum(share, 1)
+        most = new
+    heads = (row * HEADS + head) * SHARED + shared
+    tl.store(weights + heads * SPLITS + split, tl.where(total > 0, most + tl.log(total), -1e30), mask=shared < SHARED)
+    to = (heads[:, None] * SPLITS + split) * SIZE + size[None, :]
+    tl.store(out + to, sum_ / tl.where(total > 0, total, 1.0)[:, None], mask=inside)
+
+
+def paged_decode(
+    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor, *,
+    scale: float, window: int | None = None, cap: float | None = None, splits: int = SPLITS,
+) -> Tensor:  # fmt: skip
+    """`query` [rows, heads, size] over [pages, page size, KV heads, size]; `table` [rows, n], `lengths` [rows]."""
+    rows, heads, size = query.shape
+    page, kv = keys.shape[1], keys.shape[2]
+    shared = heads // kv
+    out = torch.empty(rows, heads, splits, size, dtype=torch.float32, device=query.device)
+    weights = torch.empty(rows, heads, splits, dtype=torch.float32, device=query.device)
+    kernel: Any = _attend_stretch
+    kernel[(rows, kv, splits)](
+        query.contiguous(), keys, values, table, lengths, out, weights, scale, window or 1 << 30, cap or 0.0,
+        table.stride(0), SHARED=shared, SIZE=size, PAGE=page, HEADS=kv, SPLITS=splits,
+        BLOCK_HEADS=max(16, triton.next_power_of_2(shared)), BLOCK_SIZE=max(16, triton.next_power_of_2(size)),
+        BLOCK=BLOCK,
+    )  # fmt: skip
+    joined = (out * weights.softmax(dim=-1).unsqueeze(-1)).sum(dim=2)
+    return joined.to(query.dtype)

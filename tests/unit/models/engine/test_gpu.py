@@ -1,0 +1,70 @@
+"""On a GPU: the kernel, the graphs and the engine over them say what the model says by itself.
+
+`pytest -m gpu tests/unit/models/engine` is the one run that answers it; figures come from `make bench-engine`.
+"""
+
+import asyncio
+import dataclasses
+
+import pytest
+import torch
+
+from models.generation import Sampling
+from tests.unit.models import tiny
+from tests.unit.models.engine.conftest import Oracle
+from tests.unit.models.engine.reading import job, read
+from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule
+
+pytestmark = pytest.mark.gpu
+
+
+def on_gpu(architecture, dtype=torch.float32):
+    made = tiny.checkpoint(
+        architecture.split(maxsplit=1)[0], max_position_embeddings=CONTEXT, **ARCHITECTURES[architecture]
+    )
+    return dataclasses.replace(made, model=made.model.to("cuda", dtype))
+
+
+@pytest.fixture(autouse=True)
+def _exact():
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
+    checkpoint = on_gpu(architecture)
+    tally, oracle = Tally(), Oracle(checkpoint)
+    for seed in range(3):
+        await run_schedule(checkpoint, oracle, seed, tally)
+    assert tally.mismatches == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 13])
+async def test_a_graph_gives_the_logits_of_the_eager_step(engines, rows):
+    engine = await engines(on_gpu("llama"), max_running=16)
+    seen = []
+    runner = engine._runner
+    original = runner._graphs.run
+
+    def compared(batch):
+        found = original(batch)
+        if found is not None:
+            seen.append(torch.equal(found.argmax(-1), runner.forward(batch).argmax(-1)))
+        return found
+
+    runner._graphs.run = compared
+    jobs = [job(range(10, 30 + n), 20, sampling=Sampling(seed=n)) for n in range(rows)]
+    await asyncio.gather(*map(read, engine.submit(jobs)))
+    assert len(seen) > 10
+    assert all(seen)
+
+
+async def test_a_step_that_decodes_is_computed_by_a_graph_and_a_chunk_is_not(engines):
+    engine = await engines(on_gpu("llama"), max_running=4)
+    taken = []
+    runner = engine._runner
+    original = runner._graphs.run
+    runner._graphs.run = lambda batch: taken.append(original(batch)) or taken[-1]
+    await read(engine.submit([job(range(10, 60), 10)])[0])
+    assert taken[0] is None
+    assert all(found is not None for found in taken[1:])
