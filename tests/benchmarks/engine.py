@@ -1,6 +1,7 @@
 """`make bench-engine`: the engine against transformers' own ways, as ratios of one run on one machine.
 
-Prints one table a model: tokens a second at 1, 8, 32 and 128 answers at once; then what a reader feels: the time to the
+Prints one table a model: tokens a second at 1, 8, 32 and 128 answers at once, and how many times longer the others
+take, by the clock and of the processor (which a busy machine blurs less); then what a reader feels: the time to the
 first token against a bare forward, the gaps between tokens while a long prompt is read in, the lag of the event loop.
 """
 
@@ -15,7 +16,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 THREADS = max(1, len(os.sched_getaffinity(0)) - 1)
@@ -57,6 +58,24 @@ def checkpoint(name: str) -> Checkpoint:
     return dataclasses.replace(load_checkpoint(name), eos=frozenset())
 
 
+Spent = tuple[float, float]  # seconds by the clock, and of the processor
+
+
+async def timed(work: Awaitable[Any]) -> Spent:
+    begun, processor = time.perf_counter(), time.process_time()
+    await work
+    return time.perf_counter() - begun, time.process_time() - processor
+
+
+def middle(spent: list[Spent]) -> Spent:
+    wall, processor = zip(*spent, strict=True)
+    return statistics.median(wall), statistics.median(processor)
+
+
+def ratio(other: Spent, mine: Spent) -> str:
+    return f"{other[0] / mine[0]:>13.2f}x{other[1] / mine[1]:>9.2f}x"
+
+
 class Bench:
     def __init__(self, made: Checkpoint, new_tokens: int, seed: int = 1) -> None:
         self.checkpoint = made
@@ -83,17 +102,17 @@ class Bench:
             own, others = [], {peer.name: [] for peer in peers}
             for number in range(rounds + 1):  # the first is not counted
                 engine.times.clear()
-                own.append(await self._all(engine, self.jobs(self.prompts(size), self.new_tokens)))
+                own.append(await timed(self._all(engine, self.jobs(self.prompts(size), self.new_tokens))))
                 for peer in peers:
-                    others[peer.name].append(await peer.run(self.prompts(size)))
+                    others[peer.name].append(await timed(peer.run(self.prompts(size))))
                 if not number:
                     own.clear()
                     others = {peer.name: [] for peer in peers}
-            mine, times = statistics.median(own), engine.times
-            ratios = "".join(f"{statistics.median(others[peer.name]) / mine:>23.2f}x" for peer in peers)
+            mine, times = middle(own), engine.times
+            ratios = "".join(ratio(middle(others[peer.name]), mine) for peer in peers)
             outside = (times.total - times.forward) / times.total
             print(
-                f"{size:>8}{size * self.new_tokens / mine:>14.0f}{ratios}"
+                f"{size:>8}{size * self.new_tokens / mine[0]:>14.0f}{ratios}"
                 f"{times.total / times.steps * 1e3:>10.2f}{outside:>16.1%}"
             )
 
