@@ -35,8 +35,8 @@ bench: $(STAMP)  ## from a request to its first token, against a plain echo
 bench-engine: $(STAMP)  ## the engine alone
 	$(BIN)/python -m tests.benchmarks.engine
 
-faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost
-	$(BIN)/python -m pytest tests/faults -m "not gpu"
+faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
+	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20)
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate

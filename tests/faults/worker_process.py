@@ -15,16 +15,22 @@ from app.local.ports import free_port
 from app.settings import PREFIX, Settings
 
 FAUST = Path(sys.executable).with_name("faust")
+ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 120.0
 
 
 class WorkerProcess:
-    """`faust -A app worker` with these settings; its log is a file."""
+    """`faust -A app worker` with these settings; its log is a file.
 
-    def __init__(self, settings: Settings, log: Path, **environment: str) -> None:
+    With a `plug`, one of tests/faults/plugs.py and a number, a fault is built in.
+    """
+
+    def __init__(self, settings: Settings, log: Path, plug: tuple[str, int] | None = None, **environment: str) -> None:
         self.settings = settings
         self.log = log
         self.web_port = free_port()
+        self.plug = plug
+        self._began_at = 0
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -32,9 +38,14 @@ class WorkerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         for name, value in self.settings.model_dump(mode="json", exclude_unset=True).items():
             environment[f"{PREFIX}{name.upper()}"] = str(value)
-        environment |= {"PYTHONUNBUFFERED": "1", **self._environment}
-        command = [FAUST, "-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
+        environment |= {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._environment}
+        arguments = ["-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
+        command = [str(FAUST), *arguments]
+        if self.plug is not None:
+            name, at = self.plug
+            command = [sys.executable, "-m", "tests.faults.plugs", name, str(at), "--", *arguments]
         with self.log.open("ab") as log:
+            self._began_at = log.tell()
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
         return self
 
@@ -45,6 +56,10 @@ class WorkerProcess:
             if self.exit_code is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the worker did not start ({self.exit_code}):\n{self.tail()}")
             time.sleep(0.05)
+
+    def wait_joined(self) -> None:
+        """Until the group has given it a partition."""
+        self.wait_owning(1, self._began_at)
 
     @property
     def exit_code(self) -> int | None:

@@ -1,0 +1,143 @@
+"""Faults at a seam inside a worker: each patches one function of a real worker before it starts.
+
+`python -m tests.faults.plugs NAME AT -- faust arguments` is a worker in which NAME happens at the AT-th call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from faust.cli.faust import cli
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.finish import Finisher
+from app.delivery.tokens import TokenLog
+from tables.store import PartitionStore
+
+BROKER_PORTS = {
+    int(address.rsplit(":", 1)[1]) for address in os.environ.get("PARLEY_BROKER", "").split(";") if ":" in address
+}
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+class Countdown:
+    def __init__(self, at: int) -> None:
+        self._left = at
+
+    def due(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+
+def _before(owner: type, name: str, at: int, happens: Callable[[], None], counts: Callable[..., bool]) -> None:
+    function, countdown = getattr(owner, name), Countdown(at)
+
+    def patched(*args: Any, **options: Any) -> Any:
+        if counts(*args, **options) and countdown.due():
+            happens()
+        return function(*args, **options)
+
+    setattr(owner, name, patched)
+
+
+def _after(owner: type, name: str, at: int, happens: Callable[[], None]) -> None:
+    function, countdown = getattr(owner, name), Countdown(at)
+
+    async def patched(*args: Any, **options: Any) -> Any:
+        result = await function(*args, **options)
+        if countdown.due():
+            happens()
+        return result
+
+    setattr(owner, name, patched)
+
+
+def kill_in_transaction(at: int) -> None:
+    """Records are sent, the transaction is open."""
+    _before(Finisher, "_commit_offsets", at, _die, lambda _finisher, finished: bool(finished))
+
+
+def kill_after_commit(at: int) -> None:
+    """The transaction is committed, RocksDB does not know."""
+    _before(PartitionStore, "apply", at, _die, lambda _store, changes, *_, **__: bool(changes))
+
+
+def kill_after_token(at: int) -> None:
+    """A token is handed to the producer, and maybe on its way."""
+    _after(TokenLog, "_send", at, _die)
+
+
+def kill_after_done(at: int) -> None:
+    """The end is in the log, and the request is not finished."""
+    _after(AnswerLog, "_end", at, _die)
+
+
+def disk_full(at: int) -> None:
+    def happens() -> None:
+        raise RuntimeError("IO error: No space left on device")
+
+    _before(PartitionStore, "apply", at, happens, lambda _store, changes, *_, **__: bool(changes))
+
+
+def clock_jumps(at: int) -> None:
+    """An hour ahead, `at` seconds after the start."""
+    jumps_at = time.monotonic() + at
+    clock, clock_ns = time.time, time.time_ns
+    time.time = lambda: clock() + (3600 if time.monotonic() > jumps_at else 0)  # type: ignore[assignment]
+    time.time_ns = lambda: clock_ns() + (3_600_000_000_000 if time.monotonic() > jumps_at else 0)  # type: ignore[assignment]
+
+
+def loop_hangs(at: int) -> None:
+    """The event loop stands still for longer than the session, `at` tokens after the start."""
+    _after(TokenLog, "_send", at, lambda: time.sleep(12))
+
+
+def through_proxy(at: int) -> None:
+    """Every connection goes through the proxy on port `at`, whatever address the broker gives."""
+    create = asyncio.base_events.BaseEventLoop.create_connection
+
+    def patched(
+        loop: Any, factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Coroutine[Any, Any, Any]:
+        return create(loop, factory, host, at if port in BROKER_PORTS else port, **options)
+
+    asyncio.base_events.BaseEventLoop.create_connection = patched  # type: ignore[method-assign, assignment]
+
+
+PLUGS = {
+    plug.__name__: plug
+    for plug in (
+        kill_in_transaction,
+        kill_after_commit,
+        kill_after_token,
+        kill_after_done,
+        disk_full,
+        clock_jumps,
+        loop_hangs,
+        through_proxy,
+    )
+}
+
+
+def main() -> None:
+    name, at, _, *arguments = sys.argv[1:]
+    assert threading.current_thread() is threading.main_thread()
+    PLUGS[name](int(at))
+    sys.argv = [str(Path(sys.executable).with_name("faust")), *arguments]
+    cli()
+
+
+if __name__ == "__main__":
+    main()

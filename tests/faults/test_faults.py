@@ -1,0 +1,53 @@
+"""The short version of `make faults`: real processes on a real Kafka, the commonest faults once or twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.conftest import NewSettings
+from tests.faults.arena import arena
+from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
+
+
+async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault) -> None:
+    async with arena(cluster, settings, folder) as place:
+        for fault in faults:
+            await fault.inflict(place)
+            await place.speaking()
+    verdict = await place.verdict()
+    assert verdict.clean, verdict.line()
+    assert not place.exits, place.exits
+    assert verdict.requests == place.load.sent
+
+
+async def settings_of(new_settings: NewSettings, **values: object) -> Settings:
+    return await new_settings(engine="paced", embedder="none", paced_tokens_per_s=10.0, partitions=2, **values)
+
+
+@pytest.mark.timeout(600)
+async def test_killed_workers_lose_nothing_and_say_nothing_twice(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    faults = (KillWorker(), KillInside("kill_after_commit", 10), KillInside("kill_in_transaction", 10))
+    await inflict(kafka, await settings_of(new_settings), tmp_path, *faults)
+
+
+@pytest.mark.timeout(600)
+async def test_a_zombie_and_workers_that_come_and_go_do_no_harm(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = await settings_of(new_settings, session_timeout_s=6.0)
+    await inflict(kafka, settings, tmp_path, Zombie(), RebalanceStorm(joining=1))
+
+
+@pytest.mark.timeout(600)
+async def test_a_broker_that_is_killed_and_comes_back_ends_no_worker(
+    start_kafka, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    cluster = start_kafka()
+    settings = await settings_of(new_settings, broker=cluster.broker_setting)
+    await inflict(cluster, settings, tmp_path / "workers", BrokerKilled(3.0))
