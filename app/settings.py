@@ -96,6 +96,20 @@ class Settings(BaseSettings):
     # The edge
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
     gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
+    gateway_api_keys: str = Field("", description="`KEY=user`, `KEY=tenant/user`, `KEY=tenant/*`; with `,`", repr=False)
+    jwt_secret: str = Field("", description="shared secret of JWTs, at least 32 bytes", repr=False)
+    jwt_jwks: str = Field("", description="file or URL of the public keys of JWTs")
+    jwt_algorithm: str = Field("", description="the one accepted; empty: HS256 for a secret, RS256 for a JWKS")
+    jwt_issuer: str = Field("", description="the `iss` that a JWT must have")
+    jwt_audience: str = Field("", description="the `aud` that a JWT must have")
+    gateway_wait_s: float = Field(30.0, gt=0, description="an unknown request id is waited for so long")
+    gateway_requests_per_min: int = Field(6000, ge=0, description="of one user; 0: no limit")
+    gateway_tokens_per_min: int = Field(0, ge=0, description="answered to one user; 0: no limit")
+    gateway_streams: int = Field(2000, ge=1, description="of one user, open at once")
+    gateway_stall_s: float = Field(30.0, gt=0, description="a reader that takes nothing for so long is dropped")
+    gateway_held_events: int = Field(200_000, ge=1, description="token events of answers that are kept in memory")
+    gateway_scan_records: int = Field(200_000, ge=1, description="records of a partition searched for older answers")
+    gateway_drain_s: float = Field(5.0, ge=0, description="requests may finish for so long at SIGTERM")
 
     @field_validator("broker")
     @classmethod

@@ -14,6 +14,7 @@ import click
 _OWN = {
     "chat": "app.commands.chat:chat",
     "demo": "app.commands.demo:demo",
+    "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",

@@ -86,6 +86,17 @@ class ReaderRule:
         self._remember_end(key, answer)
         return Update(answer, event, *taken)
 
+    def adopt(self, answer: Answer) -> None:
+        """Take an answer that another reader has put together from the same records."""
+        key = (answer.user_id, answer.request_id)
+        self.answers[key] = answer
+        self._remember_end(key, answer)
+
+    def forget(self, key: Key) -> None:
+        """Drop an answer before its turn; an event that comes later begins it anew, with a gap."""
+        self.answers.pop(key, None)
+        self._ended.pop(key, None)
+
     def _remember_end(self, key: Key, answer: Answer) -> None:
         if answer.end is None:
             self._ended.pop(key, None)

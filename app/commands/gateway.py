@@ -1,0 +1,54 @@
+"""`parley gateway`: the HTTP edge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import click
+
+from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
+from app.settings import Settings
+
+
+@click.command()
+@click.option("--host", help="Address to bind instead of PARLEY_GATEWAY_HOST.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port instead of PARLEY_GATEWAY_PORT; 0 takes a free one.")
+def gateway(host: str | None, port: int | None) -> None:
+    """Serve HTTP: the chat page, OpenAI's API, and answers as event streams. SIGTERM ends it."""
+    named = {"gateway_host": host, "gateway_port": port}
+    settings = settings_of_terminal().model_copy(
+        update={name: value for name, value in named.items() if value is not None}
+    )
+    with plain_failures():
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+        asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Settings) -> None:
+    from app.gateway.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
+    from app.gateway.gateway import new_gateway  # noqa: PLC0415
+    from app.gateway.keys import KeysError  # noqa: PLC0415
+    from app.gateway.server import address_of, listen, serve  # noqa: PLC0415
+    from app.gateway.tokens import TokenSettingsError  # noqa: PLC0415
+
+    try:
+        access = Access(settings)
+    except (KeysError, TokenSettingsError, OpenHostError) as error:
+        raise WrongUseError(str(error)) from None
+    edge = await new_gateway(settings, access)
+    try:
+        listener = listen(settings)
+    except OSError as error:
+        where = f"{settings.gateway_host}:{settings.gateway_port}"
+        raise click.ClickException(f"{where} cannot be bound: {error.strerror}; set PARLEY_GATEWAY_PORT") from None
+    try:
+        await edge.start()
+    except BaseException:
+        listener.close()
+        await edge.stop()
+        raise
+    if access.development:
+        note("NO KEYS ARE SET: development mode, whoever reaches this port is let in as any user they name")
+    click.echo(f"the gateway is at {address_of(listener)}")
+    await serve(edge, listener)

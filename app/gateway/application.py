@@ -1,0 +1,56 @@
+"""The ASGI application of one gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.counting import Counting
+from app.gateway.errors import ApiError
+from app.gateway.gateway import Gateway
+from app.gateway.routes import asking, completions, health, history
+from app.wire import ErrorCode
+
+_CODES = {404: ErrorCode.NOT_FOUND}
+
+
+def create_application(gateway: Gateway) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await gateway.stop()
+
+    application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
+    application.state.gateway = gateway
+    application.add_middleware(Counting, metrics=gateway.metrics)
+    application.add_exception_handler(ApiError, _refused)
+    application.add_exception_handler(HTTPException, _no_route)
+    application.add_exception_handler(RequestValidationError, _wrong_parameter)
+    for one in (asking, completions, history, health):
+        application.include_router(one.router)
+    return application
+
+
+async def _refused(_: Request, error: Any) -> Response:
+    response: Response = error.response()
+    return response
+
+
+async def _no_route(_: Request, error: Any) -> Response:
+    code = _CODES.get(error.status_code, ErrorCode.INVALID_REQUEST)
+    return ApiError(code, str(error.detail), status=error.status_code).response()
+
+
+async def _wrong_parameter(_: Request, error: Any) -> Response:
+    first = error.errors()[0]
+    param = str(first["loc"][-1])
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {first['msg']}", param=param).response()

@@ -1,0 +1,170 @@
+"""Answers that are older than this gateway's memory: found in `tokens`, then in `turns`.
+
+Ids that are UUIDv7 tell when they were made; a margin allows for clocks. For other ids a bounded number of records
+of the user's partition is read. A search of `tokens` ends where the topic ends when it begins, which is after the place
+where the live reader began: what both have seen is joined without a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from app.gateway.live import LiveAnswers
+from app.gateway.metrics import Metrics
+from app.gateway.scan import scan
+from app.reader import Answer, ReaderRule
+from app.reader.rule import Key
+from app.settings import Settings
+from app.wire import Erase, EventType, TokenEvent, Turn, WireError, decode_control, decode_token_event, decode_turn
+from app.wire.ids import partition_for
+
+MARGIN_S = 60.0
+_AT_ONCE = 4
+
+
+class Archive:
+    def __init__(self, settings: Settings, live: LiveAnswers, partitions: int, metrics: Metrics) -> None:
+        self._settings = settings
+        self._live = live
+        self._partitions = partitions
+        self._metrics = metrics
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._searching: dict[Key, asyncio.Task[None]] = {}
+
+    async def complete(self, user_id: str, request_id: str) -> None:
+        """See to it that the live memory holds all there is of the answer."""
+        key = (user_id, request_id)
+        answer = self._live.rule.answers.get(key)
+        if answer is not None and not answer.missing:
+            return
+        if answer is None and self._must_be_live(request_id):
+            return
+        searching = self._searching.get(key)
+        if searching is None:
+            searching = asyncio.create_task(self._search(key), name=f"search for {request_id}")
+            self._searching[key] = searching
+            searching.add_done_callback(lambda _done: self._searching.pop(key, None))
+        await asyncio.shield(searching)
+
+    async def erased_at(self, user_id: str) -> int:
+        """When the user asked to be forgotten, in Unix milliseconds; 0 for never."""
+        latest = 0
+        async for record in self._of(user_id, "controls"):
+            try:
+                control = decode_control(record.value, record.headers)
+            except WireError:
+                continue  # the worker has put it aside
+            if isinstance(control, Erase) and control.user_id == user_id:
+                latest = max(latest, record.timestamp)
+        return latest
+
+    async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
+        """The user's turns, oldest first, without those that were erased."""
+        erased = await self.erased_at(user_id)
+        found: dict[str, Turn] = {}
+        async for record in self._of(user_id, "turns", since_ms):
+            turn = _turn(record)
+            if turn is not None and turn.user_id == user_id and turn.created_at > erased:
+                found[turn.request_id] = turn
+        return list(found.values())
+
+    def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
+        place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
+        return scan(self._settings.bootstrap_servers, place, self._settings.gateway_scan_records, since_ms=since_ms)
+
+    def _must_be_live(self, request_id: str) -> bool:
+        made_at = time_of(request_id)
+        return made_at is not None and self._live.complete_since + MARGIN_S < made_at < time.time() + MARGIN_S
+
+    async def _search(self, key: Key) -> None:
+        user_id, request_id = key
+        made_at = time_of(request_id)
+        since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
+        async with self._room:
+            self._metrics.scans.inc()
+            if await self.erased_at(user_id) > (made_at or 0) * 1000 > 0:
+                return
+            answer = await self._in_tokens(key, since_ms)
+            if answer is None or not (answer.segments or answer.end):
+                answer = await self._in_turns(key, since_ms) or answer
+        if answer is not None:
+            _join(answer, self._live.rule.answers.get(key))
+            self._live.adopt(answer)
+
+    async def _in_tokens(self, key: Key, since_ms: int | None) -> Answer | None:
+        rule = ReaderRule()
+        async with aclosing(self._of(key[0], "tokens", since_ms)) as records:
+            async for record in records:
+                _read(rule, record, key)
+                answer = rule.answers.get(key)
+                # Without a time the search may have begun behind a fence, and the end be a former owner's.
+                if since_ms is not None and answer is not None and answer.complete:
+                    break
+        return rule.answers.get(key)
+
+    async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
+        for turn in await self.turns(key[0], since_ms):
+            if turn.request_id == key[1]:
+                return _answer_of(turn)
+        return None
+
+
+def time_of(request_id: str) -> float | None:
+    """When a UUIDv7 was made, in Unix seconds."""
+    try:
+        made = uuid.UUID(request_id)
+    except ValueError:
+        return None
+    return (made.int >> 80) / 1000 if made.version == 7 else None
+
+
+def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
+    try:
+        event = decode_token_event(record.value, record.headers)
+    except WireError:
+        return  # the live reader has said so
+    if event.type is EventType.FENCE or (event.user_id, event.request_id) == key:
+        rule.read(record.partition, record.offset, event)
+    elif event.epoch is not None:
+        rule.epochs[record.partition] = max(event.epoch, rule.epochs.get(record.partition, -1))
+
+
+def _join(answer: Answer, live: Answer | None) -> None:
+    """Append what the live reader has seen since."""
+    if live is None:
+        return
+    for event in (*live.segments, live.end):
+        if event is not None:
+            answer.take(event, event.index or 0, event.epoch or 0)
+
+
+def _turn(record: ConsumerRecord) -> Turn | None:
+    try:
+        return decode_turn(record.value, record.headers)
+    except WireError:
+        return None  # not one of a worker
+
+
+def _answer_of(turn: Turn) -> Answer:
+    """All of an answer whose tokens have left the log: its end, which carries the text."""
+    answer = Answer(turn.user_id, turn.request_id, turn.conversation_id)
+    answer.end = TokenEvent(
+        type=EventType.DONE,
+        request_id=turn.request_id,
+        user_id=turn.user_id,
+        conversation_id=turn.conversation_id,
+        index=0,
+        text=turn.answer,
+        epoch=0,
+        timestamp=turn.created_at,
+        model_version=turn.model_version,
+        finish_reason=turn.finish_reason,
+        usage=turn.usage,
+    )
+    return answer

@@ -1,0 +1,39 @@
+"""The body of `POST /v1/requests`: a record of `requests` without what the gateway knows itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from app.gateway.identity import Identity
+from app.wire import DEFAULT_CONVERSATION, Message, Priority, Request, new_request_id
+
+
+class AskBody(msgspec.Struct, frozen=True, kw_only=True):
+    request_id: str | None = None
+    user_id: str | None = None
+    prompt: str | None = None
+    messages: tuple[Message, ...] | None = None
+    conversation_id: str = DEFAULT_CONVERSATION
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: str | tuple[str, ...] | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    priority: Priority = Priority.STANDARD
+    deadline_ms: int | None = None
+    model: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    def request(self, identity: Identity) -> Request:
+        fields = msgspec.structs.asdict(self)
+        fields |= {
+            "request_id": self.request_id or new_request_id(),
+            "user_id": identity.user_id,
+            "tenant": identity.tenant,
+        }
+        return Request(**fields)

@@ -1,0 +1,53 @@
+"""Bodies of requests: read within a limit, and turned into records whose types are right."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode
+
+MAX_BODY_BYTES = 1024 * 1024
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+
+T = TypeVar("T")
+
+
+async def read_body(request: Request, record_type: type[T]) -> T:
+    """Raises `ApiError`. Only JSON: a page of another site cannot send that without asking."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > MAX_BODY_BYTES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BODY_BYTES} bytes", status=413)
+    try:
+        return msgspec.json.decode(raw, type=record_type)
+    except msgspec.ValidationError as error:
+        message = str(error)
+        place = _PLACE.search(message)
+        param = place[1] if place and place[1] else None
+        raise ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def schema_of(record_type: type) -> dict[str, object]:
+    """The body for the OpenAPI document."""
+    (schema,), parts = msgspec.json.schema_components([record_type], ref_template="#/components/schemas/{name}")
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema, parts)}}}}
+
+
+def _inlined(schema: object, parts: dict[str, object]) -> object:
+    """FastAPI knows nothing of these types: what is referred to is put in its place."""
+    if isinstance(schema, dict):
+        if reference := schema.get("$ref"):
+            return _inlined(parts[reference.rpartition("/")[2]], parts)
+        return {name: _inlined(value, parts) for name, value in schema.items()}
+    return [_inlined(one, parts) for one in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,47 @@
+"""Token buckets: so much a minute for each user, with a minute's worth at once."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode
+
+_MOST_USERS = 100_000
+
+
+class Buckets:
+    """A user that is not in the table has a full bucket; the ones longest unused are dropped first."""
+
+    def __init__(self, per_minute: int, what: str) -> None:
+        self._per_minute = per_minute
+        self._what = what
+        self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def require(self, user_id: str, amount: float = 1.0) -> None:
+        """Take it, or raise `ApiError` with the time after which it is there."""
+        if not self._per_minute:
+            return
+        level = self._level(user_id)
+        if level < amount:
+            wait_s = (amount - level) * 60 / self._per_minute
+            raise ApiError(
+                ErrorCode.RATE_LIMITED, f"more than {self._per_minute} {self._what} a minute", retry_after_s=wait_s
+            )
+        self._put(user_id, level - amount)
+
+    def spend(self, user_id: str, amount: float) -> None:
+        """Take what was used already; the level may fall below nothing."""
+        if self._per_minute:
+            self._put(user_id, self._level(user_id) - amount)
+
+    def _level(self, user_id: str) -> float:
+        level, at = self._levels.get(user_id, (float(self._per_minute), 0.0))
+        return min(self._per_minute, level + (time.monotonic() - at) * self._per_minute / 60)
+
+    def _put(self, user_id: str, level: float) -> None:
+        self._levels[user_id] = (level, time.monotonic())
+        self._levels.move_to_end(user_id)
+        if len(self._levels) > _MOST_USERS:
+            self._levels.popitem(last=False)

@@ -1,0 +1,69 @@
+"""Refusals, in the form that OpenAI's clients read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from app.wire import ErrorCode
+
+STATUS = {
+    ErrorCode.INVALID_REQUEST: 400,
+    ErrorCode.PROMPT_TOO_LONG: 400,
+    ErrorCode.DEADLINE_EXCEEDED: 504,
+    ErrorCode.MODEL_NOT_FOUND: 404,
+    ErrorCode.OVERLOADED: 503,
+    ErrorCode.ENGINE_ERROR: 500,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.UNAUTHORIZED: 401,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.UNAVAILABLE: 503,
+}
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class ApiError(Exception):
+    """One refusal: what is wrong, for people and for programs."""
+
+    def __init__(
+        self,
+        code: ErrorCode | str,
+        message: str,
+        *,
+        status: int | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = str(code)
+        self.message = message
+        self.status = status or _status_of(code)
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        headers = {}
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(max(1, round(self.retry_after_s + 0.5)))
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return json_response(self.body, self.status, headers)
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+def _status_of(code: ErrorCode | str) -> int:
+    """A worker may know a code that this gateway does not."""
+    try:
+        return STATUS[ErrorCode(code)]
+    except ValueError:
+        return 500

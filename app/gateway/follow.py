@@ -1,0 +1,68 @@
+"""One reader of one answer, from its place to the end, over however many waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from app.gateway.archive import Archive
+from app.gateway.live import LiveAnswers
+from app.gateway.outbox import Outbox
+from app.gateway.watch import Watch
+from app.wire import ErrorCode, ErrorInfo, EventType, TokenEvent
+
+KEEP_ALIVE_S = 15.0
+
+
+class Follower:
+    def __init__(self, live: LiveAnswers, archive: Archive, outbox: Outbox, wait_s: float) -> None:
+        self._live = live
+        self._archive = archive
+        self._outbox = outbox
+        self._wait_s = wait_s
+
+    async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
+        """What there is, then what comes, in batches; an empty one is a sign of life.
+
+        Ends with the answer, with `not_found`, or without an end where the gateway stops.
+        """
+        with self._live.watch(user_id, request_id) as watch:
+            watch.position = after
+            if self._outbox.sent(user_id, request_id) is None:
+                await self._archive.complete(user_id, request_id)
+            async with aclosing(self._from(watch, user_id, request_id)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _from(self, watch: Watch, user_id: str, request_id: str) -> AsyncGenerator[list[TokenEvent], None]:
+        clock = asyncio.get_running_loop().time
+        give_up_at = clock() + self._wait_s
+        while not self._live.closing:
+            batch = watch.take()
+            if batch:
+                yield batch
+                if watch.ended:
+                    return
+                continue
+            unknown = watch.answer is None and self._outbox.sent(user_id, request_id) is None
+            if unknown and clock() >= give_up_at:
+                yield [_not_found(user_id, request_id, watch.position, self._wait_s)]
+                return
+            patience = min(KEEP_ALIVE_S, give_up_at - clock()) if unknown else KEEP_ALIVE_S
+            try:
+                async with asyncio.timeout(patience):
+                    await watch.changed()
+            except TimeoutError:
+                yield []
+
+
+def _not_found(user_id: str, request_id: str, index: int, waited_s: float) -> TokenEvent:
+    message = f"no request of this id was seen within {waited_s:g} s"
+    return TokenEvent(
+        type=EventType.ERROR,
+        request_id=request_id,
+        user_id=user_id,
+        index=index,
+        error=ErrorInfo(ErrorCode.NOT_FOUND, message),
+    )

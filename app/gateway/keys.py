@@ -1,0 +1,59 @@
+"""API keys: `KEY=user`, `KEY=tenant/user`, or `KEY=tenant/*` for a backend that names the user of each request."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from app.wire.limits import MAX_USER_LENGTH
+
+MIN_KEY_LENGTH = 16
+ANY_USER = "*"
+
+
+class KeysError(ValueError):
+    """The setting cannot be used; one line, without any key in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a key opens; `user` None is any user of the tenant."""
+
+    user: str | None
+    tenant: str | None = None
+
+
+class ApiKeys:
+    """Only digests are kept, and looked up as such: no comparison tells how much of a guess was right."""
+
+    def __init__(self, setting: str) -> None:
+        self._grants: dict[bytes, Grant] = {}
+        for number, entry in enumerate(filter(None, (part.strip() for part in setting.split(","))), start=1):
+            key, _, who = entry.partition("=")
+            if len(key) < MIN_KEY_LENGTH or not who:
+                raise KeysError(
+                    f"PARLEY_GATEWAY_API_KEYS: entry {number} must be KEY=user, "
+                    f"with a key of at least {MIN_KEY_LENGTH} characters"
+                )
+            self._grants[_digest(key)] = _grant(who, number)
+
+    def __bool__(self) -> bool:
+        return bool(self._grants)
+
+    def grant(self, key: str) -> Grant | None:
+        return self._grants.get(_digest(key))
+
+
+def _grant(who: str, number: int) -> Grant:
+    tenant, slash, user = who.rpartition("/")
+    if len(who) >= MAX_USER_LENGTH or (slash and (not tenant or not user or "/" in tenant)):
+        raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number} names no user; write KEY=user or KEY=tenant/user")
+    if user == ANY_USER:
+        if not tenant:
+            raise KeysError(f"PARLEY_GATEWAY_API_KEYS: entry {number}: `*` needs a tenant")
+        return Grant(None, tenant)
+    return Grant(user, tenant or None)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,164 @@
+"""The answers that are being made, in memory: one consumer of all partitions of `tokens` for all readers.
+
+It begins at the end of the topic and belongs to no group, so every gateway sees everything. Memory is bounded by the
+number of events: the answers that changed least recently go first, those that somebody reads stay. What is not here any
+more, or began before this gateway, is in the log (`archive`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.gateway.watch import Watch
+from app.kafka_clients import KafkaUnusableError, consumer, start
+from app.reader import Answer, AtOffsets, ReaderRule, Update
+from app.reader.position import seek
+from app.reader.rule import Key
+from app.wire import WireError, decode_token_event
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_POLL_MS = 1000
+
+
+class LiveAnswers:
+    def __init__(self, servers: list[str], topic: str, partitions: int, held_events: int) -> None:
+        self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
+        self.next_offset: dict[int, int] = {}
+        self.complete_since = 0.0
+        """Answers to requests made after this Unix time are all here."""
+        self.held = 0
+        self.read = 0
+        self.closing = False
+        self.on_update: Callable[[Update], None] = lambda _update: None
+        self._servers = servers
+        self._assigned = [TopicPartition(topic, number) for number in range(partitions)]
+        self._held_events = held_events
+        self._sizes: OrderedDict[Key, int] = OrderedDict()
+        self._watches: dict[Key, set[Watch]] = {}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._consumer = await self._open()
+        self.complete_since = time.time()
+        self._reading = asyncio.create_task(self._keep_reading(), name="live answers")
+
+    async def stop(self) -> None:
+        self.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    def close(self) -> None:
+        """Every reader is told to go on elsewhere."""
+        self.closing = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    def watch(self, user_id: str, request_id: str) -> Watch:
+        key = (user_id, request_id)
+        watch = Watch(lambda: self.rule.answers.get(key), lambda one: self._detach(key, one))
+        self._watches.setdefault(key, set()).add(watch)
+        return watch
+
+    def adopt(self, answer: Answer) -> None:
+        """An answer that was read from the log up to where this reader is."""
+        key = (answer.user_id, answer.request_id)
+        self.rule.adopt(answer)
+        self._resize(key, answer)
+        for watch in self._watches.get(key, ()):
+            watch.wake()
+
+    def forget_user(self, user_id: str) -> None:
+        for key in [key for key in self.rule.answers if key[0] == user_id and key not in self._watches]:
+            self._forget(key)
+
+    def _detach(self, key: Key, watch: Watch) -> None:
+        watches = self._watches.get(key, set())
+        watches.discard(watch)
+        if not watches:
+            self._watches.pop(key, None)
+            self._trim()
+
+    async def _open(self) -> AIOKafkaConsumer:
+        records = consumer(self._servers)
+        records.assign(self._assigned)
+        await start(records)
+        try:
+            await seek(records, self._assigned, AtOffsets(self.next_offset))
+            for partition in self._assigned:
+                self.next_offset.setdefault(partition.partition, await records.position(partition))
+        except BaseException:
+            await records.stop()
+            raise
+        return records
+
+    async def _keep_reading(self) -> None:
+        while True:
+            try:
+                if self._consumer is None:
+                    self._consumer = await self._open()
+                await self._read(self._consumer)
+            except (KafkaError, KafkaUnusableError, OSError) as error:
+                log.warning("tokens cannot be read: %s; trying again", error)
+                if self._consumer is not None:
+                    await self._consumer.stop()
+                    self._consumer = None
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read(self, records: AIOKafkaConsumer) -> None:
+        while True:
+            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+                for record in batch:
+                    self._take(record)
+            self._trim()
+
+    def _take(self, record: ConsumerRecord) -> None:
+        self.next_offset[record.partition] = record.offset + 1
+        self.read += 1
+        try:
+            event = decode_token_event(record.value, record.headers)
+        except WireError as error:
+            log.warning("tokens[%d]@%d is left out: %s", record.partition, record.offset, error)
+            return
+        update = self.rule.read(record.partition, record.offset, event)
+        if update is None:
+            return
+        key = (update.answer.user_id, update.answer.request_id)
+        self._resize(key, update.answer)
+        self.on_update(update)
+        for watch in self._watches.get(key, ()):
+            watch.tell(update)
+
+    def _resize(self, key: Key, answer: Answer) -> None:
+        size = len(answer.segments) + 1
+        self.held += size - self._sizes.get(key, 0)
+        self._sizes[key] = size
+        self._sizes.move_to_end(key)
+
+    def _trim(self) -> None:
+        if self.held <= self._held_events:
+            return
+        for key in list(self._sizes):
+            if self.held <= self._held_events:
+                return
+            if key not in self._watches:
+                self.complete_since = time.time()
+                self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        self.rule.forget(key)
+        self.held -= self._sizes.pop(key, 0)

@@ -1,0 +1,26 @@
+"""Figures of one gateway, for Prometheus."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.replies = Counter(
+            "parley_gateway_replies", "HTTP replies", ["method", "route", "status"], registry=self.registry
+        )
+        self.streams = Gauge("parley_gateway_streams", "event streams that are open", registry=self.registry)
+        self.stalled = Counter(
+            "parley_gateway_stalled", "readers dropped because they took nothing", registry=self.registry
+        )
+        self.events = Counter("parley_gateway_events", "records of `tokens` that were read", registry=self.registry)
+        self.held = Gauge("parley_gateway_held_events", "token events in memory", registry=self.registry)
+        self.scans = Counter("parley_gateway_scans", "searches of the log for an answer", registry=self.registry)
+        self.first_token = Histogram(
+            "parley_gateway_first_token_seconds",
+            "from the request to its first token",
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+            registry=self.registry,
+        )

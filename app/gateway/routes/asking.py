@@ -1,0 +1,140 @@
+"""`/v1/requests`: ask, look, follow, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.ask_body import AskBody
+from app.gateway.body import read_body, schema_of
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import Gateway, gateway_of
+from app.gateway.identity import Identity
+from app.gateway.sse import EventStream
+from app.reader import Answer
+from app.wire import ErrorCode, EventType, TokenEvent
+from app.wire.limits import is_request_id
+
+router = APIRouter(prefix="/v1/requests", tags=["requests"])
+
+_encoder = msgspec.json.Encoder()
+_LIFE = b": waiting\n\n"
+_LARGEST_INDEX = 2**53
+
+
+@router.post("", status_code=202, openapi_extra=schema_of(AskBody))
+async def ask(request: Request) -> Response:
+    """Send a request to Kafka."""
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    body = await read_body(request, AskBody)
+    identity = caller.identity(body.user_id)
+    gateway.admit(identity.user_id)
+    asked = body.request(identity)
+    await gateway.outbox.ask(asked)
+    place = f"/v1/requests/{asked.request_id}"
+    told = {
+        "request_id": asked.request_id,
+        "user_id": identity.user,
+        "conversation_id": asked.conversation_id,
+        "events": f"{place}/events",
+    }
+    return json_response(told, 202, {"Location": place, "X-Request-Id": asked.request_id})
+
+
+@router.get("/{request_id}")
+async def look(request: Request, request_id: str) -> Response:
+    """The answer as far as it is."""
+    gateway, identity = await _of_user(request, request_id)
+    sent = gateway.outbox.sent(identity.user_id, request_id)
+    if sent is None:
+        await gateway.archive.complete(identity.user_id, request_id)
+    answer = gateway.live.rule.answers.get((identity.user_id, request_id))
+    if answer is not None:
+        return json_response(_told(answer, identity))
+    if sent is None:
+        raise ApiError(ErrorCode.NOT_FOUND, "no request of this id was seen")
+    return json_response(_told(Answer(identity.user_id, request_id, sent.conversation_id), identity))
+
+
+@router.get("/{request_id}/events")
+async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
+    """The answer's events, as server-sent events; the `id` of one is the index that comes next."""
+    gateway, identity = await _of_user(request, request_id)
+    after = _index(request.headers.get("last-event-id") or starting_after)
+    gateway.open_stream(identity.user_id)
+    return EventStream(
+        _chunks(gateway, identity, request_id, after),
+        gateway.settings.gateway_stall_s,
+        gateway.metrics,
+        lambda: gateway.close_stream(identity.user_id),
+    )
+
+
+@router.delete("/{request_id}", status_code=202)
+async def cancel(request: Request, request_id: str) -> Response:
+    """End the answer; what was said is kept."""
+    gateway, identity = await _of_user(request, request_id)
+    await gateway.outbox.cancel(identity.user_id, request_id)
+    return json_response({"request_id": request_id, "status": "cancelling"}, 202)
+
+
+async def _of_user(request: Request, request_id: str) -> tuple[Gateway, Identity]:
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    if not is_request_id(request_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", param="request_id")
+    gateway.lookups.require(identity.user_id)
+    return gateway, identity
+
+
+async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
+    yield b"retry: 1000\n\n"
+    try:
+        async with aclosing(gateway.follower.events(identity.user_id, request_id, after)) as batches:
+            async for batch in batches:
+                yield b"".join(map(_chunk, batch)) or _LIFE
+    except ApiError as error:
+        # The head of the reply is gone. Without an end the client comes again, after a while.
+        yield f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
+
+
+def _chunk(event: TokenEvent) -> bytes:
+    data = _encoder.encode(event)
+    if event.type is EventType.NOTICE:
+        return b"data: %b\n\n" % data
+    return b"id: %d\ndata: %b\n\n" % (event.next_index, data)
+
+
+def _index(text: str | None) -> int:
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _LARGEST_INDEX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
+        )
+    return int(text)
+
+
+def _told(answer: Answer, identity: Identity) -> dict[str, Any]:
+    end = answer.end
+    last = end or (answer.segments[-1] if answer.segments else None)
+    unfinished = "running" if answer.segments else "queued"
+    return {
+        "request_id": answer.request_id,
+        "user_id": identity.user,
+        "conversation_id": answer.conversation_id,
+        "status": unfinished if end is None else end.type.value,
+        "index": answer.position,
+        "text": answer.text,
+        "finish_reason": end and end.finish_reason,
+        "usage": end and end.usage,
+        "error": end and end.error,
+        "model_version": last and last.model_version,
+    }

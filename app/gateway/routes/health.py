@@ -1,0 +1,35 @@
+"""Whether the gateway lives, whether it can work, and its figures."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.errors import json_response
+from app.gateway.gateway import gateway_of
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz")
+async def alive() -> Response:
+    return json_response({"status": "ok"})
+
+
+@router.get("/readyz")
+async def ready(request: Request) -> Response:
+    gateway = gateway_of(request)
+    if gateway.live.closing:
+        return json_response({"status": "stopping"}, 503)
+    if not await gateway.outbox.reachable():
+        return json_response({"status": "Kafka cannot be reached"}, 503, {"Retry-After": "5"})
+    return json_response({"status": "ok"})
+
+
+@router.get("/metrics")
+async def figures(request: Request) -> Response:
+    gateway = gateway_of(request)
+    gateway.metrics.held.set(gateway.live.held)
+    return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,0 +1,115 @@
+"""What was said: search, conversations, and forgetting."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import gateway_of
+from app.wire import ErrorCode, Turn
+
+router = APIRouter(prefix="/v1", tags=["history"])
+
+_MOST_HITS = 100
+_MOST_QUERY = 4096
+_TITLE = 80
+
+
+@router.get("/me")
+async def me(request: Request) -> Response:
+    """Who the gateway takes the caller for."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    told = {"user_id": identity.user, "tenant": identity.tenant, "development": gateway.access.development}
+    return json_response(told)
+
+
+@router.get("/search")
+async def search(
+    request: Request,
+    q: str = "",
+    limit: int = 10,
+    conversation_id: str | None = None,
+    role: Literal["user", "assistant"] | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> Response:
+    """The user's history by meaning and by words; times are Unix milliseconds."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    gateway.lookups.require(identity.user_id)
+    text = q or request.query_params.get("query", "")
+    if not text.strip() or len(text) > _MOST_QUERY:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
+    if not 1 <= limit <= _MOST_HITS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
+    from app.search.query import Query  # noqa: PLC0415 - slow to import
+    from app.search.rows import Role  # noqa: PLC0415
+
+    query = Query(
+        user_id=identity.user_id,
+        text=text,
+        limit=limit,
+        conversation_id=conversation_id,
+        role=None if role is None else Role(role),
+        since=since,
+        until=until,
+    )
+    return json_response({"query": text, "hits": await gateway.searching.search(query)})
+
+
+@router.get("/conversations")
+async def conversations(request: Request) -> Response:
+    """The user's conversations, the latest first."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    gateway.lookups.require(identity.user_id)
+    found: dict[str, dict[str, Any]] = {}
+    for turn in await gateway.archive.turns(identity.user_id):
+        known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
+        found[turn.conversation_id] = {
+            **known,
+            "conversation_id": turn.conversation_id,
+            "turns": known["turns"] + 1,
+            "last_at": turn.created_at,
+        }
+    return json_response({"conversations": [*reversed(found.values())]})
+
+
+@router.get("/conversations/{conversation_id:path}")
+async def conversation(request: Request, conversation_id: str) -> Response:
+    """The turns of one conversation, the oldest first."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request)
+    gateway.lookups.require(identity.user_id)
+    turns = await gateway.archive.turns(identity.user_id)
+    told = [_told(turn) for turn in turns if turn.conversation_id == conversation_id]
+    return json_response({"conversation_id": conversation_id, "turns": told})
+
+
+@router.delete("/users/{user_id:path}", status_code=202)
+async def erase(request: Request, user_id: str) -> Response:
+    """Forget all of the user."""
+    gateway = gateway_of(request)
+    identity = await gateway.access.identify(request, user_id)
+    if identity.user != user_id:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")
+    await gateway.outbox.erase(identity.user_id)
+    gateway.live.forget_user(identity.user_id)
+    return json_response({"user_id": user_id, "status": "erasing"}, 202)
+
+
+def _told(turn: Turn) -> dict[str, Any]:
+    return {
+        "request_id": turn.request_id,
+        "prompt": turn.prompt,
+        "answer": turn.answer,
+        "finish_reason": turn.finish_reason,
+        "usage": turn.usage,
+        "model_version": turn.model_version,
+        "created_at": turn.created_at,
+    }

@@ -1,0 +1,45 @@
+"""A bounded read of one partition: from a time or a number of records before its end, up to its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.gateway.errors import ApiError
+from app.kafka_clients import KafkaUnusableError, consumer, start
+from app.wire import ErrorCode
+
+_POLL_MS = 200
+
+
+async def scan(
+    servers: list[str],
+    place: TopicPartition,
+    most: int,
+    *,
+    since_ms: int | None = None,
+) -> AsyncGenerator[ConsumerRecord, None]:
+    """The last records of `place`, at most `most` of them; raises `ApiError`. Close it where it is left early."""
+    records = consumer(servers)
+    records.assign([place])
+    try:
+        await start(records)
+        try:
+            end = (await records.end_offsets([place]))[place]
+            first = max((await records.beginning_offsets([place]))[place], end - most)
+            if since_ms is not None:
+                found = (await records.offsets_for_times({place: since_ms}))[place]
+                first = max(first, end if found is None else found.offset)
+            records.seek(place, first)
+            position = first
+            while position < end:
+                for record in (await records.getmany(timeout_ms=_POLL_MS)).get(place, ()):
+                    position = record.offset + 1
+                    yield record
+                position = max(position, await records.position(place))
+        finally:
+            await records.stop()
+    except (KafkaError, KafkaUnusableError) as error:
+        raise ApiError(ErrorCode.UNAVAILABLE, f"Kafka cannot be read now: {error}", retry_after_s=5) from None

@@ -1,0 +1,56 @@
+"""Search over the history. The embedder, and with it torch, is loaded at the first search and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from app.gateway.errors import ApiError
+from app.settings import Settings
+from app.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from app.search.milvus import Milvus
+    from app.search.query import HistorySearch, Hit, Query
+    from models.embedder import Embedder
+
+
+class Searching:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loading = asyncio.Lock()
+        self._milvus: Milvus | None = None
+        self._embedder: Embedder | None = None
+        self._search: HistorySearch | None = None
+
+    async def search(self, query: Query) -> list[Hit]:
+        """The best first; raises `ApiError`."""
+        from app.search.errors import CollectionMismatchError, MilvusError  # noqa: PLC0415 - slow to import
+        from models.embedder import EmbedderError  # noqa: PLC0415
+
+        try:
+            return await (await self._ready()).search(query)
+        except MilvusError as error:
+            raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
+        except (CollectionMismatchError, EmbedderError) as error:
+            raise ApiError(ErrorCode.UNAVAILABLE, str(error)) from None
+
+    async def stop(self) -> None:
+        if self._milvus is not None:
+            await self._milvus.close()
+        if self._embedder is not None:
+            await asyncio.to_thread(self._embedder.close)
+
+    async def _ready(self) -> HistorySearch:
+        if self._settings.embedder == "none":
+            raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history")
+        async with self._loading:
+            if self._search is None:
+                from app.search.milvus import Milvus  # noqa: PLC0415 - slow to import
+                from app.search.query import HistorySearch  # noqa: PLC0415
+                from models.embedder import load_embedder  # noqa: PLC0415
+
+                self._embedder = await asyncio.to_thread(load_embedder, self._settings.embedder)
+                self._milvus = Milvus(self._settings.milvus_uri, self._settings.milvus_token)
+                self._search = HistorySearch(self._milvus, self._settings.milvus_collection, self._embedder)
+            return self._search

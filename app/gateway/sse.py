@@ -1,0 +1,65 @@
+"""Server-sent events to a reader that may be slow, gone, or both.
+
+A reader that takes nothing for a while is dropped: it can go on where it was with `Last-Event-ID`, here or at another
+gateway, and until then it holds only the bytes that lie in its socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from app.gateway.metrics import Metrics
+
+_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+class EventStream(Response):
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, chunks: AsyncGenerator[bytes, None], stall_s: float, metrics: Metrics, closed: Callable[[], None]
+    ) -> None:
+        super().__init__(headers=_HEADERS)
+        del self.headers["content-length"]
+        self._chunks = chunks
+        self._stall_s = stall_s
+        self._metrics = metrics
+        self._closed = closed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI says
+        sending = asyncio.create_task(self._send(send), name="event stream")
+        leaving = asyncio.create_task(_until_gone(receive), name="end of event stream")
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not sending.done():
+                sending.cancel()
+            self._closed()
+        try:
+            await sending
+        except asyncio.CancelledError:
+            if not sending.cancelled():
+                raise
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async with aclosing(self._chunks) as chunks:
+                async for chunk in chunks:
+                    async with asyncio.timeout(self._stall_s):
+                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError:
+            self._metrics.stalled.inc()
+            return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

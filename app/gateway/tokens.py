@@ -1,0 +1,78 @@
+"""JSON Web Tokens: one algorithm, fixed by the settings and never by the token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+
+from app.gateway.errors import ApiError
+from app.gateway.jwks import Jwks, JwksUnavailableError
+from app.gateway.keys import Grant
+from app.settings import Settings
+from app.wire import ErrorCode
+
+MIN_SECRET_BYTES = 32
+_SHARED = {"HS256", "HS384", "HS512"}
+_PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+_LEEWAY_S = 10
+
+
+class TokenSettingsError(ValueError):
+    """The settings of tokens contradict each other; one line."""
+
+
+class TokenCheck:
+    def __init__(self, settings: Settings) -> None:
+        self._secret = settings.jwt_secret
+        self._jwks = Jwks(settings.jwt_jwks) if settings.jwt_jwks else None
+        self._issuer = settings.jwt_issuer or None
+        self._audience = settings.jwt_audience or None
+        self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
+        if self._secret and self._jwks is not None:
+            raise TokenSettingsError("set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, not both")
+        if self._secret and len(self._secret.encode()) < MIN_SECRET_BYTES:
+            raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {MIN_SECRET_BYTES} bytes")
+        possible = _SHARED if self._secret else _PUBLIC
+        if bool(self) and self._algorithm not in possible:
+            raise TokenSettingsError(f"PARLEY_JWT_ALGORITHM: must be one of {', '.join(sorted(possible))}")
+
+    def __bool__(self) -> bool:
+        return bool(self._secret) or self._jwks is not None
+
+    async def grant(self, token: str) -> Grant:
+        """Who the token is for; raises `ApiError`."""
+        try:
+            claims = jwt.decode(
+                token,
+                await self._key(token),
+                algorithms=[self._algorithm],
+                issuer=self._issuer,
+                audience=self._audience,
+                leeway=_LEEWAY_S,
+                options={"require": ["exp", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is refused: {error}") from None
+        return _grant(claims)
+
+    async def _key(self, token: str) -> Any:
+        if self._jwks is None:
+            return self._secret
+        header = jwt.get_unverified_header(token)
+        try:
+            key = await self._jwks.key(header.get("kid"))
+        except JwksUnavailableError as error:
+            raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
+        if key is None:
+            raise jwt.InvalidKeyError("it is signed by an unknown key")
+        return key.key
+
+
+def _grant(claims: dict[str, Any]) -> Grant:
+    user, tenant = claims["sub"], claims.get("tenant")
+    if not user:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its sub is empty")
+    if tenant is not None and (not isinstance(tenant, str) or not tenant or "/" in tenant):
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its tenant is not a plain name")
+    return Grant(user, tenant)

@@ -1,0 +1,72 @@
+"""One reader's place in one answer.
+
+A watch holds a number, not events: all readers of an answer read the same memory, each at its own pace, so a slow one
+costs no more than a fast one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from app.reader import Answer, Update
+from app.wire import TokenEvent
+
+_MOST_NOTICES = 16
+BATCH = 256
+"""Events that are handed over at once at the most."""
+
+
+class Watch:
+    """`with live.watch(user, request) as watch`: the answer stays in memory, and its events come from `position` on."""
+
+    def __init__(self, answer: Callable[[], Answer | None], detach: Callable[[Watch], None]) -> None:
+        self.position = 0
+        self.ended = False
+        self._answer = answer
+        self._detach = detach
+        self._changed = asyncio.Event()
+        self._notices: list[TokenEvent] = []
+
+    @property
+    def answer(self) -> Answer | None:
+        return self._answer()
+
+    def tell(self, update: Update) -> None:
+        """The answer has grown, or was cut; the reader says that event anew."""
+        if update.event.notice is not None:
+            self._notices = [*self._notices, update.event][-_MOST_NOTICES:]
+        elif update.cut is not None:
+            self.position = min(self.position, update.cut)
+        self.wake()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def changed(self) -> None:
+        await self._changed.wait()
+        self._changed.clear()
+
+    def take(self) -> list[TokenEvent]:
+        """What can be said now."""
+        events, self._notices = self._notices, []
+        answer = self.answer
+        if answer is None:
+            return events
+        first = bisect_right(answer.segments, self.position, key=lambda event: event.next_index)
+        segments = answer.segments[first : first + BATCH]
+        if segments:
+            self.position = segments[-1].next_index
+        if answer.end is not None and len(answer.segments) <= first + BATCH:
+            self.ended = True
+            return [*events, *segments, answer.end]
+        return [*events, *segments]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._detach(self)

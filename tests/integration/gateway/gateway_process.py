@@ -1,0 +1,69 @@
+"""A real gateway process under test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from app.local.ports import free_port
+from app.settings import Settings
+from tests.environment import environment_of
+
+START_TIMEOUT_S = 60.0
+
+
+class GatewayProcess:
+    """`parley gateway` with these settings, on a port of its own."""
+
+    def __init__(self, settings: Settings, log: Path) -> None:
+        self.settings = settings.model_copy(update={"gateway_port": free_port()})
+        self.url = f"http://127.0.0.1:{self.settings.gateway_port}"
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Self:
+        command = [str(Path(sys.executable).with_name("parley")), "gateway"]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment_of(self.settings), cwd=self.log.parent
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the gateway did not start:\n{self.log.read_text()}")
+            time.sleep(0.05)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(timeout_s)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()

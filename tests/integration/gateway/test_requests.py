@@ -1,0 +1,140 @@
+"""`/v1/requests` over HTTP, with a real worker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import httpx
+
+from tests.integration.gateway.events import answer, read, text_of
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+SEED = 20260
+
+
+async def ask(http: httpx.AsyncClient, **fields: object) -> str:
+    reply = await http.post("/v1/requests", json={"prompt": "hello", "max_tokens": 12, **fields})
+    assert reply.status_code == 202, reply.text
+    request_id: str = reply.json()["request_id"]
+    return request_id
+
+
+async def test_events_say_the_answer_with_the_next_index_as_id(http: httpx.AsyncClient) -> None:
+    sent = await answer(http, await ask(http))
+    assert sent[-1].event["type"] == "done"
+    tokens = [one for one in sent if one.event["type"] == "token"]
+    expected = 0
+    for one in tokens:
+        assert one.event["index"] == expected
+        expected += len(one.event["tokens"])
+        assert one.id == str(expected)
+    assert sent[-1].id == str(expected) == "12"
+
+
+async def test_a_look_tells_status_text_and_usage(http: httpx.AsyncClient) -> None:
+    request_id = await ask(http)
+    sent = await answer(http, request_id)
+    told = (await http.get(f"/v1/requests/{request_id}")).json()
+    assert (told["status"], told["finish_reason"], told["index"]) == ("done", "length", 12)
+    assert told["text"] == text_of(sent)
+    assert told["usage"]["completion_tokens"] == 12
+
+
+async def test_a_stream_dropped_at_any_token_goes_on_with_exactly_the_rest(http: httpx.AsyncClient) -> None:
+    draw = random.Random(SEED)
+    request_id = await ask(http, max_tokens=120)
+    path = f"/v1/requests/{request_id}/events"
+    pieces, place, resumes = [], None, 0
+    while not pieces or not pieces[-1].is_end:
+        most = draw.randint(1, 4)
+        async for one in read(http, path, headers={} if place is None else {"Last-Event-ID": place}):
+            pieces.append(one)
+            place = one.id or place
+            most -= 1
+            if not most or one.is_end:
+                break
+        resumes += 1
+    whole = await answer(http, request_id)
+    assert resumes > 20
+    assert [one.event for one in pieces if one.id] == [one.event for one in whole if one.id]
+
+
+async def test_starting_after_is_the_id_of_an_event(http: httpx.AsyncClient) -> None:
+    request_id = await ask(http)
+    whole = await answer(http, request_id)
+    for number, one in enumerate(whole):
+        rest = await answer(http, request_id, params={"starting_after": one.id})
+        assert rest == (whole[number + 1 :] or whole[-1:])
+
+
+async def test_a_cancelled_answer_keeps_what_was_said(http: httpx.AsyncClient) -> None:
+    request_id = await ask(http, max_tokens=100_000)
+    sent = []
+    async for one in read(http, f"/v1/requests/{request_id}/events"):
+        sent.append(one)
+        if len(sent) == 3:
+            assert (await http.delete(f"/v1/requests/{request_id}")).status_code == 202
+    assert sent[-1].event["finish_reason"] == "cancelled"
+    assert (await http.get(f"/v1/requests/{request_id}")).json()["text"] == text_of(sent)
+
+
+async def test_an_id_that_nobody_knows_ends_as_not_found(http: httpx.AsyncClient) -> None:
+    sent = await answer(http, "nobody-knows-it")
+    assert [one.event["error"]["code"] for one in sent] == ["not_found"]
+    assert (await http.get("/v1/requests/nobody-knows-it")).status_code == 404
+
+
+async def test_a_reader_that_comes_before_the_request_gets_all_of_it(http: httpx.AsyncClient) -> None:
+    early = asyncio.create_task(answer(http, "early-bird"))
+    await asyncio.sleep(0.3)
+    await ask(http, request_id="early-bird")
+    assert await early == await answer(http, "early-bird")
+
+
+async def test_a_user_does_not_see_the_answers_of_another(http: httpx.AsyncClient) -> None:
+    request_id = await ask(http)
+    await answer(http, request_id)
+    assert (await http.get(f"/v1/requests/{request_id}", params={"user_id": "omar"})).status_code == 404
+
+
+async def test_a_new_gateway_finds_answers_that_are_older_than_itself(
+    http: httpx.AsyncClient, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    ended, named = await ask(http), await ask(http, request_id="named")
+    before = [await answer(http, ended), await answer(http, named)]
+    running = await ask(http, max_tokens=200)
+    await anext(aiter(read(http, f"/v1/requests/{running}/events")))
+    with GatewayProcess(gateway.settings, tmp_path / "gateway.log") as other:
+        async with httpx.AsyncClient(base_url=other.url, timeout=60) as there:
+            assert [await answer(there, ended), await answer(there, named)] == before
+            assert await answer(there, running) == await answer(http, running)
+        assert other.stop() == 0
+
+
+async def test_many_at_once_all_get_their_own_whole_answer(http: httpx.AsyncClient) -> None:
+    async def one(number: int) -> int:
+        user = {"user_id": f"crowd-{number}"}
+        reply = await http.post("/v1/requests", json={"prompt": f"hello {number}", "max_tokens": 8}, params=user)
+        sent = await answer(http, reply.json()["request_id"], params=user)
+        assert {one.event["user_id"] for one in sent} == {f"crowd-{number}"}
+        return int(sent[-1].event["index"])
+
+    assert await asyncio.gather(*map(one, range(40))) == [8] * 40
+
+
+async def test_conversations_tell_what_was_said_until_it_is_erased(http: httpx.AsyncClient) -> None:
+    user = {"user_id": "erin"}
+    reply = await http.post(
+        "/v1/requests", json={"prompt": "remember me", "conversation_id": "talk", "max_tokens": 3}, params=user
+    )
+    sent = await answer(http, reply.json()["request_id"], params=user)
+    async with asyncio.timeout(30):
+        while not (turns := (await http.get("/v1/conversations/talk", params=user)).json()["turns"]):
+            await asyncio.sleep(0.1)
+    assert [(turn["prompt"], turn["answer"]) for turn in turns] == [("remember me", text_of(sent))]
+    listed = (await http.get("/v1/conversations", params=user)).json()["conversations"]
+    assert [one["conversation_id"] for one in listed] == ["talk"]
+    assert (await http.delete("/v1/users/erin")).status_code == 202
+    assert (await http.get("/v1/conversations/talk", params=user)).json()["turns"] == []
