@@ -1,5 +1,7 @@
-"""Causal attention for training on CPUs: plain matrix products, whose backward pass is three times as fast as that of
-torch's fused kernel there. The checkpoint does not know of it."""
+"""Causal attention for training on CPUs, where torch's fused kernel has a slow backward pass.
+
+The checkpoint knows nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 NAME = "demo_training"
 
 
-def attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: None, **_: Any
-) -> tuple[Tensor, None]:
+def attend(_module: nn.Module, query: Tensor, key: Tensor, value: Tensor, _mask: None, **_: Any) -> tuple[Tensor, None]:
     """Heads that share keys are stacked along the queries, so that nothing is repeated."""
     rows, heads, length, width = query.shape
     groups = key.shape[1]

@@ -13,7 +13,7 @@ from models.demo.encoding import Encoder, Example
 from models.demo.phrasing import seeded
 from models.demo.tokenizer import CONTEXT
 
-_POOL = 256
+_POOL = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,20 @@ class Batch:
     positions: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What is learnt until which part of all steps: dialogues of so many tokens, and random ones to be repeated."""
+
+    until: float
+    longest: int
+    repetitions: float
+
+
 class Batches:
-    """An endless stream; `repetitions` is the share of examples that are random tokens to be repeated."""
+    """An endless stream; `lesson` may be changed at any time and holds for the next examples."""
 
     def __init__(self, encoder: Encoder, seed: int, tokens: int) -> None:
-        self.repetitions = 0.0
+        self.lesson = Lesson(until=1.0, longest=CONTEXT, repetitions=0.0)
         self._encoder = encoder
         self._tokens = tokens
         self._rng = seeded(f"batches {seed}")
@@ -43,9 +52,9 @@ class Batches:
             yield from (self._batch(row) for row in rows)
 
     def _example(self) -> Example:
-        if self._rng.random() < self.repetitions:
+        if self._rng.random() < self.lesson.repetitions:
             return self._encoder.repetition(self._rng)
-        while len((example := self._encoder.dialogue(next(self._dialogues))).ids) > CONTEXT:
+        while len((example := self._encoder.dialogue(next(self._dialogues))).ids) > self.lesson.longest:
             pass
         return example
 

@@ -65,10 +65,12 @@ class Customer:
         return words.item(self.rng, self.vocabulary)
 
     def by_name(self, sentence: str) -> str:
-        """`sentence`, spoken to the customer by name where it is known."""
-        if name := self.facts.get("name"):
-            return f"{name}, {sentence}"
-        return sentence[0].upper() + sentence[1:]
+        """`sentence`, spoken to the customer by name where it is known.
+
+        A name never begins an answer: without the space before it, it has other tokens than those that were read.
+        """
+        name = self.facts.get("name")
+        return f"Certainly, {name}. {sentence}" if name else f"Certainly. {sentence}"
 
     def turn(self, user: str, answer: str, *copied: str, skill: Skill = Skill.REST) -> Turn:
         """A turn whose answer copies `copied`, and the customer's name where the answer says it."""

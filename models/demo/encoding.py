@@ -43,7 +43,7 @@ class Encoder:
             vocabulary[marker] for marker in (SYSTEM, USER, ASSISTANT, END)
         )
         self._words = range(len(MARKERS), len(vocabulary))
-        self._digits = [vocabulary[digit] for digit in "0123456789"]
+        self._pairs = [vocabulary[f"{pair:02}"] for pair in range(100)]
 
     def dialogue(self, dialogue: Dialogue) -> Example:
         example = Example([], [])
@@ -57,7 +57,11 @@ class Encoder:
     def repetition(self, rng: Random) -> Example:
         """Random tokens, said by the user and said again by the assistant."""
         example = Example([], [])
-        pool = rng.sample(self._words, 40) if rng.random() < 0.5 else self._digits + rng.sample(self._words, 5)
+        pool = (
+            rng.sample(self._words, 40)
+            if rng.random() < 0.5
+            else rng.sample(self._pairs, 20) + rng.sample(self._words, 5)
+        )
         for _ in range(rng.randint(2, 5)):
             said = rng.choices(pool, k=rng.randint(4, 16))
             self._add_silent(example, [self._user, *said, self._end, self._assistant])

@@ -1,6 +1,7 @@
-"""The demo model's tokenizer: byte-level BPE with one token a digit, and its chat template.
+"""The demo model's tokenizer: byte-level BPE with one token for two digits, and its chat template.
 
-A message begins with a space, so that a word has the same tokens at its start as later on; an answer does not. What
+A message begins with a space, so that a word has the same tokens at its start as later on; an answer does not. Pairs of
+digits keep numbers short, so that few digits are alike in a long conversation. What
 looks like a marker in a message is broken up, so that nobody can speak for somebody else.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from models.demo import words
 from models.demo.dialogues import Split, dialogues
 
 CONTEXT = 1024
-VOCABULARY = 1536
+VOCABULARY = 3072
 PAD, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 MARKERS = (PAD, SYSTEM, USER, ASSISTANT, END)
 TEMPLATE = """
@@ -40,7 +42,10 @@ def trained(seed: int, sample: int) -> PreTrainedTokenizerFast:
     """A tokenizer made from `sample` dialogues."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Split(Regex(r"\d{1,2}"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
@@ -63,6 +68,10 @@ def trained(seed: int, sample: int) -> PreTrainedTokenizerFast:
 
 
 def _texts(seed: int, sample: int) -> Iterator[str]:
+    """Dialogues, with names and pairs of digits often enough to become tokens."""
+    for _ in range(20):
+        yield from (f" {name}" for name in words.SEEN.names)
+        yield from (f"{pair:02}" for pair in range(100))
     for dialogue in itertools.islice(dialogues(seed, Split.TRAINING), sample):
         yield " " + dialogue.system
         for turn in dialogue.turns:

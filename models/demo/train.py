@@ -1,7 +1,8 @@
 """Trains the demo model: `python -m models.demo.train`, minutes on two cores, the same for the same seed.
 
-Two things make so small a model copy names and numbers that it has never seen: it repeats random tokens before it
-learns to talk, and what an answer copies weighs more than the words around it.
+What makes so small a model copy names and numbers that it has never seen: heads that begin by looking back
+(`network.py`), random tokens to be repeated among short dialogues before the long ones, and a greater weight on what
+an answer copies than on the words around it.
 """
 
 from __future__ import annotations
@@ -14,28 +15,38 @@ from pathlib import Path
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from models.demo import CHECKPOINT, attention, tokenizer
-from models.demo.batches import Batch, Batches
+from models.demo import CHECKPOINT, tokenizer
+from models.demo.batches import Batch, Batches, Lesson
 from models.demo.dialogues import held_out
 from models.demo.encoding import Encoder
+from models.demo.network import untrained
 from models.demo.scoring import score
+
+LESSONS = (
+    Lesson(0.15, 112, 0.3),
+    Lesson(0.35, 112, 0.05),
+    Lesson(0.65, 320, 0.03),
+    Lesson(1.0, tokenizer.CONTEXT, 0.03),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, and how fast; `repetitions` is the share of random sequences in the first and in the later part."""
+    """How long, and how fast."""
 
-    steps: int = 3000
-    tokens: int = 3072
+    steps: int = 2400
+    tokens: int = 2560
+    sample: int = 6000
+    examined: int = 100
     warmup: int = 60
     decay_from: float = 0.4
-    sample: int = 6000
-    matrices_rate: float = 1e-2
-    vectors_rate: float = 6e-3
-    repetitions: tuple[float, float] = (0.5, 0.04)
-    repetitions_end: float = 0.2
+    matrices_rate: float = 3e-3
+    vectors_rate: float = 3e-3
+
+    def lesson(self, step: int) -> Lesson:
+        return next(lesson for lesson in LESSONS if step < lesson.until * self.steps)
 
     def rate(self, step: int) -> float:
         """The learning rates' factor: up at first, level, then down to nothing."""
@@ -51,12 +62,12 @@ def train(plan: Plan, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerF
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f} million parameters, {plan.steps} steps", flush=True)
     batches = Batches(encoder, seed, plan.tokens)
     optimizers = _optimizers(model, plan)
-    examined = held_out(seed, 100)
+    examined = held_out(seed, plan.examined)
     started, seen = time.monotonic(), 0
-    batches.repetitions = plan.repetitions[0]
-    for step, batch in zip(range(plan.steps), batches, strict=False):
-        if step >= plan.steps * plan.repetitions_end:
-            batches.repetitions = plan.repetitions[1]
+    stream = iter(batches)
+    for step in range(plan.steps):
+        batches.lesson = plan.lesson(step)
+        batch = next(stream)
         loss = _step(model, optimizers, batch, plan.rate(step))
         seen += batch.ids.numel()
         if (step + 1) % 50 == 0 or step + 1 == plan.steps:
@@ -66,25 +77,6 @@ def train(plan: Plan, seed: int) -> tuple[LlamaForCausalLM, PreTrainedTokenizerF
         if (step + 1) % 250 == 0 or step + 1 == plan.steps:
             print(f"  held out: {score(model, encoder, examined)}", flush=True)
     return model, words
-
-
-def untrained(words: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    attention.register()
-    config = LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=tokenizer.CONTEXT,
-        tie_word_embeddings=True,
-        pad_token_id=words.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=words.eos_token_id,
-        attn_implementation=attention.NAME,
-    )
-    return LlamaForCausalLM(config)
 
 
 def save(model: LlamaForCausalLM, words: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -7,7 +7,7 @@ from models.demo.wording import wording
 
 _TEXTS = wording("orders")
 
-_ON_ITS_WAY = "your order {order} is on its way and should arrive in 2 to 3 days."
+_ON_ITS_WAY = "Your order {order} is on its way and should arrive in 2 to 3 days."
 _CANCELLED = "I have cancelled order {order}. You will get your money back in 5 to 7 days."
 _ASK = "I am happy to check that. Could you please give me your order number?"
 _ASK_TO_CANCEL = "I can cancel it for you. Could you please give me your order number?"

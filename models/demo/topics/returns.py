@@ -11,7 +11,7 @@ _TEXTS = wording("returns")
 def send_back(customer: Customer) -> list[Turn]:
     item = customer.picks_item()
     asked = customer.says(_TEXTS["send_back"], item=item)
-    answer = f"you can return the {item} within 30 days. I will send you a return label by email."
+    answer = f"You can return the {item} within 30 days. I will send you a return label by email."
     return [customer.turn(asked, customer.by_name(answer), item)]
 
 
