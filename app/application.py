@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
+_WATCH_S = 1.0
 
 
 class ParleyApp(internals.App):
@@ -48,7 +49,15 @@ class ParleyApp(internals.App):
         assert self.loaded is not None
         self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.metrics)
         await self.worker.start()
+        self.watching = asyncio.ensure_future(self._watch_membership())
         await super().on_start()
+
+    async def _watch_membership(self) -> None:
+        """A member whose coordination has failed is silent for ever: better that another worker takes its place."""
+        while self.exit_code is None and not self.should_stop:
+            await asyncio.sleep(_WATCH_S)
+            if (error := self.consumer.coordination_ended()) is not None:
+                self.end_with(error)
 
     def end_with(self, error: BaseException) -> None:
         """End the process: what is unfinished goes on elsewhere."""
@@ -136,6 +145,7 @@ def create_app(parley: Settings) -> ParleyApp:
         broker=parley.broker,
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
+        PartitionAssignor=internals.Assignor,
         broker_session_timeout=parley.session_timeout_s,
         broker_heartbeat_interval=max(0.3, parley.session_timeout_s / 4),
         broker_request_timeout=max(40.0, parley.session_timeout_s),
@@ -209,6 +219,7 @@ async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
 
 async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
+        app.watching.cancel()
         await app.worker.stop()
         app.consumer.leave_group_when_stopped()
 

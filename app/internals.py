@@ -12,7 +12,10 @@ from typing import Any
 
 import aiokafka
 import faust
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.producer import sender
+from faust.assignor.client_assignment import ClientMetadata
+from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
 # aiokafka waits 20 ms before it asks again whether the broker has settled the transaction before; 1 ms is enough, and
@@ -27,6 +30,8 @@ _NEEDED: Mapping[Any, tuple[str, ...]] = {
     driver.Consumer: ("_new_consumer_thread",),
     driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_fetch_records", "__post_init__"),
     faust.App: ("_new_transport", "FlowControlQueue"),
+    PartitionAssignor: ("_url", "_decompress", "on_assignment"),
+    GroupCoordinator: ("_coordination_routine",),
 }
 _NEEDED_OF_CONSUMER = ("_isolation_level", "_partition_assignment_strategy")
 
@@ -53,6 +58,28 @@ def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
     # It tells every assignment of every reader, in a table of its own.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
+
+
+class Assignor(PartitionAssignor):
+    """Faust's assignor, for static members.
+
+    A worker that comes back under the name it had is given what it had, in words that were written for it before. Faust
+    asserts that they hold the address of its web server of now; a worker that has another port or host since would fail
+    there, without an end, and keep its partitions from everybody.
+    """
+
+    _told: str | None = None
+
+    @property
+    def _url(self) -> Any:
+        return self._told or self.app.conf.canonical_url
+
+    def on_assignment(self, assignment: Any) -> None:
+        self._told = ClientMetadata.loads(self._decompress(assignment.user_data)).url
+        try:
+            super().on_assignment(assignment)
+        finally:
+            self._told = None
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
@@ -90,6 +117,12 @@ class _Consumer(driver.Consumer):
     def leave_group_when_stopped(self) -> None:
         """Make room for a successor at once: a static member that just goes keeps its partitions until it is missed."""
         self._thread._consumer._coordinator._group_instance_id = None  # noqa: SLF001
+
+    def coordination_ended(self) -> BaseException | None:
+        """Why this member takes no part in the group any more; aiokafka logs it and goes on without."""
+        consumer = self._thread._consumer  # noqa: SLF001
+        task = None if consumer is None else getattr(consumer._coordinator, "_coordination_task", None)  # noqa: SLF001
+        return None if task is None or not task.done() or task.cancelled() else task.exception()
 
     def handed_before(self, message: Any) -> int:
         """Offset of the record that was handed out before this one; -1 where that is not known."""
