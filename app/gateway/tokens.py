@@ -12,7 +12,6 @@ from app.gateway.keys import Grant
 from app.settings import Settings
 from app.wire import ErrorCode
 
-MIN_SECRET_BYTES = 32
 _SHARED = {"HS256", "HS384", "HS512"}
 _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 _LEEWAY_S = 10
@@ -31,11 +30,12 @@ class TokenCheck:
         self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
         if self._secret and self._jwks is not None:
             raise TokenSettingsError("set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, not both")
-        if self._secret and len(self._secret.encode()) < MIN_SECRET_BYTES:
-            raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {MIN_SECRET_BYTES} bytes")
         possible = _SHARED if self._secret else _PUBLIC
         if bool(self) and self._algorithm not in possible:
             raise TokenSettingsError(f"PARLEY_JWT_ALGORITHM: must be one of {', '.join(sorted(possible))}")
+        needed = int(self._algorithm[2:]) // 8 if self._secret else 0
+        if len(self._secret.encode()) < needed:
+            raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {needed} bytes for {self._algorithm}")
 
     def __bool__(self) -> bool:
         return bool(self._secret) or self._jwks is not None

@@ -1,0 +1,142 @@
+"""What a gateway refuses, and how it ends; no worker is needed for that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import jwt
+import pytest
+
+from app.settings import Settings
+from tests.conftest import NewSettings
+from tests.environment import environment_of
+from tests.integration.gateway.events import read
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+SECRET = "a secret that has well over 32 bytes"
+NINA = {"Authorization": "Bearer key-of-nina-0123"}
+OMAR = {"Authorization": "Bearer key-of-omar-0123"}
+
+
+@pytest.fixture
+async def guarded(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = await new_settings(
+        gateway_api_keys="key-of-nina-0123=nina,key-of-omar-0123=omar",
+        jwt_secret=SECRET,
+        gateway_wait_s=0.2,
+        gateway_requests_per_min=30,
+    )
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+            yield http
+        assert "NO KEYS" not in gateway.log.read_text()
+
+
+async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: httpx.AsyncClient) -> None:
+    asked = await guarded.post("/v1/requests", json={"prompt": "mine"}, headers=NINA)
+    request_id = asked.json()["request_id"]
+    mine = f"/v1/requests/{request_id}"
+    assert (await guarded.get(mine, headers=NINA)).json()["status"] == "queued"
+    token = jwt.encode({"sub": "nina", "exp": time.time() + 60}, SECRET)
+    assert (await guarded.get(mine, headers={"Authorization": f"Bearer {token}"})).status_code == 200
+
+    paths = [("GET", mine), ("GET", f"{mine}/events"), ("DELETE", mine), ("GET", "/v1/models"), ("GET", "/v1/me"),
+             ("GET", "/v1/search?q=x"), ("GET", "/v1/conversations"), ("GET", "/v1/conversations/default"),
+             ("DELETE", "/v1/users/nina"), ("POST", "/v1/requests"), ("POST", "/v1/chat/completions")]  # fmt: skip
+    for method, path in paths:
+        for headers in ({}, {"Authorization": "Bearer of-nobody-012345"}):
+            reply = await guarded.request(method, path, headers=headers)
+            assert (reply.status_code, reply.json()["error"]["code"]) == (401, "unauthorized"), path
+
+    assert (await guarded.get(mine, headers=OMAR)).status_code == 404
+    assert [one.event["error"]["code"] async for one in read(guarded, f"{mine}/events", headers=OMAR)] == ["not_found"]
+    for method, path in (("DELETE", "/v1/users/nina"), ("GET", f"{mine}?user_id=nina"), ("GET", "/v1/me?user_id=nina")):
+        assert (await guarded.request(method, path, headers=OMAR)).status_code == 403
+    reply = await guarded.post("/v1/requests", json={"prompt": "not mine", "user_id": "nina"}, headers=OMAR)
+    assert reply.status_code == 403
+
+
+async def test_a_user_that_asks_too_much_is_told_when_to_come_again(guarded: httpx.AsyncClient) -> None:
+    replies = [await guarded.post("/v1/requests", json={"prompt": "more"}, headers=NINA) for _ in range(40)]
+    assert {reply.status_code for reply in replies} == {202, 429}
+    refused = replies[-1]
+    assert refused.json()["error"]["code"] == "rate_limited"
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (await guarded.post("/v1/requests", json={"prompt": "one"}, headers=OMAR)).status_code == 202
+
+
+@pytest.fixture
+async def open_edge(settings: Settings, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        yield gateway
+
+
+async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProcess) -> None:
+    async with httpx.AsyncClient(base_url=open_edge.url, timeout=30) as http:
+        refused = {
+            "not JSON": (
+                await http.post("/v1/requests", content="{", headers={"content-type": "application/json"}),
+                400,
+            ),
+            "a form of another site": (await http.post("/v1/requests", content='{"prompt": "x"}'), 415),
+            "too large": (await http.post("/v1/requests", json={"prompt": "x" * 1_100_000}), 413),
+            "neither prompt nor messages": (await http.post("/v1/requests", json={}), 400),
+            "a lone surrogate": (
+                await http.post(
+                    "/v1/requests", content=b'{"prompt": "\\ud800"}', headers={"content-type": "application/json"}
+                ),
+                400,
+            ),
+            "a user that is too long": (await http.get("/v1/me", params={"user_id": "x" * 129}), 400),
+            "a request id with a space": (await http.get("/v1/requests/a%20b"), 400),
+            "a place that is no number": (await http.get("/v1/requests/a/events", headers={"Last-Event-ID": "x"}), 400),
+            "no such path": (await http.get("/v2/requests"), 404),
+            "no such method": (await http.put("/v1/requests"), 405),
+            "a limit of nothing": (await http.get("/v1/search", params={"q": "x", "limit": 0}), 400),
+            "a name that leads here": (await http.get("/v1/me", headers={"Host": "parley.example"}), 403),
+        }
+        for what, (reply, status) in refused.items():
+            assert reply.status_code == status, (what, reply.text)
+            assert reply.json()["error"]["message"], what
+        assert (await http.get("/readyz")).json() == {"status": "ok"}
+        figures = (await http.get("/metrics")).text
+        assert 'parley_gateway_replies_total{method="POST",route="/v1/requests",status="413"} 1.0' in figures
+
+
+async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge: GatewayProcess) -> None:
+    async with httpx.AsyncClient(base_url=open_edge.url, timeout=30) as http:
+        request_id = (await http.post("/v1/requests", json={"prompt": "nobody answers"})).json()["request_id"]
+        async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
+            lines = stream.aiter_lines()
+            assert await anext(lines) == "retry: 1000"
+            os.kill(open_edge.pid, signal.SIGTERM)
+            assert [line async for line in lines if line] == []
+    assert await asyncio.to_thread(open_edge.stop) == 0
+    assert "NO KEYS ARE SET" in open_edge.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        ({"gateway_host": "0.0.0.0"}, 2, "PARLEY_GATEWAY_API_KEYS"),
+        ({"jwt_secret": "short"}, 2, "PARLEY_JWT_SECRET"),
+        ({"broker": "kafka://127.0.0.1:1"}, 1, "no Kafka answers"),
+    ],
+)
+async def test_a_gateway_that_cannot_be_says_why_in_one_line(
+    settings: Settings, change: dict[str, str], code: int, told: str
+) -> None:
+    command = [str(Path(sys.executable).with_name("parley")), "gateway"]
+    environment = environment_of(settings.model_copy(update=change))
+    ended = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == code
+    assert told in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

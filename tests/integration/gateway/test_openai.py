@@ -1,0 +1,126 @@
+"""The real `openai` client against the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture
+async def client(gateway: GatewayProcess) -> AsyncIterator[AsyncOpenAI]:
+    async with AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="any", max_retries=0) as client:
+        yield client
+
+
+async def test_a_whole_answer_has_text_reason_and_usage(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=5)
+    assert done.choices[0].finish_reason == "length"
+    assert len(done.choices[0].message.content.split()) == 5
+    assert done.usage.completion_tokens == 5
+    assert done.usage.total_tokens == done.usage.prompt_tokens + 5
+
+
+async def test_a_stream_says_the_same_piece_by_piece(client: AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model="demo", messages=HELLO, max_tokens=9, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    whole = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=9)
+    said = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert said[0].delta.role == "assistant"
+    assert "".join(one.delta.content or "" for one in said) == whole.choices[0].message.content
+    assert [one.finish_reason for one in said if one.finish_reason] == ["length"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == whole.usage
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+async def test_without_include_usage_no_chunk_has_any(client: AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=2, stream=True)
+    assert [chunk.usage async for chunk in stream] == [None] * 4
+
+
+async def test_what_the_worker_refuses_has_openais_form(client: AsyncOpenAI) -> None:
+    for stream in (False, True):
+        with pytest.raises(openai.NotFoundError) as refused:
+            await client.chat.completions.create(model="no-such-model", messages=HELLO, stream=stream)
+        assert refused.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"temperature": 3}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"seed": "seven"}, "seed"),
+    ],
+)
+async def test_what_is_wrong_is_refused_with_the_name_of_the_field(
+    client: AsyncOpenAI, wrong: dict[str, object], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(**{"model": "demo", "messages": HELLO, **wrong})
+    assert (refused.value.code, refused.value.param) == ("invalid_request", param)
+
+
+async def test_a_prompt_that_is_too_long_is_refused_before_it_is_sent(client: AsyncOpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.completions.create(model="demo", messages=[{"role": "user", "content": "x" * 70_000}])
+    assert refused.value.code == "prompt_too_long"
+
+
+async def test_models_are_those_of_the_settings_and_those_that_answered(client: AsyncOpenAI) -> None:
+    await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=1)
+    names = [model.id async for model in client.models.list()]
+    assert names == ["demo", "paced@1"]
+    assert (await client.models.retrieve("demo")).id == "demo"
+
+
+async def test_parts_of_content_and_a_developer_are_taken(client: AsyncOpenAI) -> None:
+    parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
+    done = await client.chat.completions.create(
+        model="demo",
+        messages=[{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}],
+        max_completion_tokens=3,
+        seed=7,
+        stop=["never said"],
+    )
+    assert done.usage.completion_tokens == 3
+
+
+async def test_a_stream_is_cancelled_by_the_id_of_its_request(client: AsyncOpenAI, http: httpx.AsyncClient) -> None:
+    stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=100_000, stream=True)
+    request_id = stream.response.headers["x-request-id"]
+    chunks = []
+    async for chunk in stream:
+        chunks.append(chunk)
+        if len(chunks) == 3:
+            await http.delete(f"/v1/requests/{request_id}")
+    assert chunks[-1].parley["finish_reason"] == "cancelled"
+
+
+async def test_many_streams_at_once_keep_apart(client: AsyncOpenAI) -> None:
+    async def one(number: int) -> str:
+        stream = await client.chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": f"say {number}"}], max_tokens=6, stream=True, user="all"
+        )
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    first = await asyncio.gather(*map(one, range(20)))
+    assert len(set(first)) == 20
+    assert await asyncio.gather(*map(one, range(20))) == first

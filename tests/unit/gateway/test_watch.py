@@ -1,0 +1,91 @@
+"""A reader's place in an answer that grows, ends and is cut."""
+
+from __future__ import annotations
+
+from app.gateway.live import LiveAnswers
+from app.gateway.watch import BATCH
+from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
+
+
+class Record:
+    def __init__(self, offset: int, event: TokenEvent) -> None:
+        self.partition, self.offset = 0, offset
+        self.value, self.headers = encode(event)
+
+
+class Log:
+    """A `tokens` partition that goes straight into the live memory."""
+
+    def __init__(self, held_events: int = 100_000) -> None:
+        self.live = LiveAnswers([], "tokens", 1, held_events)
+        self.offset = 0
+
+    def write(
+        self, kind: EventType, index: int | None = None, epoch: int = 0, request: str = "r", **how: object
+    ) -> None:
+        event = TokenEvent(type=kind, request_id=request, user_id="nina", index=index, epoch=epoch, **how)
+        self.live._take(Record(self.offset, event))
+        self.live._trim()
+        self.offset += 1
+
+    def say(self, index: int, epoch: int = 0, request: str = "r") -> None:
+        self.write(EventType.TOKEN, index, epoch, request, tokens=(index,), text=f"{epoch}.{index} ")
+
+    def end(self, index: int, epoch: int = 0, request: str = "r") -> None:
+        self.write(EventType.DONE, index, epoch, request, finish_reason=FinishReason.STOP)
+
+
+def test_each_event_is_taken_once_and_the_end_last() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        log.say(0)
+        log.say(1)
+        assert [event.index for event in watch.take()] == [0, 1]
+        assert watch.take() == []
+        log.say(2)
+        log.end(3)
+        assert [event.type for event in watch.take()] == ["token", "done"]
+        assert watch.ended
+
+
+def test_a_long_answer_comes_in_bounded_batches() -> None:
+    log = Log()
+    for index in range(2 * BATCH + 1):
+        log.say(index)
+    log.end(2 * BATCH + 1)
+    with log.live.watch("nina", "r") as watch:
+        assert [len(watch.take()) for _ in range(3)] == [BATCH, BATCH, 2]
+        assert watch.ended
+
+
+def test_a_cut_is_said_anew_from_where_it_was_cut() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        for index in range(4):
+            log.say(index)
+        watch.take()
+        log.say(2, epoch=7)
+        assert [(event.epoch, event.index) for event in watch.take()] == [(7, 2)]
+
+
+def test_notices_come_to_those_who_are_there_alone() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as there:
+        log.write(EventType.NOTICE, 0, notice=Notice("resumed", "it goes on"))
+        assert [event.type for event in there.take()] == ["notice"]
+        with log.live.watch("nina", "r") as later:
+            assert later.take() == []
+
+
+def test_memory_is_bounded_and_what_is_read_stays() -> None:
+    log = Log(held_events=50)
+    with log.live.watch("nina", "kept") as watch:
+        log.say(0, request="kept")
+        for number in range(100):
+            log.say(0, request=f"r{number}")
+            log.end(1, request=f"r{number}")
+        assert log.live.held <= 50
+        assert len(watch.take()) == 1
+    assert ("nina", "r99") in log.live.rule.answers
+    assert ("nina", "r0") not in log.live.rule.answers
+    assert log.live.complete_since > 0
