@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 EXTRAS := local,minilm,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-engine faults proto constraints clean
+.PHONY: help install demo test lint bench bench-engine faults proto page constraints clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -40,6 +40,9 @@ faults: $(STAMP)  ## kill workers and brokers under load, and count what was los
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate
+
+page:  ## build the chat page into the gateway (needs Node.js)
+	cd app/gateway/page && npm ci --no-audit --no-fund && npm run build
 
 constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \

@@ -16,6 +16,7 @@ from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.routes import asking, completions, health, history
+from app.gateway.routes.page import add_page
 from app.wire import ErrorCode
 
 _CODES = {404: ErrorCode.NOT_FOUND}
@@ -37,6 +38,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
     for one in (asking, completions, history, health):
         application.include_router(one.router)
+    add_page(application)
     return application
 
 

@@ -1,0 +1,134 @@
+/** The page: puts its parts together. */
+
+import { caller, conversations, me, Refusal } from './api'
+import { byId, element } from './dom'
+import { SearchView } from './search'
+import { onNews, remember, remembered, running } from './store'
+import './style.css'
+import { Talk } from './talk'
+
+const talk = new Talk()
+const prompt = byId<HTMLTextAreaElement>('prompt')
+const search = new SearchView((conversationId) => void open(conversationId))
+
+const fresh = (): string => crypto.randomUUID().slice(0, 8)
+
+async function open(conversationId: string): Promise<void> {
+  remember(`conversation.${caller.user}`, conversationId)
+  await talk.open(conversationId).catch(talk.refuse)
+  await list()
+  prompt.focus()
+}
+
+async function list(): Promise<void> {
+  const known = await conversations().catch(() => [])
+  const titles = new Map(known.map((one) => [one.conversation_id, one.title]))
+  for (const one of running()) if (!titles.has(one.conversationId)) titles.set(one.conversationId, one.prompt)
+  const rows = [...titles].map(([conversationId, title]) => {
+    const button = element('button', { type: 'button', className: 'quiet', textContent: title, title })
+    if (conversationId === talk.conversationId) button.setAttribute('aria-current', 'page')
+    button.addEventListener('click', () => (search.toggle(false), void open(conversationId)))
+    return element('li', {}, button)
+  })
+  byId('conversations').replaceChildren(...rows)
+}
+
+async function send(): Promise<void> {
+  const text = prompt.value.trim()
+  if (!text) return
+  prompt.value = ''
+  fit()
+  try {
+    await talk.ask(text)
+    await list()
+  } catch (error) {
+    prompt.value = text
+    talk.refuse(error)
+  }
+}
+
+function fit(): void {
+  prompt.rows = Math.min(8, Math.max(1, prompt.value.split('\n').length))
+}
+
+let entering = 0
+
+async function enter(): Promise<void> {
+  const turn = ++entering
+  prompt.disabled = true
+  try {
+    const told = await me()
+    if (turn !== entering) return // somebody else has come in since
+    caller.user = told.user_id
+    caller.development = told.development
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.status !== 401) throw error
+    caller.development = false
+    await login()
+    return enter()
+  }
+  const user = byId<HTMLInputElement>('user')
+  user.value = caller.user
+  user.readOnly = !caller.development
+  prompt.disabled = false
+  await open(remembered(`conversation.${caller.user}`) || fresh())
+}
+
+function login(): Promise<void> {
+  const dialog = byId<HTMLDialogElement>('login')
+  dialog.showModal()
+  return new Promise((resolve) => {
+    dialog.addEventListener(
+      'close',
+      () => {
+        caller.key = byId<HTMLInputElement>('key').value.trim()
+        sessionStorage.setItem('parley.key', caller.key)
+        resolve()
+      },
+      { once: true },
+    )
+  })
+}
+
+function theme(chosen: string): void {
+  if (chosen) document.documentElement.dataset.theme = chosen
+}
+
+byId('ask').addEventListener('submit', (event) => (event.preventDefault(), void send()))
+byId('stop').addEventListener('click', () => void talk.stop().catch(talk.refuse))
+byId('new').addEventListener('click', () => (search.toggle(false), void open(fresh())))
+byId('find').addEventListener('click', () => search.toggle(true))
+byId('theme').addEventListener('click', () => {
+  const isDark = getComputedStyle(document.documentElement).colorScheme === 'dark'
+  remember('theme', isDark ? 'light' : 'dark')
+  theme(isDark ? 'light' : 'dark')
+})
+byId('user').addEventListener('change', (event) => {
+  caller.user = (event.target as HTMLInputElement).value.trim()
+  remember('user', caller.user)
+  void enter().catch(talk.refuse)
+})
+prompt.addEventListener('input', fit)
+prompt.addEventListener('keydown', (event) => {
+  if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+    event.preventDefault()
+    void send()
+  }
+})
+document.addEventListener('keydown', (event) => {
+  if (event.key === 'Escape') {
+    if (byId('search').hidden) void talk.stop().catch(talk.refuse)
+    else search.toggle(false)
+  } else if ((event.ctrlKey || event.metaKey) && event.key === 'k') (event.preventDefault(), search.toggle())
+  else if (event.altKey && event.code === 'KeyN') (event.preventDefault(), byId('new').click())
+})
+onNews((news) => {
+  if (news.kind === 'asked') talk.join(news.running)
+  void list()
+})
+talk.onEnd = () => void list()
+
+theme(remembered('theme'))
+caller.user = remembered('user')
+caller.key = sessionStorage.getItem('parley.key') ?? ''
+void enter().catch(talk.refuse)

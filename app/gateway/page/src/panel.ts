@@ -1,0 +1,18 @@
+/** The figures of the answer that came last. */
+
+import { byId, element } from './dom'
+import type { Figures } from './turn'
+
+const time = (ms: number | null): string => (ms === null ? '–' : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
+
+export function show(figures: Figures, waiting: number): void {
+  const told: [string, string][] = [
+    ['State', figures.state],
+    ['First token', time(figures.firstTokenMs)],
+    ['Tokens/s', figures.tokensPerS?.toFixed(1) ?? '–'],
+    ['Tokens', String(figures.tokens)],
+    ['Queue', String(waiting)],
+    ['Model', figures.model || '–'],
+  ]
+  byId('panel').replaceChildren(...told.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))))
+}

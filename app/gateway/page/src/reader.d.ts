@@ -1,0 +1,23 @@
+declare module '*/reader.mjs' {
+  export interface TokenEvent {
+    type: 'token' | 'notice' | 'done' | 'error'
+    request_id: string
+    user_id: string
+    index: number
+    epoch?: number
+    tokens?: number[]
+    text?: string
+    model_version?: string
+    finish_reason?: string
+    usage?: { prompt_tokens: number; completion_tokens: number; cached_tokens: number }
+    error?: { code: string; message: string }
+    notice?: { code: string; message: string }
+  }
+  export class Answer {
+    constructor(userId: string, requestId: string, conversationId?: string)
+    readonly text: string
+    readonly tokens: number[]
+    readonly end: TokenEvent | null
+    take(event: TokenEvent): { cut: number | null; gap: number } | null
+  }
+}

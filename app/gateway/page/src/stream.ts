@@ -1,0 +1,49 @@
+/** Server-sent events by `fetch`, which can carry a key; a stream that breaks goes on after its last id. */
+
+import type { TokenEvent } from '../../../reader/reader.mjs'
+import { Refusal, request } from './api'
+
+const RETRY_MS = 1000
+
+export async function follow(
+  requestId: string,
+  take: (event: TokenEvent) => void,
+  lost: (isLost: boolean) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  let place = ''
+  while (!signal.aborted) {
+    try {
+      const headers: HeadersInit = place ? { 'Last-Event-ID': place } : {}
+      const reply = await request(`/v1/requests/${encodeURIComponent(requestId)}/events`, { headers, signal })
+      if (!reply.ok || !reply.body) throw new Refusal(reply.status, `the gateway refused: ${reply.status}`)
+      lost(false)
+      for await (const block of blocks(reply.body)) {
+        place = block.id ?? place
+        take(block.event)
+        if (block.event.type === 'done' || block.event.type === 'error') return
+      }
+    } catch (error) {
+      if (signal.aborted) return
+      if (error instanceof Refusal && error.status < 500 && error.status !== 429) throw error
+    }
+    lost(true)
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS))
+  }
+}
+
+async function* blocks(body: ReadableStream<Uint8Array>): AsyncGenerator<{ id?: string; event: TokenEvent }> {
+  const reader = body.pipeThrough(new TextDecoderStream() as TransformStream<Uint8Array, string>).getReader()
+  let rest = ''
+  for (;;) {
+    const { value, done } = await reader.read()
+    if (done) return
+    const parts = (rest + value).split('\n\n')
+    rest = parts.pop() ?? ''
+    for (const part of parts) {
+      const fields = new Map(part.split('\n').map((line) => [line.split(':', 1)[0], line.replace(/^[^:]*: ?/, '')]))
+      const data = fields.get('data')
+      if (data !== undefined) yield { id: fields.get('id'), event: JSON.parse(data) as TokenEvent }
+    }
+  }
+}

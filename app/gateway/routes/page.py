@@ -1,0 +1,29 @@
+"""`/`: the chat page, as it was built from `page/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import APIRouter, FastAPI
+from fastapi.staticfiles import StaticFiles
+from starlette.responses import FileResponse
+
+BUILT = Path(__file__).parents[1] / "static"
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/")
+async def page() -> FileResponse:
+    # The files it names carry their hash, so that only this one may be out of date.
+    return FileResponse(BUILT / "index.html", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/favicon.svg")
+async def icon() -> FileResponse:
+    return FileResponse(BUILT / "favicon.svg")
+
+
+def add_page(application: FastAPI) -> None:
+    application.include_router(router)
+    application.mount("/assets", StaticFiles(directory=BUILT / "assets"), name="assets")

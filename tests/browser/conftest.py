@@ -1,0 +1,94 @@
+"""A real page in a real Chromium, before a real gateway and a worker with the `paced` engine."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, async_playwright
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.conftest import module_settings
+
+# Nothing of a browser under test may look for the world outside.
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("not run: there is no Chromium here (on Debian: apt install chromium)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def settings(chromium: str, kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return module_settings(kafka, tmp_path_factory.mktemp("settings"), paced_tokens_per_s=25.0)
+
+
+@pytest.fixture(scope="module")
+def start_worker(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], WorkerProcess]]:
+    workers: list[WorkerProcess] = []
+
+    def start() -> WorkerProcess:
+        folder = tmp_path_factory.mktemp("worker")
+        own = settings.model_copy(update={"data_dir": folder / "data"})
+        workers.append(WorkerProcess(own, folder / "worker.log").start())
+        workers[-1].wait_owning(settings.partitions)
+        return workers[-1]
+
+    yield start
+    for worker in workers:
+        worker.kill()
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker: Callable[[], WorkerProcess]) -> WorkerProcess:
+    return start_worker()
+
+
+@pytest.fixture(scope="module")
+def gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with GatewayProcess(settings, tmp_path_factory.mktemp("gateway") / "gateway.log") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
+    """One person's browser; what its pages complain of fails the test."""
+    context = await browser.new_context(viewport={"width": 1100, "height": 760})
+    complaints: list[Any] = []
+    context.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    context.on("weberror", lambda error: complaints.append(error.error))
+    yield context
+    await context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Where screenshots go: `--basetemp` keeps them."""
+    return tmp_path

@@ -1,0 +1,135 @@
+"""The chat page as a person uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.async_api import BrowserContext, Page, expect
+
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.usefixtures("worker")
+LONG_MS = 60_000
+
+
+async def enter(context: BrowserContext, gateway: GatewayProcess, user: str) -> Page:
+    page = await context.new_page()
+    await page.goto(gateway.url)
+    await page.get_by_label("User", exact=True).fill(user)
+    await page.get_by_label("User", exact=True).press("Enter")
+    await page.get_by_label("Message").fill("")
+    return page
+
+
+async def say(page: Page, text: str) -> None:
+    await page.get_by_label("Message").fill(text)
+    await page.get_by_label("Message").press("Enter")
+
+
+async def words(page: Page, most: int) -> None:
+    """Wait until the last answer has so many words."""
+    await page.wait_for_function(
+        "most => (document.querySelector('article:last-child .answer')?.textContent ?? '').split(/\\s+/).length > most",
+        arg=most,
+        timeout=LONG_MS,
+    )
+
+
+async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
+    request_id = await page.locator("article").last.get_attribute("data-request")
+    async with httpx.AsyncClient(base_url=gateway.url) as http:
+        told = await http.get(f"/v1/requests/{request_id}", params={"user_id": user})
+    return str(told.json()["text"]).strip()
+
+
+async def over(page: Page) -> None:
+    await expect(page.locator("article").last).not_to_have_class("live", timeout=LONG_MS)
+
+
+async def test_tokens_come_live_are_stopped_and_made_again(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "nina")
+    await say(page, "tell me a long story")
+    await words(page, 3)
+    await expect(page.locator("article.live")).to_have_count(1)
+    await page.keyboard.press("Escape")
+    await over(page)
+    await expect(page.locator("article .actions")).to_contain_text("It was stopped.")
+    await expect(page.locator("#panel")).to_contain_text("paced@1")
+    assert await page.locator(".answer").inner_text() == await whole(gateway, page, "nina")
+    await page.get_by_role("button", name="Regenerate").click()
+    await expect(page.locator("article")).to_have_count(2)
+    await words(page, 3)
+    await page.get_by_role("button", name="Stop").click()
+    await over(page)
+
+
+async def test_a_reload_in_mid_answer_goes_on_where_it_was(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "rita")
+    await say(page, "tell me a long story")
+    await words(page, 5)
+    before = await page.locator(".answer").inner_text()
+    await page.reload()
+    await words(page, len(before.split()) + 3)
+    after = await page.locator(".answer").inner_text()
+    assert after.startswith(before)
+    await page.get_by_role("button", name="Stop").click()
+    await over(page)
+    assert await page.locator(".answer").inner_text() == await whole(gateway, page, "rita")
+
+
+async def test_two_tabs_show_the_same(context: BrowserContext, gateway: GatewayProcess) -> None:
+    one = await enter(context, gateway, "tom")
+    two = await enter(context, gateway, "tom")
+    await say(one, "to both of you")
+    await words(two, 3)
+    await two.get_by_role("button", name="Stop").click()
+    for page in (one, two):
+        await over(page)
+    assert await one.locator(".answer").inner_text() == await two.locator(".answer").inner_text()
+    await expect(two.locator("#conversations")).to_contain_text("to both of you")
+
+
+async def test_what_a_user_writes_is_text_and_never_a_page(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "eve")
+    await say(page, '<img src=x onerror="document.title=1"> [x](javascript:alert(1)) **bold**')
+    await words(page, 2)
+    await page.keyboard.press("Escape")
+    await over(page)
+    assert await page.locator("article img, article script, article a").count() == 0
+    assert await page.title() == "Parley"
+
+
+async def test_a_worker_that_dies_is_told_of_and_the_answer_goes_on(
+    context: BrowserContext, gateway: GatewayProcess, worker: WorkerProcess, start_worker: Callable[[], WorkerProcess]
+) -> None:
+    page = await enter(context, gateway, "omar")
+    await say(page, "tell me a long story")
+    await words(page, 5)
+    worker.kill()
+    await expect(page.locator(".note")).to_contain_text("silent", timeout=LONG_MS)
+    before = await page.locator(".answer").inner_text()
+    await asyncio.to_thread(start_worker)
+    await words(page, len(before.split()) + 3)
+    await expect(page.locator(".note")).to_contain_text("goes on")
+    assert (await page.locator(".answer").inner_text()).startswith(before)
+    await page.get_by_role("button", name="Stop").click()
+    await over(page)
+    assert await page.locator(".answer").inner_text() == await whole(gateway, page, "omar")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_follows_the_colours_of_the_system(
+    context: BrowserContext, gateway: GatewayProcess, pictures: Path, scheme: str
+) -> None:
+    page = await context.new_page()
+    await page.emulate_media(color_scheme=scheme)
+    await page.goto(gateway.url)
+    await expect(page.get_by_label("Message")).to_be_focused()
+    ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(16, 21, 20)") is (scheme == "dark")
+    await page.screenshot(path=pictures / f"{scheme}.png")
