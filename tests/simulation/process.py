@@ -117,7 +117,9 @@ class Process:
             opened = self.broker.world.random.random() < 0.5
             if opened:
                 self._flow.open(self, generation, numbers)
-            await self.worker.owner.assigned(numbers)
+            others = set(range(self.settings.partitions)) - numbers
+            standbys = {number for number in others if self.broker.world.random.random() < 0.5}
+            await self.worker.owner.assigned(numbers, standbys)
             if not opened:
                 self._flow.open(self, generation, numbers)
             self.generation = generation
