@@ -100,7 +100,8 @@ class Conversations:
         if refusal.event is not None and not told:
             await (await partition.own.tokens.send(refusal.event, record.key))
         await partition.finish(refusal.finish)
-        partition.own.refused.discard(key)
+        if refusal.event is not None:
+            partition.own.refused.discard(key)
         self._observer.refused(record.topic)
 
     def _admit(self, partition: Partition, claim: Claim) -> None:
