@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from app.demo.gateway import DemoGateway
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
 from app.demo.worker import DemoWorker
@@ -41,24 +42,27 @@ class Show:
             with self._timed("download"):
                 kafka_jars(self._report)
             worker = DemoWorker(folder / "worker")
-            with self._stopped_at_the_end(worker):
-                if worker.stop():
-                    self._report("a worker that an earlier demo had left was stopped")
+            gateway = DemoGateway(folder / "gateway", self._settings.gateway_port)
+            with self._stopped_at_the_end(worker, gateway):
+                for part in (worker, gateway):
+                    if part.stop():
+                        self._report(f"{part.process.name} that an earlier demo had left was stopped")
                 begun = time.monotonic()
                 addresses = self._instance.up(report=self._report)
-                asyncio.run(self._perform(addresses, worker, begun))
+                asyncio.run(self._perform(addresses, worker, gateway, begun))
                 self.told_all = True
                 self._report("done: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._took.items()))
                 if stay:
-                    self._wait(addresses, worker)
+                    self._wait(addresses, worker, gateway)
 
-    async def _perform(self, addresses: Addresses, worker: DemoWorker, begun: float) -> None:
+    async def _perform(self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway, begun: float) -> None:
         from app.demo.recall import recall  # noqa: PLC0415  # takes long to import; Kafka and Milvus start first
         from app.demo.talk import talk  # noqa: PLC0415
 
         settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
         async with TokenReader(settings.bootstrap_servers, settings.topic("tokens")) as reader:
             worker.spawn(addresses.as_settings())
+            gateway.spawn(addresses.as_settings())
             await self._owned(reader, settings.partitions, worker)
         self._report(f"the worker answers, with the model {settings.model!r}")
         self._took["start"] = time.monotonic() - begun
@@ -68,6 +72,8 @@ class Show:
             hit = await recall(settings, talks, RECALL)
         self._report(f"{RECALL.user_id} searches for {RECALL.query!r}")
         self._report(f"  {hit.similarity:.2f}  {hit.role.value}: {hit.text}")
+        gateway.wait_until_ready()
+        self._report(f"the chat page is at {gateway.address}")
 
     async def _owned(self, reader: TokenReader, partitions: int, worker: DemoWorker) -> None:
         """Wait until every partition has its owner: each says so by a fence."""
@@ -78,14 +84,15 @@ class Show:
                 raise LocalError(f"the worker was not ready after {READY_TIMEOUT_S:.0f} s; see {worker.process.log}")
             await asyncio.sleep(0.05)
 
-    def _wait(self, addresses: Addresses, worker: DemoWorker) -> None:
+    def _wait(self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway) -> None:
         self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
         settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
         told = settings if self._instance.env_file.is_of_another else ""
-        self._report(f"talk to it: {told}.venv/bin/parley chat --user you")
+        self._report(f"talk to it: {gateway.address}, or {told}.venv/bin/parley chat --user you")
         self._report("all of it stays up until Ctrl-C")
         while True:
-            worker.process.require_alive()
+            for part in (worker, gateway):
+                part.process.require_alive()
             time.sleep(0.5)
 
     @contextmanager
@@ -95,13 +102,14 @@ class Show:
         self._took[name] = time.monotonic() - begun
 
     @contextmanager
-    def _stopped_at_the_end(self, worker: DemoWorker) -> Iterator[None]:
+    def _stopped_at_the_end(self, worker: DemoWorker, gateway: DemoGateway) -> Iterator[None]:
         try:
             yield
         finally:
             with _undisturbed():
-                if worker.stop():
-                    self._report("the worker stopped")
+                for part in (gateway, worker):
+                    if part.stop():
+                        self._report(f"{part.process.name} stopped")
                 self._instance.down(self._report)
 
 

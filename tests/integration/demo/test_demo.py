@@ -49,6 +49,7 @@ def test_once_shows_both_talks_what_is_remembered_and_what_is_found(where: Path)
     assert any(line.startswith("nina < ") and "48213" in line for line in out.splitlines())
     assert any(line.startswith("omar < ") and "Omar" in line for line in out.splitlines())
     assert "searches for" in out
+    assert "the chat page is at http://127.0.0.1:" in out
     assert "done: download" in out
     assert not (where / ".parley/local.env").exists()
 
