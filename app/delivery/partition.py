@@ -7,6 +7,7 @@ are kept here and taken again, since Faust hands them out once.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import enum
 import logging
 from collections.abc import Callable, Coroutine
@@ -59,6 +60,11 @@ class Agent(Protocol):
         """An error that nobody foresaw; the worker must end, so that another one tries."""
 
 
+def _arrived_in_order(record: Record) -> Record:
+    """The record, with nothing said of the one before it, which has arrived."""
+    return record if record.after < 0 else dataclasses.replace(record, after=-1)
+
+
 class Partition:
     """Begins to take itself over when it is made; `close` when it is revoked."""
 
@@ -74,6 +80,7 @@ class Partition:
         self._newest = 0
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
+        self._arrived = dict.fromkeys(SOURCES, -1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._settled.set()
@@ -109,10 +116,17 @@ class Partition:
         """A record has come. Those that come twice or while nothing is owned are dealt with."""
         if record.topic == REQUESTS:
             self._newest = max(self._newest, record.timestamp)
+        if record.after <= self._arrived[record.topic]:
+            record = _arrived_in_order(record)
+        self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
+        self._take(record)
+
+    def _take(self, record: Record) -> None:
         if self.state is not State.OWNED:
             self._early.append(record)
         elif self.own.take(record):
-            self._open[record.topic][record.offset] = record
+            # Under the next ownership the records between may be finished and gone.
+            self._open[record.topic][record.offset] = _arrived_in_order(record)
             self._agent.take(self, record)
         self._on_load(self)
 
@@ -188,6 +202,7 @@ class Partition:
                 self._become(State.TAKING_OVER)
                 log.warning("partition %s: %r; taking it over again", self.number, error)
             except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
+                self._become(State.TAKING_OVER)
                 self._agent.broken(error)
                 return
             finally:
@@ -208,7 +223,7 @@ class Partition:
         again = sorted([*opened, *self._early], key=lambda record: record.offset)
         self._early, self._open = [], {topic: {} for topic in SOURCES}
         for record in again:
-            self.take(record)
+            self._take(record)
 
     async def _let_go(self) -> None:
         if self._ownership is None:

@@ -7,6 +7,7 @@ out records at the committed offsets again.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
@@ -105,6 +106,8 @@ class Feed:
         self._log = process.broker.log(at)
         self._fetching = False
         self._closed = False
+        self._fetched: deque[Record] = deque()
+        self._last = -1
         committed = process.broker.committed.get(at)
         self.position = 0 if committed is None else max(0, committed.offset)
         self.paused = False
@@ -131,22 +134,24 @@ class Feed:
             self._world.after(0.1, self._fetch)
             return
         entries, self.position = self._log.read(self.position, self._world.random.randint(1, 20))
-        records = [
-            Record(self._topic, one.partition, one.offset, one.timestamp, one.key, one.value, tuple(one.headers))
-            for one in entries
-        ]
-        if records:
-            self._process.loop.call_soon(self._hand_out, records)
+        for one in entries:
+            headers, last = tuple(one.headers), self._last
+            self._fetched.append(
+                Record(self._topic, one.partition, one.offset, one.timestamp, one.key, one.value, headers, last)
+            )
+            self._last = one.offset
+        if entries:
+            self._process.loop.call_soon(self._hand_out)
         if self.position < self._log.stable_end:
             self.poke()
 
-    def _hand_out(self, records: list[Record]) -> None:
+    def _hand_out(self) -> None:
         if self._process.generation == self._generation:
-            for record in records:
-                self._process.worker.owner.take(record)
+            while self._fetched:
+                self._process.worker.owner.take(self._fetched.popleft())
         elif not self._closed:
             # Nothing flows before the assignment has been dealt with; what was fetched waits.
-            self._process.loop.call_later(0.01, self._hand_out, records)
+            self._process.loop.call_later(0.01, self._hand_out)
 
 
 class Flow:

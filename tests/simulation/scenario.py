@@ -154,7 +154,7 @@ class Simulation:
             (process, partition)
             for process in self.alive
             for partition in process.worker.owner.partitions.values()
-            if partition.state is State.OWNED
+            if partition.state is State.OWNED and not process.broken
         ]
         if sorted(partition.number for _, partition in owners) != list(range(self._partitions)):
             wrong.append(f"owners at the end: {[(process.name, partition.number) for process, partition in owners]}")
