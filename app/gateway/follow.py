@@ -29,7 +29,7 @@ class Follower:
         """
         with self._live.watch(user_id, request_id) as watch:
             watch.position = after
-            if self._outbox.sent(user_id, request_id) is None:
+            if not self._outbox.is_new(user_id, request_id):
                 await self._archive.complete(user_id, request_id)
             async with aclosing(self._from(watch, user_id, request_id)) as batches:
                 async for batch in batches:

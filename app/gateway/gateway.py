@@ -42,6 +42,7 @@ class Gateway:
         self.models: dict[str, None] = {settings.model: None}
         self._streams: Counter[str] = Counter()
         self.live.on_update = self._seen
+        self.live.on_forget = self.outbox.forget
 
     async def start(self) -> None:
         await self.live.start()

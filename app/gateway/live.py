@@ -40,6 +40,7 @@ class LiveAnswers:
         self.read = 0
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
+        self.on_forget: Callable[[Key], None] = lambda _key: None
         self._servers = servers
         self._assigned = [TopicPartition(topic, number) for number in range(partitions)]
         self._held_events = held_events
@@ -162,3 +163,4 @@ class LiveAnswers:
     def _forget(self, key: Key) -> None:
         self.rule.forget(key)
         self.held -= self._sizes.pop(key, 0)
+        self.on_forget(key)

@@ -23,6 +23,7 @@ class Outbox:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
         self._sent: OrderedDict[Key, Request] = OrderedDict()
+        self._own: set[Key] = set()
 
     async def start(self) -> None:
         self._producer = producer(self._settings.bootstrap_servers)
@@ -36,15 +37,28 @@ class Outbox:
         """A request that went out here, whether or not anything was said to it yet."""
         return self._sent.get((user_id, request_id))
 
-    async def ask(self, request: Request) -> None:
+    def is_new(self, user_id: str, request_id: str) -> bool:
+        """Whether the id was made here for a request that went out here: all of its answer was or will be live."""
+        return (user_id, request_id) in self._own
+
+    def forget(self, key: Key) -> None:
+        """The answer has left the memory: from now on it is like any other."""
+        self._sent.pop(key, None)
+        self._own.discard(key)
+
+    async def ask(self, request: Request, *, is_new: bool) -> None:
+        """Send it; `is_new` says that its id was made here, and nobody can have used it before."""
         try:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
         await self._send("requests", request)
-        self._sent[request.user_id, request.request_id] = request
+        key = (request.user_id, request.request_id)
+        self._sent[key] = request
+        if is_new:
+            self._own.add(key)
         if len(self._sent) > _REMEMBERED:
-            self._sent.popitem(last=False)
+            self.forget(next(iter(self._sent)))
 
     async def cancel(self, user_id: str, request_id: str) -> None:
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id))

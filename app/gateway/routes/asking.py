@@ -37,7 +37,7 @@ async def ask(request: Request) -> Response:
     identity = caller.identity(body.user_id)
     gateway.admit(identity.user_id)
     asked = body.request(identity)
-    await gateway.outbox.ask(asked)
+    await gateway.outbox.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     told = {
         "request_id": asked.request_id,
@@ -53,7 +53,7 @@ async def look(request: Request, request_id: str) -> Response:
     """The answer as far as it is."""
     gateway, identity = await _of_user(request, request_id)
     sent = gateway.outbox.sent(identity.user_id, request_id)
-    if sent is None:
+    if not gateway.outbox.is_new(identity.user_id, request_id):
         await gateway.archive.complete(identity.user_id, request_id)
     answer = gateway.live.rule.answers.get((identity.user_id, request_id))
     if answer is not None:

@@ -35,7 +35,7 @@ async def complete(request: Request) -> Response:
     identity = caller.identity(body.user if caller.takes_users else None)
     gateway.admit(identity.user_id)
     asked = body.request(identity)
-    await gateway.outbox.ask(asked)
+    await gateway.outbox.ask(asked, is_new=True)
     reply = ChatReply(asked, wants_usage=body.wants_usage)
     events = _events(gateway, asked)
     headers = {"X-Request-Id": asked.request_id}

@@ -113,6 +113,29 @@ async def test_a_new_gateway_finds_answers_that_are_older_than_itself(
         assert other.stop() == 0
 
 
+async def test_what_has_left_the_memory_is_read_from_the_log(
+    http: httpx.AsyncClient, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    small = gateway.settings.model_copy(update={"gateway_held_events": 20})
+    with GatewayProcess(small, tmp_path / "gateway.log") as other:
+        async with httpx.AsyncClient(base_url=other.url, timeout=60) as there:
+            asked = [await ask(there) for _ in range(4)]
+            first = [await answer(there, one) for one in asked]
+            assert [await answer(there, one) for one in asked] == first
+            figures = (await there.get("/metrics")).text
+    held = next(line for line in figures.splitlines() if line.startswith("parley_gateway_held_events "))
+    assert float(held.split()[1]) <= 20
+
+
+async def test_an_id_that_is_sent_again_leads_to_the_answer_it_has(
+    http: httpx.AsyncClient, gateway: GatewayProcess, tmp_path: Path
+) -> None:
+    first = await answer(http, await ask(http, request_id="sent-twice"))
+    with GatewayProcess(gateway.settings, tmp_path / "gateway.log") as other:
+        async with httpx.AsyncClient(base_url=other.url, timeout=60) as there:
+            assert await answer(there, await ask(there, request_id="sent-twice")) == first
+
+
 async def test_many_at_once_all_get_their_own_whole_answer(http: httpx.AsyncClient) -> None:
     async def one(number: int) -> int:
         user = {"user_id": f"crowd-{number}"}

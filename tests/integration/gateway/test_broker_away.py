@@ -1,0 +1,45 @@
+"""The broker goes and comes back; the gateway stays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from app.topics import create_topics
+from app.wire import DEFAULT_CONVERSATION
+from tests.integration.gateway.events import answer
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.scripted_worker import scripted_worker
+
+
+async def test_a_reader_waits_through_it_and_gets_the_whole_answer(
+    start_kafka: Callable[..., KafkaCluster], tmp_path: Path
+) -> None:
+    kafka = await asyncio.to_thread(start_kafka)
+    settings = Settings(_env_file=None, broker=kafka.broker_setting, partitions=2)
+    await create_topics(settings)
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=90) as http:
+            request_id = (await http.post("/v1/requests", json={"prompt": "one two three"})).json()["request_id"]
+            reading = asyncio.create_task(answer(http, request_id))
+            await asyncio.to_thread(kafka.stop)
+            assert (await http.get("/readyz")).status_code == 503
+            assert (await http.get("/healthz")).status_code == 200
+            await asyncio.to_thread(kafka.start)
+            async with scripted_worker(settings), asyncio.timeout(90):
+                sent = await reading
+                assert [one.event.get("text") for one in sent if one.event["type"] == "token"] == [
+                    "one ",
+                    "two ",
+                    "three ",
+                ]
+                assert sent[-1].event["type"] == "done"
+                told = (await http.get(f"/v1/requests/{request_id}")).json()
+                assert (told["text"], told["conversation_id"]) == ("one two three ", DEFAULT_CONVERSATION)
+                assert (await http.get("/readyz")).status_code == 200
+        assert gateway.stop() == 0
