@@ -72,13 +72,18 @@ def report(inflicted: Counter[str], verdict: Verdict, place: Arena, seconds: flo
     tell("\n| fault | times |\n|---|---|\n" + "\n".join(f"| {name} | {n} |" for name, n in sorted(inflicted.items())))
     tell(f"\n{verdict.line()}; {seconds:.0f} s")
     tell("\n| counted | |\n|---|---|\n" + "\n".join(f"| {name} | {len(getattr(verdict, name))} |" for name in FAULTS))
-    if silences := sorted(place.watch.silences):
-        tell(
-            f"\nsilence of an answer after a fault: {len(silences)} answers, p50 {statistics.median(silences):.1f} s, "
-            f"p99 {silences[int(0.99 * (len(silences) - 1))]:.1f} s, max {silences[-1]:.1f} s"
-        )
+    tell("\nsilence of an answer that another owner resumed: " + spread(place.watch.silences))
+    tell("pause of an answer that its owner kept: " + spread(place.watch.pauses))
     if place.exits:
         tell(f"workers that ended unasked: {dict(place.exits)}")
+
+
+def spread(seconds: list[float]) -> str:
+    if not seconds:
+        return "none"
+    ordered = sorted(seconds)
+    p99 = ordered[int(0.99 * (len(ordered) - 1))]
+    return f"{len(ordered)}, p50 {statistics.median(ordered):.2f} s, p99 {p99:.2f} s, max {ordered[-1]:.2f} s"
 
 
 def tell(line: str) -> None:

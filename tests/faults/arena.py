@@ -70,7 +70,7 @@ class Arena:
                     if name in self.expected:
                         self.expected.discard(name)
                     else:
-                        self.exits[f"exit {worker.exit_code}"] += 1
+                        self.exits[f"exit {worker.exit_code}: {worker.last_words()}"] += 1
                     self.start(name)
             await asyncio.sleep(0.05)
 

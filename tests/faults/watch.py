@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event
-from app.wire.event import EventType
+from app.wire.event import EventType, TokenEvent
 from tests.faults.verdict import Key
 
 
@@ -26,10 +26,14 @@ class Watch:
     open: set[Key] = field(default_factory=set)
     ended: set[Key] = field(default_factory=set)
     silences: list[float] = field(default_factory=list)
-    """Seconds from a fault to the next event of each answer that was open then."""
+    """Seconds between the last event of a lost owner and the first of the one that resumed the answer."""
+    pauses: list[float] = field(default_factory=list)
+    """The same where an owner kept the answer under a new epoch."""
     told: int = 0
     """Events taken, fences and notices aside."""
-    _since: dict[Key, float] = field(default_factory=dict)
+    _silenced: set[Key] = field(default_factory=set)
+    _last: dict[Key, tuple[float, int]] = field(default_factory=dict)
+    _resumed: set[Key] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
         self._consumer = AIOKafkaConsumer(
@@ -53,13 +57,11 @@ class Watch:
     @property
     def silenced(self) -> int:
         """Answers that have not gone on since a fault."""
-        return len(self._since)
+        return len(self._silenced)
 
     def interrupted(self) -> None:
         """A fault happens now."""
-        now = time.monotonic()
-        for key in self.open:
-            self._since.setdefault(key, now)
+        self._silenced |= self.open
 
     async def _read(self) -> None:
         while True:
@@ -74,12 +76,21 @@ class Watch:
                     continue
                 key = (event.user_id or "", event.request_id or "")
                 if event.type is EventType.NOTICE:
-                    continue
-                self.told += 1
-                if key in self._since:
-                    self.silences.append(time.monotonic() - self._since.pop(key))
-                if event.is_end:
-                    self.open.discard(key)
-                    self.ended.add(key)
+                    self._resumed.add(key)
                 else:
-                    self.open.add(key)
+                    self._take(key, event)
+
+    def _take(self, key: Key, event: TokenEvent) -> None:
+        now, epoch = time.monotonic(), event.epoch or 0
+        last, former = self._last.pop(key, (now, epoch))
+        if epoch > former:
+            (self.silences if key in self._resumed else self.pauses).append(now - last)
+        self._resumed.discard(key)
+        self._silenced.discard(key)
+        self.told += 1
+        if event.is_end:
+            self.open.discard(key)
+            self.ended.add(key)
+        else:
+            self._last[key] = now, epoch
+            self.open.add(key)

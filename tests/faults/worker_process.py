@@ -89,6 +89,11 @@ class WorkerProcess:
     def tail(self, lines: int = 60) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
+    def last_words(self) -> str:
+        """Why it ended, in one line."""
+        told = [line for line in self.tail().splitlines() if line.startswith("parley: ") or "CRITICAL" in line]
+        return told[-1][:200] if told else "no reason told"
+
     def __enter__(self) -> Self:
         return self.start()
 
