@@ -129,10 +129,11 @@ def _introduced(customer: Customer) -> list[Turn]:
     """A question that begins with who asks it."""
     topic = customer.rng.choice(_JOINED)
     customer.facts.pop("name", None)
+    anonymous = customer.by_name("")
     first, *others = topic(customer)
     name = customer.tells_name()
     told = customer.says(_INTRODUCED, name=name)
-    answer = f"Hello {name}! {first.answer}"
+    answer = f"Hello {name}! {first.answer.removeprefix(anonymous)}"
     return [customer.turn(f"{told} {first.user}", answer, *first.values, skill=first.skill), *others]
 
 
@@ -146,7 +147,8 @@ def _two_at_once(customer: Customer) -> list[Turn]:
     joined = customer.rng.choice((". ", ". And ", " and ", ". Also, ", "? ", ", ", ". Another thing: "))
     asked = first[0].user.rstrip(".?!") + joined + second[0].user
     values = (*first[0].values, *second[0].values)
-    return [customer.turn(asked, f"{first[0].answer} {second[0].answer}", *values, skill=first[0].skill)]
+    answer = f"{first[0].answer} {second[0].answer.removeprefix(customer.by_name(''))}"
+    return [customer.turn(asked, answer, *values, skill=first[0].skill)]
 
 
 def _system(customer: Customer) -> str:

@@ -28,6 +28,14 @@ _SHORT_FORMS = {
     "please": "pls",
 }
 _OPENERS = "[Hi|Hello|Hey|Good morning|Okay|So|Well|Thanks|Great|One more thing|Another question|Quick question|Also]"
+_ASIDES = (
+    "[It is|This is] [really|very|quite|] [urgent|important|annoying|strange].",
+    "[It is|It was] a [present|gift] for my [mother|wife|son|friend|boss|sister].",
+    "I [need|wanted] it [by Friday|tomorrow|for a party|this week|for my holiday].",
+    "I have been [a customer for years|waiting for days|very patient|happy with you so far].",
+    "I [tried|looked] [everything|on your page|in my emails|twice|for an hour] [already|].",
+    "I [hope|think|guess] [you can help|this is the right place|that is okay|you know].",
+)
 _CLOSERS = ("please", "thanks", "thank you", "thanks in advance", "can you help me", "I hope you can help")
 
 
@@ -68,6 +76,9 @@ class Style:
         text = expand(rng, template)
         if self.chatty and rng.random() < 0.5:
             text = _wrapped(rng, text)
+        if self.chatty and rng.random() < 0.25:
+            aside = expand(rng, rng.choice(_ASIDES))
+            text = rng.choice((f"{aside} {text}", f"{text} {aside}"))
         if self.shortens:
             text = _shortened(rng, text)
         if self.mistypes:

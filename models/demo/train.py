@@ -26,9 +26,9 @@ from models.demo.scoring import score
 
 LESSONS = (
     Lesson(0.15, 112, 0.3),
-    Lesson(0.35, 112, 0.05),
-    Lesson(0.65, 320, 0.03),
-    Lesson(1.0, tokenizer.CONTEXT, 0.03),
+    Lesson(0.35, 112, 0.1),
+    Lesson(0.65, 320, 0.06),
+    Lesson(1.0, tokenizer.CONTEXT, 0.05),
 )
 
 
@@ -36,7 +36,7 @@ LESSONS = (
 class Plan:
     """How long, and how fast."""
 
-    steps: int = 2400
+    steps: int = 3000
     tokens: int = 2560
     sample: int = 6000
     examined: int = 100

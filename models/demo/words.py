@@ -20,12 +20,18 @@ class Vocabulary:
     """How many of a hundred names and things are made up on the spot, so that copying is learnt and not a list."""
 
 
-SEEN = Vocabulary((*_TEXTS["names"], *_TEXTS["accented_names"]), tuple(_TEXTS["items"]), 0.4)
+SEEN = Vocabulary((*_TEXTS["names"], *_TEXTS["accented_names"]), tuple(_TEXTS["items"]), 0.6)
+_KNOWN = [word.lower() for word in (*_TEXTS["names"], *_TEXTS["items"], *_TEXTS["cities"], *_TEXTS["common"])]
 UNSEEN = Vocabulary(tuple(_TEXTS["unseen_names"]), tuple(_TEXTS["unseen_items"]), 0.0)
 
 
 def invented(rng: Random) -> str:
-    """A word that no language has."""
+    """A word that no language has: of syllables, or of the beginning of one word and the end of another.
+
+    The second kind has the rare tokens that unknown names have, which nothing else would teach to copy.
+    """
+    if rng.random() < 0.6:
+        return rng.choice(_KNOWN)[: rng.randint(2, 5)] + rng.choice(_KNOWN)[-rng.randint(2, 5) :]
     syllables = rng.choices((1, 2, 3), (3, 5, 2))[0]
     return "".join(
         rng.choice(_TEXTS["openings"]) + rng.choice(_TEXTS["vowels"]) for _ in range(syllables)

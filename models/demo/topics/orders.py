@@ -20,8 +20,8 @@ def status(customer: Customer) -> list[Turn]:
 
 
 def status_without_number(customer: Customer) -> list[Turn]:
-    asked = customer.says(_TEXTS["status_without_number"])
     known = customer.facts.get("order number")
+    asked = customer.says(_TEXTS["status_of_it" if known and customer.chance(0.4) else "status_without_number"])
     if known and not customer.cancelled:
         answer = customer.by_name(_ON_ITS_WAY.format(order=known))
         return [customer.turn(asked, answer, known, skill=Skill.NUMBER)]
