@@ -11,7 +11,17 @@ from app.gateway.identity import Identity
 from app.wire import ErrorCode, Message, Request, Role, new_request_id
 
 _ROLES = {"developer": Role.SYSTEM, "system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
-_UNSUPPORTED = ("tools", "functions", "audio", "modalities", "prediction", "web_search_options")
+_UNSUPPORTED = (
+    "tools",
+    "functions",
+    "audio",
+    "modalities",
+    "prediction",
+    "web_search_options",
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+)
 
 
 class TextPart(msgspec.Struct, frozen=True):
@@ -61,6 +71,9 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     modalities: tuple[str, ...] | None = None
     prediction: Any = None
     web_search_options: Any = None
+    logit_bias: dict[str, float] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
 
     @property
     def wants_usage(self) -> bool:

@@ -122,6 +122,25 @@ async def test_a_worker_that_dies_is_told_of_and_the_answer_goes_on(
     assert await page.locator(".answer").inner_text() == await whole(gateway, page, "omar")
 
 
+async def test_hits_of_a_search_are_marked_and_lead_to_their_conversation(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    hit = {"request_id": "r", "role": "user", "text": "Where is <b>my</b> parcel?", "created_at": 0, "similarity": 0.9}
+    hits = {"hits": [{**hit, "conversation_id": "parcels"}]}
+    page = await enter(context, gateway, "sara")
+    await page.route("**/v1/search?*", lambda route: route.fulfill(json=hits))
+    await page.keyboard.press("Control+k")
+    await page.get_by_label("Search the history").fill("PARCEL")
+    async with page.expect_request("**/v1/search?*") as asked:
+        await page.keyboard.press("Enter")
+    assert "user_id=sara" in (await asked.value).url
+    await expect(page.locator("#hits mark")).to_have_text("parcel")
+    await expect(page.locator("#hits b")).to_have_count(0)
+    async with page.expect_request("**/v1/conversations/parcels*"):
+        await page.locator(".hit").click()
+    await expect(page.get_by_label("Message")).to_be_focused()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_it_follows_the_colours_of_the_system(
     context: BrowserContext, gateway: GatewayProcess, pictures: Path, scheme: str

@@ -62,6 +62,7 @@ async def test_what_the_worker_refuses_has_openais_form(client: AsyncOpenAI) -> 
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"n": 2}, "n"),
+        ({"presence_penalty": 1}, "presence_penalty"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"messages": []}, "messages"),

@@ -44,7 +44,7 @@ async def test_a_look_tells_status_text_and_usage(http: httpx.AsyncClient) -> No
 
 async def test_a_stream_dropped_at_any_token_goes_on_with_exactly_the_rest(http: httpx.AsyncClient) -> None:
     draw = random.Random(SEED)
-    request_id = await ask(http, max_tokens=120)
+    request_id = await ask(http, max_tokens=300)
     path = f"/v1/requests/{request_id}/events"
     pieces, place, resumes = [], None, 0
     while not pieces or not pieces[-1].is_end:
@@ -57,7 +57,7 @@ async def test_a_stream_dropped_at_any_token_goes_on_with_exactly_the_rest(http:
                 break
         resumes += 1
     whole = await answer(http, request_id)
-    assert resumes > 20
+    assert resumes >= 100
     assert [one.event for one in pieces if one.id] == [one.event for one in whole if one.id]
 
 
