@@ -24,7 +24,7 @@ def test_every_error_code_has_its_row() -> None:
 def test_the_reader_rule_of_the_readme_is_short_and_valid_python() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     ast.parse(code)
-    assert len(code.splitlines()) <= 16
+    assert len([line for line in code.splitlines() if line]) <= 15
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:
