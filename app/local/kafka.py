@@ -14,7 +14,7 @@ from app.local.errors import LocalError
 from app.local.jars import kafka_jars
 from app.local.java import find_java
 from app.local.ports import LOOPBACK, answers, free_port
-from app.local.process import BackgroundProcess
+from app.local.process import BackgroundProcess, signals_held
 from app.local.report import Report, silent
 from app.local.server_properties import LOGGING, Voter, as_text, server_properties
 
@@ -104,17 +104,22 @@ class KafkaNode:
 
     def _format(self, java: str, class_path: str) -> None:
         tool = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool"]
-        with subprocess.Popen(  # noqa: S603  # our own command line
-            [java, *tool, "format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._config)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as making:
-            try:
-                told, _ = making.communicate()
-            finally:
+        making: subprocess.Popen[str] | None = None
+        try:
+            with signals_held():
+                making = subprocess.Popen(  # noqa: S603  # our own command line
+                    [java, *tool, "format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._config)],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            told, _ = making.communicate()
+        finally:
+            if making is not None:
                 making.kill()  # at Ctrl-C it must not outlive us
                 making.wait()
+                assert making.stdout is not None
+                making.stdout.close()
         if making.returncode:
             words = told.strip().splitlines() or ["no reason given"]
             raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {words[-1][:300]}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -13,6 +15,24 @@ import psutil
 from app.local.errors import LocalError
 
 LOG_TAIL = 300
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block has ended: one in the midst of a spawn would lose the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda got, _frame: received.append(got)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for got in received:
+            signal.raise_signal(got)
 
 
 class BackgroundProcess:
