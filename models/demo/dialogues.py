@@ -146,8 +146,8 @@ def _two_at_once(customer: Customer) -> list[Turn]:
         return [*first, *second]
     joined = customer.rng.choice((". ", ". And ", " and ", ". Also, ", "? ", ", ", ". Another thing: "))
     asked = first[0].user.rstrip(".?!") + joined + second[0].user
-    values = [value for value in (*first[0].values, *second[0].values) if value in answer]
     answer = f"{first[0].answer} {second[0].answer.removeprefix(customer.by_name(''))}"
+    values = [value for value in (*first[0].values, *second[0].values) if value in answer]
     return [customer.turn(asked, answer, *values, skill=first[0].skill)]
 
 
