@@ -52,8 +52,10 @@ export class Talk {
   /** Follow an answer that is under way, whoever asked. */
   join(one: Running): void {
     if (one.conversationId !== this.conversationId) return
-    if (this.turns.has(one.requestId)) {
-      ended(one.requestId)
+    const known = this.turns.get(one.requestId)
+    if (known) {
+      // One that is shown as it is made stays remembered: a reload must find it.
+      if (known.isOver) ended(one.requestId)
       return
     }
     const turn = this.add(one.requestId, one.prompt, one.askedAt)
