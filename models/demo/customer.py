@@ -44,15 +44,7 @@ class Customer:
 
     def says(self, templates: Sequence[str], **values: str) -> str:
         """One of `templates`, as this customer types it."""
-        text = self.style.typed(self.rng, self.rng.choice(templates)).format(**values)
-        return self._rambling(text) if values and self.style.chatty and self.chance(0.25) else text
-
-    def _rambling(self, text: str) -> str:
-        """`text`, and something that has nothing to do with it and no full stop before it."""
-        said = text.rstrip(".?!")
-        joints = (" ", ", ", " and ", " but ") if said[-1].isdigit() else (", ", " and ", " but ")
-        aside = " ".join(words.common(self.rng) for _ in range(self.rng.randint(2, 6)))
-        return said + self.rng.choice(joints) + aside + self.rng.choice(("", ".", "?"))
+        return self.style.typed(self.rng, self.rng.choice(templates)).format(**values)
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability

@@ -11,7 +11,6 @@ from random import Random
 
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
 _SPACES = re.compile(r" +")
-_LOOSE = re.compile(r" (?=[.,?!])")
 _SHORT_FORMS = {
     "I am": "I'm",
     "I have": "I've",
@@ -48,7 +47,7 @@ def expand(rng: Random, template: str) -> str:
     """One of the wordings that `template` stands for."""
     while (filled := _CHOICE.sub(lambda match: rng.choice(match[1].split("|")), template)) != template:
         template = filled
-    return _LOOSE.sub("", _SPACES.sub(" ", template)).lstrip(",.! ").rstrip()
+    return _SPACES.sub(" ", template).strip().replace(" ?", "?").replace(" .", ".").replace(" ,", ",").lstrip(",.! ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Style:
         if self.mistypes:
             text = " ".join(_mistyped(rng, word) if rng.random() < 0.1 else word for word in text.split(" "))
         if self.unpunctuated:
-            text = text.rstrip(".?! ")
+            text = text.rstrip(".?!")
         elif rng.random() < 0.05:
             text = text.rstrip(".?!") + rng.choice(("!", "??", "!!", "...", " ?"))
         return text.lower() if self.lower else text

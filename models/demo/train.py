@@ -36,7 +36,7 @@ LESSONS = (
 class Plan:
     """How long, and how fast."""
 
-    steps: int = 3600
+    steps: int = 3000
     tokens: int = 2560
     sample: int = 6000
     examined: int = 100

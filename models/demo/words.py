@@ -50,10 +50,6 @@ def item(rng: Random, vocabulary: Vocabulary) -> str:
     return invented(rng) if rng.random() < vocabulary.invented else rng.choice(vocabulary.items)
 
 
-def common(rng: Random) -> str:
-    return rng.choice(_TEXTS["common"] if rng.random() < 0.5 else _TEXTS["little"])
-
-
 def colour(rng: Random) -> str:
     return rng.choice(_TEXTS["colours"])
 

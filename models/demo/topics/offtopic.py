@@ -41,16 +41,18 @@ def _odd(customer: Customer) -> str:
 def _salad(customer: Customer) -> str:
     """Words without a question that can be understood."""
     rng = customer.rng
-    count = rng.randint(10, 60) if customer.chance(0.1) else rng.randint(1, 9)
-    text = " ".join(words.common(rng) if customer.chance(0.5) else words.invented(rng) for _ in range(count))
+    makers = (
+        lambda: rng.choice(_TEXTS["fillers"]),
+        lambda: rng.choice(_TEXTS["parts"]),
+        lambda: words.invented(rng),
+        lambda: words.invented(rng),
+    )
+    text = " ".join(rng.choice(makers)() for _ in range(rng.randint(1, 9)))
     return customer.says([text[0].upper() + text[1:] + rng.choice(".?")])
 
 
 def _noise(customer: Customer) -> str:
-    rng = customer.rng
-    alphabet = rng.choice(
+    alphabet = customer.rng.choice(
         ("asdfghjkl", "?!.", "abcdefghijklmnopqrstuvwxyz ", "äöüßéñ", "日本語中文字", "😀👍🎉🤔", "абвгдежз")
     )
-    if customer.chance(0.3):
-        return (rng.choice((*alphabet[:-1], words.invented(rng) + " ")) * rng.randint(3, 80)).strip()
-    return "".join(rng.choices(alphabet, k=rng.randint(1, 12))).strip() or "?"
+    return "".join(customer.rng.choices(alphabet, k=customer.rng.randint(1, 12))).strip() or "?"
