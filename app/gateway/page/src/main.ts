@@ -24,6 +24,8 @@ async function list(): Promise<void> {
   const known = await conversations().catch(() => [])
   const titles = new Map(known.map((one) => [one.conversation_id, one.title]))
   for (const one of running()) if (!titles.has(one.conversationId)) titles.set(one.conversationId, one.prompt)
+  // An answer that has just ended may not be in the history yet.
+  if (talk.title && !titles.has(talk.conversationId)) titles.set(talk.conversationId, talk.title)
   const rows = [...titles].map(([conversationId, title]) => {
     const button = element('button', { type: 'button', className: 'quiet', textContent: title, title })
     if (conversationId === talk.conversationId) button.setAttribute('aria-current', 'page')

@@ -74,6 +74,11 @@ export class Talk {
       })
   }
 
+  /** What the conversation began with; empty where nothing was asked. */
+  get title(): string {
+    return [...this.turns.values()][0]?.prompt ?? ''
+  }
+
   async stop(): Promise<void> {
     await Promise.all(this.live().map((turn) => cancel(turn.requestId)))
   }
