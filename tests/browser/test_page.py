@@ -20,6 +20,8 @@ LONG_MS = 60_000
 async def enter(context: BrowserContext, gateway: GatewayProcess, user: str) -> Page:
     page = await context.new_page()
     await page.goto(gateway.url)
+    # The page first tells who the caller is, and would write over what is typed before that.
+    await expect(page.get_by_label("User", exact=True)).not_to_have_value("")
     await page.get_by_label("User", exact=True).fill(user)
     await page.get_by_label("User", exact=True).press("Enter")
     await page.get_by_label("Message").fill("")
