@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from types import MappingProxyType
 
@@ -11,9 +12,10 @@ from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.request import Priority as RequestPriority
 from app.wire.request import Request
-from models.generation import Job, Priority, Sampling
+from app.wire.response_format import FormatType, ResponseFormat
+from models.generation import Job, Priority, Sampling, Shape, ShapeKind
 from models.prompts import BuiltPrompt
-from models.serving import Serving
+from models.serving import Serving, Servings
 from tables.records import Turn
 
 PRIORITIES = MappingProxyType(
@@ -28,8 +30,11 @@ PRIORITIES = MappingProxyType(
 _INLINE_BYTES = 8192
 
 
-def serves(serving: Serving, settings: Settings, model: str | None) -> bool:
-    return model is None or model == settings.model or model in serving.names
+def serving_of(claim: Claim, servings: Servings) -> Serving | None:
+    """Who answers: who has begun to, and otherwise whom the request names; None where nobody has that name."""
+    said = claim.said.segments if claim.said else ()
+    began = servings.find(said[0].model_version or "") if said else None
+    return began or servings.find(claim.request.model)
 
 
 def deadline_of(claim: Claim) -> float | None:
@@ -77,6 +82,8 @@ def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settin
         priority=PRIORITIES[request.priority],
         user=request.user_id,
         tenant=request.tenant or "",
+        adapter=serving.adapter,
+        shape=_shape(request.response_format),
     )
 
 
@@ -87,5 +94,22 @@ def _sampling(request: Request, serving: Serving) -> Sampling:
         top_p=defaults.top_p if request.top_p is None else request.top_p,
         top_k=defaults.top_k if request.top_k is None else request.top_k,
         seed=seed_for(request.request_id) if request.seed is None else request.seed,
+        min_p=request.min_p or 0.0,
+        presence_penalty=request.presence_penalty or 0.0,
+        frequency_penalty=request.frequency_penalty or 0.0,
+        repetition_penalty=request.repetition_penalty or 1.0,
+        logit_bias=tuple((request.logit_bias or {}).items()),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
     )
+
+
+def _shape(form: ResponseFormat | None) -> Shape | None:
+    """A schema keeps the order in which it names its properties; the answer will have the same."""
+    if form is None or form.type is FormatType.TEXT:
+        return None
+    if form.regex is not None:
+        return Shape(ShapeKind.REGEX, form.regex)
+    if form.choices is not None:
+        return Shape(ShapeKind.CHOICES, json.dumps(form.choices))
+    schema = {"type": "object"} if form.json_schema is None else form.json_schema.schema_
+    return Shape(ShapeKind.JSON, json.dumps(schema))

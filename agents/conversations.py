@@ -13,7 +13,7 @@ import asyncio
 import time
 from functools import partial
 
-from agents.asking import PRIORITIES, deadline_of, job_of, prompt_of, serves
+from agents.asking import PRIORITIES, deadline_of, job_of, prompt_of, serving_of
 from agents.finishing import Refusal, finish_of, refusal_of, refused_user
 from app.delivery.answer_log import AnswerLog
 from app.delivery.batches import Batches
@@ -31,9 +31,9 @@ from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.validation import validate_request
-from models.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.serving import Serving
+from models.serving import Serving, Servings
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Erased, Table
@@ -43,14 +43,14 @@ class Conversations:
     def __init__(
         self,
         settings: Settings,
-        serving: Serving,
+        servings: Servings,
         rules: MemoryRules,
         batches: Batches,
         cancels: Cancels,
         observer: Observer,
     ) -> None:
         self._settings = settings
-        self._serving = serving
+        self._servings = servings
         self._rules = rules
         self._batches = batches
         self._cancels = cancels
@@ -74,8 +74,9 @@ class Conversations:
         """The request's turn has come."""
         claim.started_at = time.time_ns() // 1_000_000
         conversation = self._conversation(partition, claim)
-        answer = AnswerLog(partition.own.tokens, claim, self._serving)
-        end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer)
+        serving = serving_of(claim, self._servings)
+        answer = AnswerLog(partition.own.tokens, claim, serving or self._servings.default)
+        end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer, serving)
         kept = None if claim.forget_history else conversation
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
         partition.own.claims.pop(claim.key, None)
@@ -127,34 +128,38 @@ class Conversations:
             partition.spawn(self.answer(partition, claim))
 
     async def _speak(
-        self, partition: Partition, claim: Claim, conversation: Conversation | None, answer: AnswerLog
+        self,
+        partition: Partition,
+        claim: Claim,
+        conversation: Conversation | None,
+        answer: AnswerLog,
+        serving: Serving | None,
     ) -> TokenEvent:
         """Tell the answer, or why there is none; returns its end."""
         if claim.stop is not None:
             return await self._stopped(answer, claim.stop)
-        if not serves(self._serving, self._settings, claim.request.model):
-            return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {self._settings.model}")
+        if serving is None:
+            message = f"this worker serves {', '.join(self._servings.names)}"
+            return await answer.error(ErrorCode.MODEL_NOT_FOUND, message)
         memory = self._rules.recall(conversation, claim.record.timestamp)
         try:
-            prompt = await prompt_of(claim, memory, self._serving, self._settings)
+            prompt = await prompt_of(claim, memory, serving, self._settings)
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
         except PromptError as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
         if claim.said is not None:
-            if not self._same(claim.said, prompt):
+            if not _same(claim.said, serving, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.note("resumed", "a worker was lost; the answer goes on")
-        return await self._generate(partition, claim, answer, job_of(claim, prompt, self._serving, self._settings))
+        job = job_of(claim, prompt, serving, self._settings)
+        return await self._generate(partition, claim, answer, serving.engine, job)
 
-    def _same(self, said: Answer, prompt: BuiltPrompt) -> bool:
-        """Whether what was said would be said again: the same model, asked the same."""
-        first = said.segments[0]
-        return (first.model_version, first.prompt_digest) == (self._serving.engine.model_version, prompt.digest)
-
-    async def _generate(self, partition: Partition, claim: Claim, answer: AnswerLog, job: Job) -> TokenEvent:
-        async with self._batches.stream(partition.number, job, claim) as stream:
+    async def _generate(
+        self, partition: Partition, claim: Claim, answer: AnswerLog, engine: Engine, job: Job
+    ) -> TokenEvent:
+        async with self._batches.stream(partition.number, engine, job, claim) as stream:
             async for event in stream:
                 match event:
                     case Delta():
@@ -163,8 +168,8 @@ class Conversations:
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End():
                         return await answer.done(event.reason, event.usage, event.text)
-                    case Failure(code=ErrorCode.OVERLOADED):
-                        return await answer.error(ErrorCode.OVERLOADED, event.message)
+                    case Failure(code=ErrorCode.OVERLOADED | ErrorCode.MODEL_NOT_FOUND):
+                        return await answer.error(ErrorCode(event.code), event.message)
                     case Failure():
                         return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine left the answer without an end")
@@ -184,3 +189,9 @@ class Conversations:
     def _erased(self, partition: Partition, claim: Claim) -> bool:
         raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
         return raw is not None and claim.record.timestamp <= records.decode(raw, Erased).at
+
+
+def _same(said: Answer, serving: Serving, prompt: BuiltPrompt) -> bool:
+    """Whether what was said would be said again: the same model, asked the same."""
+    first = said.segments[0]
+    return (first.model_version, first.prompt_digest) == (serving.model_version, prompt.digest)

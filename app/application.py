@@ -20,14 +20,16 @@ import faust
 from faust.types import TP
 
 from app import internals
+from app.cluster import Cluster
 from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, Record
 from app.kafka_clients import KafkaUnusableError
+from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.metrics import Metrics
 from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics
-from app.worker import Loaded, LoadError, Worker, load
+from app.worker import Loaded, Worker, load
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +132,8 @@ def prepare(app: ParleyApp) -> None:
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
     except (internals.InternalsError, TopicsError, KafkaUnusableError, LoadError) as error:
         raise Unusable(str(error)) from None
-    log.info("model %s loaded in %.1f s", app.loaded.serving.engine.model_version, time.monotonic() - began)
+    versions = ", ".join(serving.model_version for serving in app.loaded.servings)
+    log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
 
 
 async def _check_kafka(parley: Settings) -> None:
@@ -143,6 +146,7 @@ def create_app(parley: Settings) -> ParleyApp:
     app = ParleyApp(
         parley.group,
         broker=parley.broker,
+        broker_credentials=_credentials(parley.cluster),
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
         PartitionAssignor=internals.Assignor,
@@ -169,6 +173,18 @@ def create_app(parley: Settings) -> ParleyApp:
     app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_leave, weak=False)
     return app
+
+
+def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
+    """How Faust's own consumer is let in; ours are made with `Cluster.options`."""
+    if cluster.sasl_mechanism:
+        return faust.SASLCredentials(
+            username=cluster.username,
+            password=cluster.password,
+            mechanism=cluster.sasl_mechanism,
+            ssl_context=cluster.ssl_context() if cluster.tls else None,
+        )
+    return faust.SSLCredentials(cluster.ssl_context()) if cluster.tls else None
 
 
 def _instance_id(parley: Settings) -> str:

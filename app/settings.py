@@ -17,6 +17,8 @@ from dotenv import dotenv_values
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.cluster import Cluster
+
 PREFIX = "PARLEY_"
 LOCAL_ENV = Path(".parley/local.env")
 ENV_FILES = (LOCAL_ENV, Path(".env"))  # the later one wins
@@ -54,6 +56,7 @@ class Settings(BaseSettings):
 
     # The model
     model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
+    second_model: str = Field("", description="a smaller one beside it, for requests that name it")
     engine: Literal["torch", "paced"] = Field("torch", description="`paced` repeats the prompt at a set pace (tests)")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
     device: str = Field("auto", min_length=1, description="`auto`, `cpu`, `cuda`, `cuda:1`")
@@ -78,6 +81,15 @@ class Settings(BaseSettings):
     sweep_interval_s: float = Field(30.0, gt=0, description="expired conversations are deleted so often")
 
     # Kafka
+    kafka_tls: bool = Field(False, description="connect to Kafka with TLS")
+    kafka_ca_file: Path | None = Field(None, description="authorities (PEM) that are trusted instead of the system's")
+    kafka_cert_file: Path | None = Field(None, description="certificate (PEM) that is shown to Kafka, for mutual TLS")
+    kafka_key_file: Path | None = Field(None, description="its private key, where the certificate's file has none")
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "", description="how one logs in to Kafka: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"
+    )
+    kafka_username: str = Field("", description="with this name")
+    kafka_password: str = Field("", description="and this password", repr=False)
     session_timeout_s: float = Field(8.0, ge=1, description="a worker silent for so long loses its partitions")
     drain_s: float = Field(10.0, ge=0, description="answers may finish for so long at SIGTERM and rebalance")
     finish_timeout_s: float = Field(60.0, gt=0, description="longest finish while the broker answers")
@@ -124,14 +136,48 @@ class Settings(BaseSettings):
             raise ValueError("PARLEY_TOKENS_RETENTION_S must be at least PARLEY_REQUESTS_RETENTION_S")
         return self
 
+    @field_validator("kafka_ca_file", "kafka_cert_file", "kafka_key_file", mode="before")
+    @classmethod
+    def _empty_is_unset(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @model_validator(mode="after")
+    def _kafka_login_is_whole(self) -> Settings:
+        if self.kafka_sasl_mechanism and not (self.kafka_username and self.kafka_password):
+            raise ValueError("PARLEY_KAFKA_SASL_MECHANISM needs PARLEY_KAFKA_USERNAME and PARLEY_KAFKA_PASSWORD")
+        if self.kafka_username and not self.kafka_sasl_mechanism:
+            raise ValueError("PARLEY_KAFKA_USERNAME needs PARLEY_KAFKA_SASL_MECHANISM")
+        for name in ("kafka_ca_file", "kafka_cert_file", "kafka_key_file"):
+            if (path := getattr(self, name)) is None:
+                continue
+            if not self.kafka_tls:
+                raise ValueError(f"{PREFIX}{name.upper()} needs PARLEY_KAFKA_TLS=true")
+            if not path.is_file():
+                raise ValueError(f"{PREFIX}{name.upper()}={path}: there is no such file")
+        return self
+
     @property
-    def bootstrap_servers(self) -> list[str]:
-        return [part.removeprefix("kafka://") for part in self.broker.split(";")]
+    def cluster(self) -> Cluster:
+        return Cluster(
+            servers=tuple(part.removeprefix("kafka://") for part in self.broker.split(";")),
+            tls=self.kafka_tls,
+            ca_file=self.kafka_ca_file,
+            cert_file=self.kafka_cert_file,
+            key_file=self.kafka_key_file,
+            sasl_mechanism=self.kafka_sasl_mechanism,
+            username=self.kafka_username,
+            password=self.kafka_password,
+        )
 
     @property
     def group(self) -> str:
         """The consumer group, and what transactional ids begin with."""
         return f"{self.topic_prefix}{self.app_id}"
+
+    @property
+    def models(self) -> list[str]:
+        """What a request's `model` may say, as far as the settings tell."""
+        return [name for name in (self.model, self.second_model) if name]
 
     def topic(self, name: str) -> str:
         return f"{self.topic_prefix}{name}"
@@ -170,6 +216,7 @@ def _one_line(error: ValidationError) -> str:
         if not place:
             return message
         name = PREFIX + str(place[0]).upper()
-        return f"{name}: {message}" if name == "PARLEY_MILVUS_TOKEN" else f"{name}={given!s}: {message}"
+        secret = Settings.model_fields[str(place[0])].repr is False
+        return f"{name}: {message}" if secret else f"{name}={given!s}: {message}"
 
     return "; ".join(describe(e["loc"], e["msg"], e["input"]) for e in error.errors())

@@ -26,10 +26,11 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.search.absent import NoHistory
+from app.serving import LoadError, load_servings
 from app.settings import Settings
 from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
-from models.serving import Serving
+from models.serving import Servings
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
 
@@ -43,12 +44,8 @@ log = logging.getLogger(__name__)
 class Loaded:
     """What is loaded from disk. `embedder` is None where no history is kept."""
 
-    serving: Serving
+    servings: Servings
     embedder: Embedder | None
-
-
-class LoadError(Exception):
-    """A model cannot be served; one line for people."""
 
 
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
@@ -57,35 +54,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder)
     except EmbedderError as error:
         raise LoadError(str(error)) from None
-    return Loaded(_serving(settings, on_fatal), embedder)
-
-
-def _serving(settings: Settings, on_fatal: Callable[[str], None]) -> Serving:
-    # What is imported here imports torch, which takes seconds.
-    if settings.engine == "paced":
-        from models.paced import paced  # noqa: PLC0415
-
-        return paced(settings.paced_tokens_per_s)
-    from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415
-    from models.engine import EngineOptions, TorchEngine  # noqa: PLC0415
-    from models.prompts import PromptBuilder  # noqa: PLC0415
-
-    try:
-        checkpoint = load_checkpoint(
-            settings.model, device=settings.device, dtype=settings.dtype, context_length=settings.context_length
-        )
-    except CheckpointError as error:
-        raise LoadError(str(error)) from None
-    options = EngineOptions(
-        max_running=settings.max_running, threads=settings.threads, kv_cache_gb=settings.kv_cache_gb
-    )
-    return Serving(
-        TorchEngine(checkpoint, options, on_fatal),
-        PromptBuilder(checkpoint, settings.history_turns),
-        checkpoint.defaults,
-        frozenset({checkpoint.name, checkpoint.model_version}),
-        lambda token: checkpoint.tokenizer.decode([token]),
-    )
+    return Loaded(load_servings(settings, on_fatal), embedder)
 
 
 class Worker:
@@ -108,14 +77,13 @@ class Worker:
         self._broken = broken
         cancels = Cancels()
         batches = Batches(
-            loaded.serving.engine,
             max_size=settings.batch_max_size,
             budget_s=settings.batch_budget_ms / 1000,
             observe=observer.batch_left,
         )
         self._writer = self._history_writer()
         self._history = History(settings, self._writer)
-        self._conversations = Conversations(settings, loaded.serving, rules, batches, cancels, observer)
+        self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
         self._take = {
             REQUESTS: self._conversations.take,
             CONTROLS: Controls(settings, cancels, self._writer).take,
@@ -127,7 +95,7 @@ class Worker:
 
     @property
     def model_version(self) -> str:
-        return self._loaded.serving.engine.model_version
+        return self._loaded.servings.default.model_version
 
     @property
     def history_backlog(self) -> int:
@@ -135,7 +103,8 @@ class Worker:
         return self._writer.backlog
 
     async def start(self) -> None:
-        await self._loaded.serving.engine.start()
+        for engine in self._loaded.servings.engines:
+            await engine.start()
         self._writer.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
 
@@ -146,7 +115,8 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.owner.drain(self._settings.drain_s)
         await self._writer.stop()
-        await self._loaded.serving.engine.stop()
+        for engine in self._loaded.servings.engines:
+            await engine.stop()
         if self._loaded.embedder is not None:
             await asyncio.to_thread(self._loaded.embedder.close)
 

@@ -53,6 +53,23 @@ class Sampling:
     logprobs: int | None = None
 
 
+class ShapeKind(enum.StrEnum):
+    JSON = "json"
+    REGEX = "regex"
+    CHOICES = "choices"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the text of an answer must be, whenever it ends by itself.
+
+    `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, or a JSON list of strings.
+    """
+
+    kind: ShapeKind
+    rule: str
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
     """What a request that does not say gets: the checkpoint's own generation config."""
@@ -67,7 +84,9 @@ class Job:
     """One answer to be generated.
 
     `prompt` and `said` are token ids; `said` is the beginning of the answer that readers already have. `max_tokens`
-    counts the whole answer, `said` included. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness.
+    counts the whole answer, `said` included. `shape` binds the text; what it allows and nothing else is drawn. An
+    answer that `max_tokens` cuts short keeps to the shape as far as it goes. `deadline` is Unix time in seconds. `user`
+    and `tenant` are for fairness. `adapter` names a LoRA adapter that the engine knows; empty is the model itself.
     """
 
     id: str
@@ -80,6 +99,8 @@ class Job:
     deadline: float | None = None
     user: str = ""
     tenant: str = ""
+    adapter: str = ""
+    shape: Shape | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""A model ready to be asked: an engine, and prompts in the form that the engine takes."""
+"""Models ready to be asked: each an engine, and prompts in the form that the engine takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,10 +26,56 @@ class Prompts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """`names` are what a request's `model` may say and mean this one; `text_of` is the text of one token alone."""
+    """`names` are what a request's `model` may say and mean this one; `text_of` is the text of one token alone.
+
+    With `adapter` it is a LoRA adapter over the engine's model, and `adapter_version` tells its bytes apart.
+    """
 
     engine: Engine
     prompts: Prompts
     defaults: GenerationDefaults
     names: frozenset[str]
     text_of: Callable[[int], str]
+    adapter: str = ""
+    adapter_version: str = ""
+
+    @property
+    def model_version(self) -> str:
+        """The bytes that answer: a resumed answer compares it."""
+        base = self.engine.model_version
+        return f"{base}+{self.adapter_version}" if self.adapter else base
+
+
+class Servings:
+    """Which model answers. The first is asked where a request names none."""
+
+    def __init__(self, *servings: Serving) -> None:
+        """Raises `ValueError` where two answer to one name."""
+        if not servings:
+            raise ValueError("no model to be asked")
+        self._all = servings
+        self._of: dict[str, Serving] = {}
+        for serving in servings:
+            for name in (*serving.names, serving.model_version):
+                if self._of.setdefault(name, serving) is not serving:
+                    raise ValueError(f"two models answer to the name {name}")
+
+    def __iter__(self) -> Iterator[Serving]:
+        return iter(self._all)
+
+    @property
+    def default(self) -> Serving:
+        return self._all[0]
+
+    @property
+    def engines(self) -> list[Engine]:
+        """Each once: adapters share that of their model."""
+        return list({id(serving.engine): serving.engine for serving in self._all}.values())
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._of)
+
+    def find(self, name: str | None) -> Serving | None:
+        """The one that `name` means, a name or a model version; None where there is none."""
+        return self.default if name is None else self._of.get(name)

@@ -22,7 +22,7 @@ class AnswerLog:
     def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
         self._tokens = tokens
         self._claim = claim
-        self._model_version = serving.engine.model_version
+        self._model_version = serving.model_version
         self._text_of = serving.text_of
         self._texts = [claim.said.text] if claim.said else []
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []

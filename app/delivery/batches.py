@@ -1,4 +1,4 @@
-"""From claims to streams: each partition's batcher in front of the one engine."""
+"""From claims to streams: each partition's batchers, one in front of each engine."""
 
 from __future__ import annotations
 
@@ -19,21 +19,18 @@ class _Asked:
 
 
 class Batches:
-    """Hands jobs to the engine in batches of their partition. Belongs to the event loop that makes it."""
+    """Hands jobs to their engine in batches of their partition. Belongs to the event loop that makes it."""
 
-    def __init__(
-        self, engine: Engine, *, max_size: int, budget_s: float, observe: Callable[[int, Flush], None] | None = None
-    ) -> None:
-        self._engine = engine
+    def __init__(self, *, max_size: int, budget_s: float, observe: Callable[[int, Flush], None] | None = None) -> None:
         self._max_size = max_size
         self._budget_s = budget_s
         self._observe = observe or (lambda _partition, _flush: None)
-        self._of: dict[int, Batcher[_Asked]] = {}
+        self._of: dict[tuple[int, Engine], Batcher[_Asked]] = {}
 
     @asynccontextmanager
-    async def stream(self, partition: int, job: Job, claim: Claim) -> AsyncIterator[Stream]:
+    async def stream(self, partition: int, engine: Engine, job: Job, claim: Claim) -> AsyncIterator[Stream]:
         """The job's stream, which ends early where the claim is stopped; left early, it is cancelled."""
-        stream = await self._begin(partition, job)
+        stream = await self._begin(partition, engine, job)
         claim.on_stop = stream.cancel
         if claim.stop is not None:
             stream.cancel(claim.stop)
@@ -43,9 +40,9 @@ class Batches:
             claim.on_stop = None
             stream.cancel()
 
-    async def _begin(self, partition: int, job: Job) -> Stream:
+    async def _begin(self, partition: int, engine: Engine, job: Job) -> Stream:
         """Wait for the job's batch to leave; cancelling the wait takes the job out."""
-        batcher = self._of.get(partition) or self._make(partition)
+        batcher = self._of.get((partition, engine)) or self._make(partition, engine)
         asked = _Asked(job, asyncio.get_running_loop().create_future())
         batcher.add(asked, job.priority)
         try:
@@ -56,20 +53,21 @@ class Batches:
                 asked.stream.result().cancel()
             raise
 
-    def _make(self, partition: int) -> Batcher[_Asked]:
+    def _make(self, partition: int, engine: Engine) -> Batcher[_Asked]:
         batcher: Batcher[_Asked] = Batcher(
             self._max_size,
             self._budget_s,
-            idle=lambda: self._engine.idle,
-            flush=self._flush,
+            idle=lambda: engine.idle,
+            flush=lambda batch: _flush(engine, batch),
             timers=asyncio.get_running_loop(),
             observe=lambda flush: self._observe(partition, flush),
         )
-        return self._of.setdefault(partition, batcher)
+        return self._of.setdefault((partition, engine), batcher)
 
-    def _flush(self, batch: Sequence[_Asked]) -> None:
-        for asked, stream in zip(batch, self._engine.submit([asked.job for asked in batch]), strict=True):
-            if asked.stream.cancelled():
-                stream.cancel()
-            else:
-                asked.stream.set_result(stream)
+
+def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
+    for asked, stream in zip(batch, engine.submit([asked.job for asked in batch]), strict=True):
+        if asked.stream.cancelled():
+            stream.cancel()
+        else:
+            asked.stream.set_result(stream)

@@ -30,8 +30,8 @@ class Gateway:
         self.settings = settings
         self.access = access
         self.metrics = Metrics()
-        servers, held = settings.bootstrap_servers, settings.gateway_held_events
-        self.live = LiveAnswers(servers, settings.topic("tokens"), partitions, held)
+        cluster, held = settings.cluster, settings.gateway_held_events
+        self.live = LiveAnswers(cluster, settings.topic("tokens"), partitions, held)
         self.outbox = Outbox(settings)
         self.archive = Archive(settings, self.live, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)
@@ -39,7 +39,7 @@ class Gateway:
         self.requests = Buckets(settings.gateway_requests_per_min, "requests")
         self.lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
         self.tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
-        self.models: dict[str, None] = {settings.model: None}
+        self.models: dict[str, None] = dict.fromkeys(settings.models)
         self._streams: Counter[str] = Counter()
         self.live.on_update = self._seen
         self.live.on_forget = self.outbox.forget
@@ -88,7 +88,7 @@ async def new_gateway(settings: Settings, access: Access) -> Gateway:
     names = [
         settings.topic(name) for name in (TopicName.TOKENS, TopicName.REQUESTS, TopicName.CONTROLS, TopicName.TURNS)
     ]
-    counts = await partitions_of(settings.bootstrap_servers, names)
+    counts = await partitions_of(settings.cluster, names)
     return Gateway(settings, access, counts[names[0]])
 
 

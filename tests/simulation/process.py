@@ -9,6 +9,7 @@ from pathlib import Path
 from app.settings import Settings
 from app.worker import Loaded, Worker
 from models.paced import paced
+from models.serving import Servings
 from tables.store import PartitionStore
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
@@ -96,7 +97,7 @@ class Process:
 
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
-        loaded = Loaded(paced(self.settings.paced_tokens_per_s), None)
+        loaded = Loaded(Servings(paced(self.settings.paced_tokens_per_s)), None)
         self.worker = Worker(
             self.settings,
             loaded,

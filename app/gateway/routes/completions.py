@@ -60,7 +60,7 @@ async def complete(request: Request) -> Response:
 
 @router.get("/models")
 async def models(request: Request) -> Response:
-    """The model of the settings, and the versions that have answered."""
+    """The models of the settings, and the versions that have answered."""
     gateway = gateway_of(request)
     await gateway.access.caller(request)
     return json_response({"object": "list", "data": [_model(name) for name in gateway.models]})

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from agents.asking import deadline_of, job_of, prompt_of, serves
+from agents.asking import deadline_of, job_of, prompt_of, serving_of
+from app.reader.answer import Answer
 from app.settings import Settings
+from app.wire.event import EventType, TokenEvent
 from app.wire.ids import seed_for
 from app.wire.request import Message, Priority, Role
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from models import generation
+from models.generation import Shape, ShapeKind
 from models.paced import CONTEXT, paced
 from models.prompts import PromptTooLong
+from models.serving import Serving, Servings
 from tables.records import Turn
 from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
 
@@ -73,6 +79,37 @@ async def test_what_a_request_does_not_set_follows_the_checkpoint() -> None:
     assert set_all == generation.Sampling(0.0, 0.5, 3, 9)
 
 
+async def test_penalties_and_biases_reach_the_sampler() -> None:
+    prompt = await prompt_of(claim_of(), (), SERVING, SETTINGS)
+    claim = claim_of(
+        min_p=0.1, presence_penalty=1.0, frequency_penalty=-1.0, repetition_penalty=1.1, logit_bias={3: 5.0}
+    )
+    sampling = job_of(claim, prompt, SERVING, SETTINGS).sampling
+    assert (sampling.min_p, sampling.presence_penalty, sampling.frequency_penalty) == (0.1, 1.0, -1.0)
+    assert (sampling.repetition_penalty, sampling.logit_bias) == (1.1, ((3, 5.0),))
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [
+        (None, None),
+        (ResponseFormat(type=FormatType.TEXT), None),
+        (ResponseFormat(type=FormatType.JSON_OBJECT), Shape(ShapeKind.JSON, '{"type": "object"}')),
+        (
+            ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"b": 1, "a": 2})),
+            Shape(ShapeKind.JSON, '{"b": 1, "a": 2}'),
+        ),
+        (ResponseFormat(type=FormatType.REGEX, regex="a+"), Shape(ShapeKind.REGEX, "a+")),
+        (ResponseFormat(type=FormatType.CHOICES, choices=("b", "a")), Shape(ShapeKind.CHOICES, '["b", "a"]')),
+    ],
+)
+async def test_response_format_becomes_the_shape_of_the_answer(
+    form: ResponseFormat | None, shape: Shape | None
+) -> None:
+    prompt = await prompt_of(claim_of(), (), SERVING, SETTINGS)
+    assert job_of(claim_of(response_format=form), prompt, SERVING, SETTINGS).shape == shape
+
+
 async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:
     prompt = await prompt_of(claim_of(), (), SERVING, SETTINGS)
     ranks = [job_of(claim_of(priority=priority), prompt, SERVING, SETTINGS).priority for priority in Priority]
@@ -88,8 +125,41 @@ def test_a_deadline_runs_from_the_record_and_never_from_the_future() -> None:
     assert deadline_of(early) == pytest.approx(time.time() + 0.5, abs=30)
 
 
+SMALL = replace(paced(10), names=frozenset({"small"}), adapter="tuned", adapter_version="tuned@2")
+BOTH = Servings(SERVING, SMALL)
+
+
 def test_a_model_is_served_by_any_of_its_names() -> None:
-    assert serves(SERVING, SETTINGS, None)
-    assert serves(SERVING, SETTINGS, "demo")
-    assert serves(SERVING, SETTINGS, "paced@1")
-    assert not serves(SERVING, SETTINGS, "another")
+    assert serving_of(claim_of(), BOTH) is SERVING
+    assert serving_of(claim_of(model="paced"), BOTH) is SERVING
+    assert serving_of(claim_of(model="paced@1"), BOTH) is SERVING
+    assert serving_of(claim_of(model="small"), BOTH) is SMALL
+    assert serving_of(claim_of(model="paced@1+tuned@2"), BOTH) is SMALL
+    assert serving_of(claim_of(model="another"), BOTH) is None
+
+
+@pytest.mark.parametrize(
+    ("began", "asked", "goes_on"),
+    [
+        ("paced@1+tuned@2", None, SMALL),  # whoever was asked then, for whatever reason
+        ("paced@1", "small", SERVING),
+        ("gone@1", "small", SMALL),  # which then finds that it did not begin this answer
+        ("gone@1", "another", None),
+    ],
+)
+def test_an_answer_goes_on_with_the_model_that_began_it(began: str, asked: str, goes_on: Serving | None) -> None:
+    claim = claim_of(model=asked)
+    claim.said = Answer("ann", "r1", "default")
+    event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", model_version=began)
+    claim.said.take(event, 0, 5)
+    assert serving_of(claim, BOTH) is goes_on
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="small"):
+        Servings(SMALL, replace(SERVING, names=frozenset({"small"})))
+
+
+async def test_a_job_names_its_adapter() -> None:
+    prompt = await prompt_of(claim_of(), (), SMALL, SETTINGS)
+    assert job_of(claim_of(), prompt, SMALL, SETTINGS).adapter == "tuned"
