@@ -16,6 +16,7 @@ from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.headers import Headers, WireFormat, format_of
 from app.wire.ids import new_request_id, partition_for, seed_for
 from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, Role
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.turn import Timing, Turn
 from app.wire.validation import prompt_bytes, validate_control, validate_request
 from models.generation import FinishReason, Usage
@@ -31,13 +32,16 @@ __all__ = [
     "ErrorInfo",
     "EventType",
     "FinishReason",
+    "FormatType",
     "Headers",
+    "JsonSchema",
     "Logprob",
     "Message",
     "Notice",
     "Priority",
     "Record",
     "Request",
+    "ResponseFormat",
     "Role",
     "Timing",
     "TokenEvent",

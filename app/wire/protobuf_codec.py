@@ -5,13 +5,14 @@ on what a good record is.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError, EncodeError, Message
 
-from app.wire import parley_pb2
+from app.wire import json_codec, parley_pb2
 from app.wire.control import Cancel, Control, Erase
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_DEPTH
@@ -34,6 +35,8 @@ def encode(record: object) -> bytes:
     plain = msgspec.to_builtins(record)
     if isinstance(plain.get("stop"), str):
         plain["stop"] = [plain["stop"]]
+    if schema := _json_schema(plain):
+        schema["schema"] = json_codec.encode(schema["schema"]).decode()
     try:
         return _MESSAGE_OF[type(record)](**plain).SerializeToString()
     except (EncodeError, ValueError, TypeError) as error:
@@ -47,11 +50,18 @@ def decode(value: bytes, record_type: Any) -> Any:
         plain = _plain(message)
         if record_type is TokenEvent and plain.get("type") == "token":
             plain.setdefault("tokens", [])  # an empty list has no bytes
+        if (schema := _json_schema(plain)) and "schema" in schema:
+            schema["schema"] = json_codec.decode(schema["schema"].encode(), dict[str, Any])
         return msgspec.convert(plain, record_type)
     except DecodeError as error:
         raise MalformedError(f"not Protobuf: {error}") from None
     except msgspec.ValidationError as error:
         raise MalformedError(str(error)) from None
+
+
+def _json_schema(plain: dict[str, Any]) -> Any:
+    """`response_format.json_schema` of a request, whose schema is JSON within Protobuf."""
+    return (plain.get("response_format") or {}).get("json_schema")
 
 
 def _plain(message: Message) -> dict[str, Any]:
@@ -65,7 +75,7 @@ def _plain_value(value: Any) -> Any:
         return _plain(value)
     if isinstance(value, (str, bool, int, float)):
         return value
-    return [_plain_value(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else [_plain_value(item) for item in value]
 
 
 def _object(struct: struct_pb2.Struct, depth: int) -> dict[str, Any]:

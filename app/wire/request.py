@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from app.wire.response_format import ResponseFormat
+
 DEFAULT_CONVERSATION = "default"
 
 
@@ -48,6 +50,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tenant: str | None = None
     model: str | None = None
     metadata: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from app.wire.codes import ErrorCode
 from app.wire.control import Cancel, Control
 from app.wire.error import WireError
 from app.wire.limits import (
     INT64,
+    MAX_CHOICE_LENGTH,
+    MAX_CHOICES,
+    MAX_LOGIT_BIAS,
+    MAX_LOGIT_BIASES,
     MAX_NAME_LENGTH,
+    MAX_PENALTY,
+    MAX_REGEX_LENGTH,
+    MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
     MAX_TOP_LOGPROBS,
@@ -18,6 +27,7 @@ from app.wire.limits import (
     is_user_id,
 )
 from app.wire.request import DEFAULT_CONVERSATION, Request, Role
+from app.wire.response_format import FormatType, ResponseFormat
 
 
 class _WrongError(ValueError):
@@ -31,6 +41,8 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_names(request)
         _check_prompt(request)
         _check_sampling(request)
+        if request.response_format is not None:
+            _check_format(request.response_format)
     except _WrongError as error:
         raise _refused(request, ErrorCode.INVALID_REQUEST, str(error)) from None
     size = prompt_bytes(request)
@@ -100,6 +112,10 @@ def _check_sampling(request: Request) -> None:
     _in_range("temperature", request.temperature, 0, 2)
     _in_range("top_p", request.top_p, 0, 1, above=True)
     _in_range("top_k", request.top_k, 0, INT64.stop - 1)
+    _in_range("min_p", request.min_p, 0, 1)
+    _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
+    _in_range("repetition_penalty", request.repetition_penalty, 0, MAX_PENALTY, above=True)
     _in_range("seed", request.seed, INT64.start, INT64.stop - 1)
     _in_range("top_logprobs", request.top_logprobs, 0, MAX_TOP_LOGPROBS)
     _in_range("deadline_ms", request.deadline_ms, 0, INT64.stop - 1)
@@ -108,6 +124,33 @@ def _check_sampling(request: Request) -> None:
         raise _WrongError(f"stop: has more than {MAX_STOP_STRINGS} strings")
     if not all(1 <= len(text) <= MAX_STOP_LENGTH for text in stop):
         raise _WrongError(f"stop: a string must have 1-{MAX_STOP_LENGTH} characters")
+    _check_biases(request.logit_bias or {})
+
+
+def _check_biases(biases: dict[int, float]) -> None:
+    if len(biases) > MAX_LOGIT_BIASES:
+        raise _WrongError(f"logit_bias: names more than {MAX_LOGIT_BIASES} tokens")
+    for token, bias in biases.items():
+        _in_range("logit_bias: a token id", token, 0, INT64.stop - 1)
+        _in_range("logit_bias: a bias", bias, -MAX_LOGIT_BIAS, MAX_LOGIT_BIAS)
+
+
+def _check_format(form: ResponseFormat) -> None:
+    """Whether a schema or an expression has a meaning is for the engine to find out."""
+    for name in (FormatType.JSON_SCHEMA, FormatType.REGEX, FormatType.CHOICES):
+        if (getattr(form, name) is not None) != (form.type is name):
+            rule = "must be given" if form.type is name else f"does not belong to the type {form.type}"
+            raise _WrongError(f"response_format.{name}: {rule}")
+    if form.json_schema is not None and len(msgspec.json.encode(form.json_schema.schema_)) > MAX_SCHEMA_BYTES:
+        raise _WrongError(f"response_format.json_schema: has more than {MAX_SCHEMA_BYTES} bytes")
+    if form.regex is not None and not 1 <= len(form.regex) <= MAX_REGEX_LENGTH:
+        raise _WrongError(f"response_format.regex: must have 1-{MAX_REGEX_LENGTH} characters")
+    if form.choices is None:
+        return
+    if not 1 <= len(form.choices) <= MAX_CHOICES:
+        raise _WrongError(f"response_format.choices: must be 1-{MAX_CHOICES} strings")
+    if not all(1 <= len(choice) <= MAX_CHOICE_LENGTH for choice in form.choices):
+        raise _WrongError(f"response_format.choices: a string must have 1-{MAX_CHOICE_LENGTH} characters")
 
 
 def _in_range(name: str, value: Any, least: float, most: float, *, above: bool = False) -> None:

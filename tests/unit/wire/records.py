@@ -12,11 +12,14 @@ from app.wire import (
     ErrorInfo,
     EventType,
     FinishReason,
+    FormatType,
+    JsonSchema,
     Logprob,
     Message,
     Notice,
     Priority,
     Request,
+    ResponseFormat,
     Role,
     Timing,
     TokenEvent,
@@ -41,6 +44,21 @@ json_value = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=8,
 )
+schemas = st.builds(
+    JsonSchema,
+    schema_=st.dictionaries(text, json_value, max_size=3),
+    name=maybe(text),
+    description=maybe(text),
+    strict=maybe(st.booleans()),
+)
+response_formats = st.one_of(
+    st.builds(ResponseFormat, type=st.sampled_from([FormatType.TEXT, FormatType.JSON_OBJECT])),
+    st.builds(ResponseFormat, type=st.just(FormatType.JSON_SCHEMA), json_schema=schemas),
+    st.builds(ResponseFormat, type=st.just(FormatType.REGEX), regex=name),
+    st.builds(
+        ResponseFormat, type=st.just(FormatType.CHOICES), choices=st.lists(name, min_size=1, max_size=3).map(tuple)
+    ),
+)
 sampling = st.fixed_dictionaries(
     {},
     optional={
@@ -58,6 +76,12 @@ sampling = st.fixed_dictionaries(
         "model": text,
         "conversation_id": text,
         "metadata": st.dictionaries(text, json_value, max_size=3),
+        "response_format": response_formats,
+        "min_p": st.floats(0, 1),
+        "presence_penalty": st.floats(-2, 2),
+        "frequency_penalty": st.floats(-2, 2),
+        "repetition_penalty": st.floats(0, 2, exclude_min=True),
+        "logit_bias": st.dictionaries(count, st.floats(-100, 100), min_size=1, max_size=3),
     },
 )
 messages = st.lists(st.builds(Message, role=st.sampled_from(Role), content=text), max_size=3).map(

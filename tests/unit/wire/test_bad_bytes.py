@@ -18,6 +18,7 @@ from app.wire import (
     decode_token_event,
     decode_turn,
     encode,
+    parley_pb2,
 )
 from tests.unit.wire import records
 
@@ -91,6 +92,9 @@ def test_what_cannot_be_read_is_refused_with_its_cause(value: bytes | None, mess
         (b'"user_id":"u","messages":[{"role":"wizard","content":"x"}]', "`$.messages[0].role`"),
         (b'"user_id":"u","prompt":"p","metadata":[]', "`$.metadata`"),
         (b'"user_id":"u","prompt":"p","seed":' + b"9" * 5000, "`$.seed`"),
+        (b'"user_id":"u","prompt":"p","response_format":{"type":"yaml"}', "`$.response_format.type`"),
+        (b'"user_id":"u","prompt":"p","response_format":{"type":"json_schema","json_schema":{}}', "json_schema`"),
+        (b'"user_id":"u","prompt":"p","logit_bias":{"a":1}', "logit_bias"),
     ],
 )
 def test_request_id_is_read_from_a_record_that_is_refused(rest: bytes, message: str) -> None:
@@ -144,6 +148,17 @@ def test_both_formats_take_the_same_depth(kind: str) -> None:
 )
 def test_request_id_is_read_from_broken_protobuf(value: str, request_id: str | None) -> None:
     assert refusal(bytes.fromhex(value), PROTOBUF).request_id == request_id
+
+
+@pytest.mark.parametrize("schema", ["{", "[]", '{"a":' * 40 + "1" + "}" * 40, '{"a":NaN}'])
+def test_schema_within_protobuf_is_read_as_strictly_as_any_json(schema: str) -> None:
+    message = parley_pb2.Request(
+        request_id="r",
+        user_id="u",
+        prompt="p",
+        response_format=parley_pb2.ResponseFormat(type="json_schema", json_schema=parley_pb2.JsonSchema(schema=schema)),
+    )
+    assert refusal(message.SerializeToString(), PROTOBUF).request_id == "r"
 
 
 def test_metadata_with_a_number_that_json_does_not_have_is_refused() -> None:

@@ -15,11 +15,14 @@ from app.wire import (
     ErrorInfo,
     EventType,
     FinishReason,
+    FormatType,
+    JsonSchema,
     Logprob,
     Message,
     Notice,
     Priority,
     Request,
+    ResponseFormat,
     Role,
     Timing,
     TokenEvent,
@@ -72,6 +75,48 @@ GOLDEN: list[tuple[Any, str, str]] = [
             "68027205626174636878dc0b820101748a010464656d6f9201350a330a0161122e322c0a0911000000000000f03f0a0"
             "91100000000000004400a0208000a0220010a0c2a0a0a080a016212031a0163"
         ),
+    ),
+    (
+        Request(
+            request_id="r-3",
+            user_id="ann",
+            prompt="p",
+            response_format=ResponseFormat(
+                type=FormatType.JSON_SCHEMA,
+                json_schema=JsonSchema(
+                    schema_={"type": "object", "properties": {"b": {"type": "integer"}, "a": {"const": "ü"}}},
+                    name="order",
+                    strict=True,
+                ),
+            ),
+            min_p=0.25,
+            presence_penalty=1.0,
+            frequency_penalty=-1.0,
+            repetition_penalty=1.5,
+            logit_bias={7: -2.5},
+        ),
+        (
+            '{"request_id":"r-3","user_id":"ann","prompt":"p","response_format":{"type":"json_schema","json_schema":{'
+            '"schema":{"type":"object","properties":{"b":{"type":"integer"},"a":{"const":"ü"}}},"name":"order",'
+            '"strict":true}},"min_p":0.25,"presence_penalty":1.0,"frequency_penalty":-1.0,"repetition_penalty":1.5,'
+            '"logit_bias":{"7":-2.5}}'
+        ),
+        (
+            "0a03722d331203616e6e2201709a01640a0b6a736f6e5f736368656d6112550a4a7b2274797065223a226f626a656374222c2270726f"
+            "70657274696573223a7b2262223a7b2274797065223a22696e7465676572227d2c2261223a7b22636f6e7374223a22c3bc227d7d7d12"
+            "056f726465722001a101000000000000d03fa901000000000000f03fb101000000000000f0bfb901000000000000f83fc2010b080711"
+            "00000000000004c0"
+        ),
+    ),
+    (
+        Request(
+            request_id="r-4",
+            user_id="ann",
+            prompt="p",
+            response_format=ResponseFormat(type=FormatType.CHOICES, choices=("yes", "no")),
+        ),
+        '{"request_id":"r-4","user_id":"ann","prompt":"p","response_format":{"type":"choices","choices":["yes","no"]}}',
+        "0a03722d341203616e6e2201709a01120a0763686f69636573220379657322026e6f",
     ),
     (
         TokenEvent(
@@ -224,8 +269,11 @@ def test_unknown_fields_are_ignored() -> None:
     )
 
 
-def test_options_of_openai_that_parley_does_not_have_are_tolerated() -> None:
+def test_options_of_openai_that_were_once_left_alone_are_still_read() -> None:
     value = (
         b'{"request_id":"r","user_id":"u","prompt":"p","response_format":{"type":"text"},"n":1,"presence_penalty":0}'
     )
-    assert decode_request(value) == Request(request_id="r", user_id="u", prompt="p")
+    text = ResponseFormat(type=FormatType.TEXT)
+    assert decode_request(value) == Request(
+        request_id="r", user_id="u", prompt="p", response_format=text, presence_penalty=0
+    )

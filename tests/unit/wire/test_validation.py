@@ -11,8 +11,11 @@ from app.wire import (
     Cancel,
     Erase,
     ErrorCode,
+    FormatType,
+    JsonSchema,
     Message,
     Request,
+    ResponseFormat,
     Role,
     WireError,
     validate_control,
@@ -22,6 +25,7 @@ from app.wire.control import Control
 from tests.unit.wire import records
 
 LIMIT = 64
+LARGE_SCHEMA = ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"enum": ["x" * 65536]}))
 
 
 def request(**fields: Any) -> Request:
@@ -61,6 +65,20 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"conversation_id": "c" * 257}, "conversation_id"),
         ({"tenant": "c" * 257}, "tenant"),
         ({"model": "c" * 257}, "model"),
+        ({"min_p": 1.01}, "min_p"),
+        ({"presence_penalty": 2.01}, "presence_penalty"),
+        ({"frequency_penalty": float("nan")}, "frequency_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
+        ({"logit_bias": {-1: 1.0}}, "logit_bias"),
+        ({"logit_bias": {1: 100.5}}, "logit_bias"),
+        ({"logit_bias": dict.fromkeys(range(1025), 1.0)}, "logit_bias"),
+        ({"response_format": ResponseFormat(type=FormatType.JSON_SCHEMA)}, "response_format.json_schema"),
+        ({"response_format": ResponseFormat(type=FormatType.REGEX)}, "response_format.regex"),
+        ({"response_format": ResponseFormat(type=FormatType.TEXT, regex="a")}, "response_format.regex"),
+        ({"response_format": ResponseFormat(type=FormatType.REGEX, regex="a" * 4097)}, "response_format.regex"),
+        ({"response_format": ResponseFormat(type=FormatType.CHOICES, choices=())}, "response_format.choices"),
+        ({"response_format": ResponseFormat(type=FormatType.CHOICES, choices=("",))}, "response_format.choices"),
+        ({"response_format": LARGE_SCHEMA}, "response_format.json_schema"),
     ],
 )
 def test_value_out_of_the_contract_is_refused_by_name(fields: dict[str, Any], field: str) -> None:
@@ -82,6 +100,10 @@ def test_value_out_of_the_contract_is_refused_by_name(fields: dict[str, Any], fi
         {"conversation_id": ""},
         {"stop": ()},
         {"prompt": "p" * LIMIT},
+        {"presence_penalty": -2, "frequency_penalty": 2, "repetition_penalty": 2, "min_p": 1},
+        {"logit_bias": {0: -100.0, 1: 100.0}},
+        {"response_format": ResponseFormat(type=FormatType.TEXT)},
+        {"response_format": ResponseFormat(type=FormatType.JSON_OBJECT)},
         {"messages": (Message(Role.USER, "m"), Message(Role.SYSTEM, ""))},
     ],
 )

@@ -1,0 +1,43 @@
+"""The shape that an answer's text must have: OpenAI's `response_format`, and two shorter forms of it.
+
+    {"type": "text"}                                            anything, as when it is absent
+    {"type": "json_object"}                                     any JSON object
+    {"type": "json_schema", "json_schema": {"schema": {...}}}   JSON that a schema describes
+    {"type": "regex", "regex": "[A-Z]{2}-[0-9]+"}               text that the expression matches as a whole
+    {"type": "choices", "choices": ["yes", "no"]}               one of these
+
+`name`, `description` and `strict` of OpenAI's `json_schema` are taken and change nothing: an answer always keeps to it.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+
+class FormatType(enum.StrEnum):
+    TEXT = "text"
+    JSON_OBJECT = "json_object"
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    CHOICES = "choices"
+
+
+class JsonSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"schema_": "schema"}):
+    """An object's properties are written in the order in which `schema_` names them."""
+
+    schema_: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The field that is named as `type` is set, and no other; `validate_request` checks it."""
+
+    type: FormatType
+    json_schema: JsonSchema | None = None
+    regex: str | None = None
+    choices: tuple[str, ...] | None = None
