@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
-from app.kafka_clients import KafkaUnusableError
+from app.kafka_clients import KafkaUnusableError, unreachable
 from app.settings import Settings
 
 MAX_RECORD_BYTES = 1024 * 1024
@@ -160,19 +160,18 @@ async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -
 
 @asynccontextmanager
 async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
-    where = ", ".join(settings.bootstrap_servers)
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
     try:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await admin.start()
         except (KafkaError, OSError, TimeoutError):
-            raise KafkaUnusableError(
-                f"no Kafka answers at {where}: start one with `parley local up`, or set PARLEY_BROKER"
-            ) from None
+            raise await unreachable(settings.cluster) from None
         try:
             yield admin
         except (KafkaError, TimeoutError) as error:
-            raise KafkaUnusableError(f"Kafka at {where} failed: {type(error).__name__} {error}".rstrip()) from error
+            raise KafkaUnusableError(
+                f"Kafka at {settings.cluster} failed: {type(error).__name__} {error}".rstrip()
+            ) from error
     finally:
         await admin.close()

@@ -10,4 +10,5 @@ from app.settings import PREFIX, Settings
 def environment_of(settings: Settings) -> dict[str, str]:
     """The environment of a worker or a command with just these settings."""
     base = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-    return base | {PREFIX + name.upper(): str(value) for name, value in settings.model_dump(mode="json").items()}
+    values = settings.model_dump(mode="json", exclude_none=True)
+    return base | {PREFIX + name.upper(): str(value) for name, value in values.items()}

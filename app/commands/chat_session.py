@@ -25,13 +25,13 @@ class ChatSession:
         self._reader: TokenReader | None = None
 
     async def start(self) -> Self:
-        servers, topic = self._settings.bootstrap_servers, self._settings.topic
+        cluster, topic = self._settings.cluster, self._settings.topic
         topics = [topic("requests"), topic("tokens"), topic("controls")]
-        counts = await partitions_of(servers, topics)
+        counts = await partitions_of(cluster, topics)
         mine = partition_for(self._user_id, counts[topic("tokens")])
-        self._reader = TokenReader(servers, topic("tokens"), partitions=[mine])
+        self._reader = TokenReader(cluster, topic("tokens"), partitions=[mine])
         await self._reader.start()
-        self._producer = producer(servers)
+        self._producer = producer(cluster)
         await start(self._producer)
         return self
 

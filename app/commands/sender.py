@@ -44,9 +44,9 @@ class Sender:
         self._told_at = 0.0
 
     async def __aenter__(self) -> Self:
-        servers = self._settings.bootstrap_servers
-        await partitions_of(servers, [self._settings.topic(self._topic)])
-        self._producer = producer(servers, linger_ms=2)
+        cluster = self._settings.cluster
+        await partitions_of(cluster, [self._settings.topic(self._topic)])
+        self._producer = producer(cluster, linger_ms=2)
         await start(self._producer)
         return self
 

@@ -33,7 +33,7 @@ def settings_table() -> str:
 
 
 def _shown(default: Any) -> str:
-    if default == "":
+    if default in {"", None}:
         return "empty"
     if isinstance(default, float) and default.is_integer():
         default = int(default)

@@ -51,9 +51,9 @@ def tail(**options: Any) -> None:
 
 
 async def _tail(settings: Settings, choice: Choice) -> None:
-    servers, topic = settings.bootstrap_servers, settings.topic(choice.topic)
-    partitions = _partitions(choice, (await partitions_of(servers, [topic]))[topic])
-    records = consumer(servers)
+    cluster, topic = settings.cluster, settings.topic(choice.topic)
+    partitions = _partitions(choice, (await partitions_of(cluster, [topic]))[topic])
+    records = consumer(cluster)
     records.assign([TopicPartition(topic, partition) for partition in partitions])
     await start(records)
     try:

@@ -37,7 +37,7 @@ def changelogs(settings: Settings, partition: int) -> Mapping[TopicPartition, Ta
 
 async def create_changelogs(settings: Settings) -> None:
     """Create the changelog topics that are missing; several workers may do so at once."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
         there = set(await admin.list_topics())

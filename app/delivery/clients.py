@@ -31,7 +31,7 @@ class Clients:
     def transactional_producer(self, partition: int) -> AIOKafkaProducer:
         """The one writer of a partition: starting it fences whoever was it before (KIP-98, KIP-890)."""
         return AIOKafkaProducer(
-            bootstrap_servers=self.settings.bootstrap_servers,
+            **self.settings.cluster.options(),
             transactional_id=f"{self.settings.group}-{partition}",
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             linger_ms=0,
@@ -41,7 +41,7 @@ class Clients:
 
     def token_producer(self) -> AIOKafkaProducer:
         return AIOKafkaProducer(
-            bootstrap_servers=self.settings.bootstrap_servers,
+            **self.settings.cluster.options(),
             enable_idempotence=True,
             acks="all",
             linger_ms=0,
@@ -52,7 +52,7 @@ class Clients:
     def log_reader(self) -> AIOKafkaConsumer:
         """Reads partitions that are assigned by hand, committed records alone, from where it is told."""
         return AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap_servers,
+            **self.settings.cluster.options(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
@@ -64,7 +64,7 @@ class Clients:
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
         """What the partition's owner committed last, by topic; offset -1 where it never did."""
         partitions = {name: TopicPartition(self.settings.topic(name), partition) for name in SOURCES}
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap_servers)
+        admin = AIOKafkaAdminClient(**self.settings.cluster.options())
         await admin.start()
         try:
             found = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))

@@ -60,7 +60,7 @@ class Show:
         from app.demo.talk import talk  # noqa: PLC0415
 
         settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
-        async with TokenReader(settings.bootstrap_servers, settings.topic("tokens")) as reader:
+        async with TokenReader(settings.cluster, settings.topic("tokens")) as reader:
             worker.spawn(addresses.as_settings())
             gateway.spawn(addresses.as_settings())
             await self._owned(reader, settings.partitions, worker)

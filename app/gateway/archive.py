@@ -76,7 +76,7 @@ class Archive:
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
         place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
-        return scan(self._settings.bootstrap_servers, place, self._settings.gateway_scan_records, since_ms=since_ms)
+        return scan(self._settings.cluster, place, self._settings.gateway_scan_records, since_ms=since_ms)
 
     def _must_be_live(self, request_id: str) -> bool:
         made_at = time_of(request_id)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from app.cluster import Cluster
 from app.gateway.watch import Watch
 from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.reader import Answer, AtOffsets, ReaderRule, Update
@@ -31,7 +32,7 @@ _POLL_MS = 1000
 
 
 class LiveAnswers:
-    def __init__(self, servers: list[str], topic: str, partitions: int, held_events: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partitions: int, held_events: int) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
         self.next_offset: dict[int, int] = {}
         self.complete_since = 0.0
@@ -41,7 +42,7 @@ class LiveAnswers:
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
-        self._servers = servers
+        self._cluster = cluster
         self._assigned = [TopicPartition(topic, number) for number in range(partitions)]
         self._held_events = held_events
         self._sizes: OrderedDict[Key, int] = OrderedDict()
@@ -95,7 +96,7 @@ class LiveAnswers:
             self._trim()
 
     async def _open(self) -> AIOKafkaConsumer:
-        records = consumer(self._servers)
+        records = consumer(self._cluster)
         records.assign(self._assigned)
         await start(records)
         try:

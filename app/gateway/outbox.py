@@ -26,7 +26,7 @@ class Outbox:
         self._own: set[Key] = set()
 
     async def start(self) -> None:
-        self._producer = producer(self._settings.bootstrap_servers)
+        self._producer = producer(self._settings.cluster)
         await start(self._producer)
 
     async def stop(self) -> None:

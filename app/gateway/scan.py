@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from app.cluster import Cluster
 from app.gateway.errors import ApiError
 from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.wire import ErrorCode
@@ -15,14 +16,14 @@ _POLL_MS = 200
 
 
 async def scan(
-    servers: list[str],
+    cluster: Cluster,
     place: TopicPartition,
     most: int,
     *,
     since_ms: int | None = None,
 ) -> AsyncGenerator[ConsumerRecord, None]:
     """The last records of `place`, at most `most` of them; raises `ApiError`. Close it where it is left early."""
-    records = consumer(servers)
+    records = consumer(cluster)
     records.assign([place])
     try:
         await start(records)

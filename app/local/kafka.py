@@ -7,8 +7,9 @@ import signal
 import struct
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from app.local.errors import LocalError
 from app.local.jars import kafka_jars
@@ -27,13 +28,23 @@ class KafkaNode:
     """One broker that is also a controller; its folder keeps its data over restarts."""
 
     def __init__(
-        self, folder: Path, me: Voter, voters: tuple[Voter, ...], cluster_id: str, *, heap_mb: int = 512
+        self,
+        folder: Path,
+        me: Voter,
+        voters: tuple[Voter, ...],
+        cluster_id: str,
+        *,
+        heap_mb: int = 512,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        scram: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`properties` are put over the usual ones; `scram` names who may log in by SCRAM-SHA-512, with passwords."""
         self.folder = folder.absolute()
         self.port = me.port
         self.cluster_id = cluster_id
         self._heap_mb = heap_mb
-        self._properties = server_properties(me, voters, self.folder / "data")
+        self._properties = {**server_properties(me, voters, self.folder / "data"), **properties}
+        self._scram = scram
         self._config = self.folder / "server.properties"
         self.process = BackgroundProcess("Kafka", f"-Dparley.folder={self.folder}", self.folder / "kafka.log")
 
@@ -103,12 +114,25 @@ class KafkaNode:
         self.process.signal(signal.SIGCONT)
 
     def _format(self, java: str, class_path: str) -> None:
+        users: list[str] = []
         tool = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool"]
+        for name, password in self._scram.items():
+            users += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
         making: subprocess.Popen[str] | None = None
         try:
             with signals_held():
                 making = subprocess.Popen(  # noqa: S603  # our own command line
-                    [java, *tool, "format", "--ignore-formatted", "-t", self.cluster_id, "-c", str(self._config)],
+                    [
+                        java,
+                        *tool,
+                        "format",
+                        "--ignore-formatted",
+                        "-t",
+                        self.cluster_id,
+                        "-c",
+                        str(self._config),
+                        *users,
+                    ],
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,

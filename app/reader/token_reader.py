@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from types import TracebackType
 from typing import Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from app.cluster import Cluster
 from app.kafka_clients import KafkaUnusableError, consumer, partitions_of, start
 from app.reader.following import Following
 from app.reader.position import Edge, Position, seek
@@ -27,20 +28,20 @@ logger = logging.getLogger(__name__)
 class TokenReader:
     """Reads some or all partitions of a `tokens` topic.
 
-    `async with TokenReader(servers, "tokens") as reader:` has its place once the block is entered: the answer to a
-    request that is sent after that is seen whole.
+    `async with TokenReader(Cluster(("localhost:9092",)), "tokens") as reader:` has its place once the block is entered:
+    the answer to a request that is sent after that is seen whole.
     """
 
     def __init__(
         self,
-        servers: Sequence[str],
+        cluster: Cluster,
         topic: str,
         *,
         partitions: Collection[int] | None = None,
         position: Position = Edge.END,
     ) -> None:
         self.rule = ReaderRule()
-        self._servers = servers
+        self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
         self._position = position
@@ -50,10 +51,10 @@ class TokenReader:
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        count = (await partitions_of(self._servers, [self._topic]))[self._topic]
+        count = (await partitions_of(self._cluster, [self._topic]))[self._topic]
         chosen = range(count) if self._partitions is None else self._partitions
         assigned = [TopicPartition(self._topic, partition) for partition in chosen]
-        self._consumer = consumer(self._servers)
+        self._consumer = consumer(self._cluster)
         self._consumer.assign(assigned)
         await start(self._consumer)
         try:

@@ -130,7 +130,7 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             engine=options.engine,
         )
         await create_topics(settings)
-        server = settings.bootstrap_servers[0]
+        server = settings.cluster.servers[0]
         await create_replies(server)
         echo = subprocess.Popen(
             [sys.executable, "-m", "tests.benchmarks.echo", server, "echo-requests", "echo-replies"],

@@ -39,7 +39,7 @@ def row(number: int) -> tuple[bytes, bytes]:
 
 async def write(settings: Settings, partition: int, numbers: range) -> None:
     producer = AIOKafkaProducer(
-        bootstrap_servers=settings.bootstrap_servers, transactional_id=f"bench-{partition}", max_batch_size=1 << 19
+        **settings.cluster.options(), transactional_id=f"bench-{partition}", max_batch_size=1 << 19
     )
     await producer.start()
     topic = changelog_topic(settings, Table.CONVERSATIONS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -14,20 +15,42 @@ from aiokafka.errors import KafkaError
 from app.settings import Settings
 
 
+Ask = Callable[[int, str], dict[str, object]]
+"""What is asked in the request of this number by this user; its id and its user are put before it."""
+
+SHOP = (
+    "Hi, my name is Nina. Where is my order {number}?",
+    "What was my order number?",
+    "Can I return a kettle that I bought two weeks ago?",
+    "Tell me all that you know about order {number}, please.",
+    "What are your opening hours, and who am I?",
+)
+
+
+def paced_question(number: int, user: str) -> dict[str, object]:
+    return {"prompt": f"question {number} of {user}", "max_tokens": 20}
+
+
+def shop_question(number: int, _user: str) -> dict[str, object]:
+    """What the demo model answers at some length, every other one sampled."""
+    prompt = SHOP[number // 16 % len(SHOP)].format(number=40_000 + number)
+    return {"prompt": prompt, "max_tokens": 80, "temperature": 1.1 if number % 2 else 0.0, "seed": number}
+
+
 class Load:
     """Sends `per_s` requests a second for as long as it is entered; all that it has sent is in `sent`."""
 
-    def __init__(self, settings: Settings, *, per_s: float = 5.0, users: int = 16, tokens: int = 20) -> None:
+    def __init__(self, settings: Settings, *, per_s: float = 5.0, users: int = 16, ask: Ask = paced_question) -> None:
         self.sent = 0
         self._settings = settings
         self._per_s = per_s
         self._users = users
-        self._tokens = tokens
+        self._ask = ask
         self._deliveries: list[asyncio.Future[object]] = []
 
     async def __aenter__(self) -> Self:
         self._producer = AIOKafkaProducer(
-            bootstrap_servers=self._settings.bootstrap_servers, enable_idempotence=True, request_timeout_ms=600_000
+            **self._settings.cluster.options(), enable_idempotence=True, request_timeout_ms=600_000
         )
         await self._producer.start()
         self._task = asyncio.create_task(self._send())
@@ -45,12 +68,7 @@ class Load:
     async def _send(self) -> None:
         while True:
             user = f"user-{self.sent % self._users}"
-            request = {
-                "request_id": f"r{self.sent}",
-                "user_id": user,
-                "prompt": f"question {self.sent} of {user}",
-                "max_tokens": self._tokens,
-            }
+            request = {"request_id": f"r{self.sent}", "user_id": user, **self._ask(self.sent, user)}
             with suppress(KafkaError):  # not taken by the producer, so not sent
                 self._deliveries.append(
                     await self._producer.send(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,6 +34,9 @@ FAULTS = (
     "turn_differs",
     "out_of_order",
     "torn_off",
+    "wrong_errors",
+    "wrong_letters",
+    "wrong_rows",
 )
 
 
@@ -45,9 +48,18 @@ class Fetched(Protocol):
     @property
     def offset(self) -> int: ...
     @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes]]: ...
+
+
+Records = Iterable[Fetched]
+Replay = Callable[[Records, Records, Records], Awaitable[list[Key]]]
+"""From all records of `requests`, `tokens` and `turns` the requests whose tokens are not those that had to be said."""
 
 
 @dataclass(slots=True)
@@ -72,6 +84,14 @@ class Verdict:
     out_of_order: list[Key] = field(default_factory=list)
     torn_off: list[Key] = field(default_factory=list)
     """Answers that could not be resumed, and ended as `partial`."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Answers that ended in an error, by its code."""
+    wrong_errors: list[Key] = field(default_factory=list)
+    """Errors that nothing had led to, or that were not told."""
+    wrong_letters: list[Key] = field(default_factory=list)
+    """Records without the one dead letter that they had to have, or with one that they had not."""
+    wrong_rows: list[Key] = field(default_factory=list)
+    """Turns that are not in Milvus as they are, and rows there that are no turn's."""
 
     @property
     def faults(self) -> dict[str, list[Key]]:
@@ -91,7 +111,7 @@ class Verdict:
 async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
     """All committed records of a topic, partition by partition, in offset order."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=settings.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="earliest"
+        **settings.cluster.options(), isolation_level="read_committed", auto_offset_reset="earliest"
     )
     await consumer.start()
     try:
@@ -111,9 +131,12 @@ async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
         await consumer.stop()
 
 
-async def judge(settings: Settings, *, paced: bool = True) -> Verdict:
-    topics = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
-    return judge_records(*topics, settings, paced=paced)
+async def judge(settings: Settings, *, paced: bool = True, replay: Replay | None = None) -> Verdict:
+    requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
+    verdict = judge_records(requests, tokens, turns, settings, paced=paced)
+    if replay is not None:
+        verdict.changed += await replay(requests, tokens, turns)
+    return verdict
 
 
 def judge_records(
@@ -123,6 +146,8 @@ def judge_records(
     asked = _asked(requests, verdict)
     verdict.requests = len(asked)
     rule = _judge_tokens(tokens, verdict)
+    ends = (answer.end for answer in rule.answers.values())
+    verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
     told = _judge_turns(turns, verdict)
     for key in asked:
         answer = rule.answers.get(key)
@@ -149,8 +174,11 @@ def _asked(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, dict]:
     for record in records:
         try:
             request = json.loads(record.value or b"")
-            asked.setdefault((request["user_id"], request["request_id"]), request)
-        except (ValueError, KeyError, TypeError):
+            user, request_id = request["user_id"], request["request_id"]
+            if user.encode() != record.key:
+                raise ValueError(user)
+            asked.setdefault((user, request_id), request)
+        except (ValueError, KeyError, TypeError, AttributeError):
             verdict.refused += 1
     return asked
 

@@ -36,9 +36,7 @@ class Watch:
     _resumed: set[Key] = field(default_factory=set)
 
     async def __aenter__(self) -> Self:
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap_servers, isolation_level="read_committed"
-        )
+        self._consumer = AIOKafkaConsumer(**self.settings.cluster.options(), isolation_level="read_committed")
         await self._consumer.start()
         partitions = [TopicPartition(self.settings.topic("tokens"), n) for n in range(self.settings.partitions)]
         self._consumer.assign(partitions)

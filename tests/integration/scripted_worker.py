@@ -100,9 +100,9 @@ class ScriptedWorker:
 @asynccontextmanager
 async def scripted_worker(settings: Settings) -> AsyncIterator[ScriptedWorker]:
     names = [settings.topic("requests"), settings.topic("controls")]
-    counts = await partitions_of(settings.bootstrap_servers, names)
+    counts = await partitions_of(settings.cluster, names)
     partitions = [TopicPartition(name, number) for name in names for number in range(counts[name])]
-    records, tokens = consumer(settings.bootstrap_servers), producer(settings.bootstrap_servers)
+    records, tokens = consumer(settings.cluster), producer(settings.cluster)
     records.assign(partitions)
     await records.start()
     await tokens.start()

@@ -35,7 +35,7 @@ async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, com
             *command,
             "Hello you",
             cwd=EXAMPLES,
-            env=os.environ | {"KAFKA": settings.bootstrap_servers[0]},
+            env=os.environ | {"KAFKA": settings.cluster.servers[0]},
             stdout=PIPE,
             stderr=PIPE,
         )

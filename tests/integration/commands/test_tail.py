@@ -92,7 +92,7 @@ async def _say_on_and_on(fence: Any) -> None:
 async def test_dead_letter_is_printed_with_its_cause(settings: Settings, terminal: Terminal) -> None:
     cause = Cause(code="invalid_request", message="m", topic="requests", partition=1, offset=2, failed_at=3)
     broken, headers = encode(Request(request_id="r", user_id="ann", prompt="p"), "protobuf")
-    dead = producer(settings.bootstrap_servers)
+    dead = producer(settings.cluster)
     await dead.start()
     for key, value, original in [(b"ann", b"\xff", None), (b"bob", None, [("x", None)]), (b"ann", broken, headers)]:
         topic = settings.topic("dead-letters")

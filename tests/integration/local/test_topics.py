@@ -20,7 +20,7 @@ from tests.conftest import NewSettings
 
 
 async def _config(settings: Settings, topic: str) -> dict[str, str]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap_servers)
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
         responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])

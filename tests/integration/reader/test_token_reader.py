@@ -27,7 +27,7 @@ def text_of(updates: list[Update]) -> str:
 
 
 def reader(settings: Settings, position: Position = Edge.END) -> TokenReader:
-    return TokenReader(settings.bootstrap_servers, settings.topic("tokens"), position=position)
+    return TokenReader(settings.cluster, settings.topic("tokens"), position=position)
 
 
 @pytest.mark.parametrize("wire_format", WireFormat)
@@ -89,7 +89,7 @@ async def test_fence_of_an_aborted_transaction_is_not_seen(settings: Settings) -
 
 
 async def _abort_fence(settings: Settings) -> None:
-    owner = AIOKafkaProducer(bootstrap_servers=settings.bootstrap_servers, transactional_id=settings.topic("owner"))
+    owner = AIOKafkaProducer(**settings.cluster.options(), transactional_id=settings.topic("owner"))
     await owner.start()
     await owner.begin_transaction()
     value, _ = encode(TokenEvent(type=EventType.FENCE))
@@ -116,7 +116,7 @@ async def test_record_that_cannot_be_read_is_logged_and_left_out(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with scripted_worker(settings) as worker, reader(settings) as tokens:
-        bad = producer(settings.bootstrap_servers)
+        bad = producer(settings.cluster)
         await bad.start()
         await bad.send_and_wait(settings.topic("tokens"), b"\xff", partition=PARTITION)
         await bad.stop()
@@ -128,7 +128,7 @@ async def test_record_that_cannot_be_read_is_logged_and_left_out(
 async def test_topic_that_is_not_there_is_told_and_not_created(settings: Settings) -> None:
     for _ in range(2):
         with pytest.raises(KafkaUnusableError, match="'nowhere' does not exist: create it with `parley topics create`"):
-            await TokenReader(settings.bootstrap_servers, "nowhere").start()
+            await TokenReader(settings.cluster, "nowhere").start()
 
 
 async def test_follower_that_leaves_is_forgotten(settings: Settings) -> None:

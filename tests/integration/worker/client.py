@@ -23,8 +23,8 @@ class Client:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.reader = TokenReader(settings.bootstrap_servers, settings.topic("tokens"), position=Edge.BEGINNING)
-        self.producer = AIOKafkaProducer(bootstrap_servers=settings.bootstrap_servers)
+        self.reader = TokenReader(settings.cluster, settings.topic("tokens"), position=Edge.BEGINNING)
+        self.producer = AIOKafkaProducer(**settings.cluster.options())
 
     async def __aenter__(self) -> Self:
         await self.producer.start()
@@ -88,7 +88,7 @@ class Client:
     async def records(self, topic: str) -> list[ConsumerRecord]:
         """All committed records of the topic, in offset order within each partition."""
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap_servers,
+            **self.settings.cluster.options(),
             isolation_level="read_committed",
             auto_offset_reset="earliest",
             fetch_max_wait_ms=20,

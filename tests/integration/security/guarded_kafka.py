@@ -1,0 +1,78 @@
+"""A Kafka as companies run it: with TLS, with logins, with certificates of clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from app.local.kafka import KafkaNode
+from app.local.ports import LOOPBACK, free_port
+from app.local.server_properties import Voter
+
+USER, PASSWORD = "parley", "a-password"
+_LOGINS = "org.apache.kafka.common.security"
+
+
+class GuardedKafka:
+    """One broker with a listener for logins over TLS and one for mutual TLS, beside the plain one."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        authority = trustme.CA()
+        self.ca_file = folder / "ca.pem"
+        self.client_cert = folder / "client.pem"
+        self._server_cert = folder / "server.pem"
+        authority.cert_pem.write_to_path(self.ca_file)
+        _write(authority.issue_cert(LOOPBACK, "localhost"), self._server_cert)
+        _write(authority.issue_cert("parley@example.com"), self.client_cert)
+        self.login_port, self.mutual_port = free_port(), free_port()
+        me = Voter(1, free_port(), free_port())
+        plain = {"listeners": f"PLAINTEXT://{LOOPBACK}:{me.port}"}
+        self.node = KafkaNode(
+            folder / "broker",
+            me,
+            (me,),
+            "guarded-kafka-0000000w",
+            properties=self._properties(me, plain["listeners"]),
+            scram={USER: PASSWORD},
+        )
+
+    @property
+    def by_login(self) -> str:
+        return f"kafka://{LOOPBACK}:{self.login_port}"
+
+    @property
+    def by_certificate(self) -> str:
+        return f"kafka://{LOOPBACK}:{self.mutual_port}"
+
+    def _properties(self, me: Voter, plain: str) -> dict[str, str]:
+        guarded = f"LOGIN://{LOOPBACK}:{self.login_port},MUTUAL://{LOOPBACK}:{self.mutual_port}"
+        known = f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}"'
+        return {
+            "listeners": f"{plain},{guarded},CONTROLLER://{LOOPBACK}:{me.controller_port}",
+            "advertised.listeners": f"{plain},{guarded}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._server_cert),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca_file),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.login.plain.sasl.jaas.config": f"{_LOGINS}.plain.PlainLoginModule required {known};",
+            "listener.name.login.scram-sha-512.sasl.jaas.config": f"{_LOGINS}.scram.ScramLoginModule required;",
+        }
+
+
+def _write(cert: trustme.LeafCert, path: Path) -> None:
+    """Key and chain in one file; Java reads keys as PKCS #8 alone."""
+    key = load_pem_private_key(cert.private_key_pem.bytes(), None)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    for pem in cert.cert_chain_pems:
+        pem.write_to_path(path, append=True)

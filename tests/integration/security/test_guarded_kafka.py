@@ -1,0 +1,97 @@
+"""Workers and commands on a Kafka that lets in only whom it knows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.kafka_clients import KafkaUnusableError, partitions_of
+from app.settings import Settings
+from app.topics import create_topics
+from tests.environment import environment_of
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.security.guarded_kafka import PASSWORD, USER, GuardedKafka
+from tests.integration.worker.client import Client
+from tests.integration.worker.test_refusals import refused
+
+Guarded = Callable[..., Settings]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    guarded = GuardedKafka(tmp_path_factory.mktemp("guarded") / "kafka")
+    try:
+        guarded.node.start()
+        yield guarded
+    finally:
+        guarded.node.kill()
+
+
+@pytest.fixture
+def guarded(kafka: GuardedKafka, tmp_path: Path) -> Guarded:
+    def settings(**values: Any) -> Settings:
+        usual = {"broker": kafka.by_login, "kafka_tls": True, "kafka_ca_file": kafka.ca_file, "partitions": 2}
+        login = {"kafka_sasl_mechanism": "SCRAM-SHA-512", "kafka_username": USER, "kafka_password": PASSWORD}
+        worker = {"data_dir": tmp_path / "data", "engine": "paced", "paced_tokens_per_s": 200, "embedder": "none"}
+        return Settings(_env_file=None, **{**usual, **login, **worker, **values})
+
+    return settings
+
+
+async def test_a_worker_that_logs_in_answers(guarded: Guarded, tmp_path: Path) -> None:
+    settings = guarded(topic_prefix="in-")
+    await create_topics(settings)
+    with WorkerProcess(settings, tmp_path / "worker.log") as worker:
+        async with Client(settings) as client:
+            user = client.user()
+            answer = await client.answer(user, await client.ask(user, "one two three"))
+            assert answer.text
+            assert [turn.answer for turn in await client.turns_of(user, 1)] == [answer.text]
+        assert worker.stop() == 0
+    assert PASSWORD not in worker.log.read_text()
+
+
+async def test_a_wrong_password_is_told_in_one_line(guarded: Guarded, tmp_path: Path) -> None:
+    line = refused(guarded(kafka_password="another"), tmp_path)
+    assert f"does not let {USER!r} in" in line
+    assert "another" not in line
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+async def test_clients_log_in(guarded: Guarded, mechanism: str) -> None:
+    settings = guarded(kafka_sasl_mechanism=mechanism, topic_prefix=f"{mechanism}-")
+    await create_topics(settings)
+    assert (await partitions_of(settings.cluster, [settings.topic("tokens")])) == {settings.topic("tokens"): 2}
+
+
+async def test_a_certificate_opens_what_no_certificate_does(kafka: GuardedKafka, guarded: Guarded) -> None:
+    no_login = {"kafka_sasl_mechanism": "", "kafka_username": "", "kafka_password": ""}
+    stranger = guarded(broker=kafka.by_certificate, **no_login)
+    with pytest.raises(KafkaUnusableError):
+        await partitions_of(stranger.cluster, [])
+    known = guarded(broker=kafka.by_certificate, kafka_cert_file=kafka.client_cert, **no_login)
+    assert await partitions_of(known.cluster, []) == {}
+
+
+async def test_an_authority_that_is_not_trusted_is_told_as_such(guarded: Guarded) -> None:
+    with pytest.raises(KafkaUnusableError, match="TLS with Kafka"):
+        await partitions_of(guarded(kafka_ca_file=None).cluster, [])
+
+
+async def test_commands_log_in_too(guarded: Guarded, tmp_path: Path) -> None:
+    settings = guarded(topic_prefix="command-")
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("parley"), "topics", "create"],
+        env=environment_of(settings),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "command-tokens" in ended.stdout
