@@ -1,0 +1,73 @@
+"""Settings are checked when they are read, and what is wrong with them is one line that keeps secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.settings import SettingsError, UnknownSettingWarning, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, **values: str) -> str:
+    for name, value in values.items():
+        monkeypatch.setenv(f"PARLEY_{name}", value)
+    with pytest.raises(SettingsError) as told:
+        load_settings()
+    (line,) = str(told.value).splitlines()
+    return line
+
+
+def test_the_environment_wins_over_dot_env_and_that_over_the_local_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".parley").mkdir()
+    (tmp_path / ".parley/local.env").write_text("PARLEY_PARTITIONS=1\nPARLEY_MODEL=local\nPARLEY_APP_ID=local\n")
+    (tmp_path / ".env").write_text("PARLEY_PARTITIONS=2\nPARLEY_MODEL=dotenv\n")
+    monkeypatch.setenv("PARLEY_PARTITIONS", "3")
+    read = load_settings()
+    assert (read.partitions, read.model, read.app_id) == (3, "dotenv", "local")
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"PARTITIONS": "0"}, "PARLEY_PARTITIONS=0"),
+        ({"BROKER": "localhost:9092"}, "kafka://host:port"),
+        ({"TOKENS_RETENTION_S": "60"}, "at least PARLEY_REQUESTS_RETENTION_S"),
+        ({"KAFKA_SASL_MECHANISM": "PLAIN"}, "needs PARLEY_KAFKA_USERNAME and PARLEY_KAFKA_PASSWORD"),
+        ({"KAFKA_USERNAME": "parley"}, "needs PARLEY_KAFKA_SASL_MECHANISM"),
+        ({"KAFKA_SASL_MECHANISM": "GSSAPI"}, "'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'"),
+        ({"KAFKA_TLS": "true", "KAFKA_CA_FILE": "nowhere.pem"}, "PARLEY_KAFKA_CA_FILE=nowhere.pem: there is no"),
+        ({"KAFKA_CERT_FILE": ".env"}, "needs PARLEY_KAFKA_TLS=true"),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], told: str
+) -> None:
+    assert told in refusal(monkeypatch, **values)
+
+
+def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_KAFKA_CA_FILE", "")
+    assert load_settings().kafka_ca_file is None
+
+
+def test_a_secret_is_neither_shown_nor_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_KAFKA_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("PARLEY_KAFKA_USERNAME", "parley")
+    monkeypatch.setenv("PARLEY_KAFKA_PASSWORD", "do-not-tell")
+    read = load_settings()
+    assert "do-not-tell" not in f"{read!r} {read.cluster!r}"
+    assert "do-not-tell" not in refusal(monkeypatch, PARTITIONS="many")
+
+
+def test_an_unknown_name_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_PARTITION", "3")
+    with pytest.warns(UnknownSettingWarning, match="PARLEY_PARTITION is not a setting"):
+        load_settings()
