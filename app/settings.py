@@ -18,6 +18,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.cluster import Cluster
+from app.prices import Prices
+from models.adapter_folders import adapter_folders
 
 PREFIX = "PARLEY_"
 LOCAL_ENV = Path(".parley/local.env")
@@ -57,6 +59,8 @@ class Settings(BaseSettings):
     # The model
     model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
     second_model: str = Field("", description="a smaller one beside it, for requests that name it")
+    adapters: str = Field("", description="LoRA: `name=folder`, or a folder of such folders; with `,`")
+    adapters_gb: float = Field(1.0, gt=0, description="memory of loaded adapters; those in use have as much again")
     engine: Literal["torch", "paced"] = Field("torch", description="`paced` repeats the prompt at a set pace (tests)")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
     device: str = Field("auto", min_length=1, description="`auto`, `cpu`, `cuda`, `cuda:1`")
@@ -105,6 +109,11 @@ class Settings(BaseSettings):
     index_delay_s: float = Field(0.5, gt=0, description="longest wait of a turn for its upsert")
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
 
+    # What an operator sees
+    usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
+    usage_grace_s: int = Field(300, ge=0, description="a window that is over counts late turns for so long")
+    prices: str = Field("", description="`MODEL=PROMPT/ANSWER` of 1,000 tokens each, `*` for all others; with `,`")
+
     # The edge
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
     gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
@@ -117,6 +126,9 @@ class Settings(BaseSettings):
     gateway_wait_s: float = Field(30.0, gt=0, description="an unknown request id is waited for so long")
     gateway_requests_per_min: int = Field(6000, ge=0, description="of one user; 0: no limit")
     gateway_tokens_per_min: int = Field(0, ge=0, description="answered to one user; 0: no limit")
+    gateway_tenant_requests_per_min: int = Field(0, ge=0, description="of one tenant; 0: no limit")
+    gateway_tenant_tokens_per_min: int = Field(0, ge=0, description="answered to one tenant; 0: no limit")
+    gateway_start_s: float = Field(120.0, ge=0, description="an answer that cannot begin by then is refused; 0: never")
     gateway_streams: int = Field(2000, ge=1, description="of one user, open at once")
     gateway_stall_s: float = Field(30.0, gt=0, description="a reader that takes nothing for so long is dropped")
     gateway_held_events: int = Field(200_000, ge=1, description="token events of answers that are kept in memory")
@@ -128,6 +140,18 @@ class Settings(BaseSettings):
     def _kafka_scheme(cls, value: str) -> str:
         if not all(part.startswith("kafka://") and len(part) > len("kafka://") for part in value.split(";")):
             raise ValueError("must look like kafka://host:port")
+        return value
+
+    @field_validator("prices")
+    @classmethod
+    def _prices_can_be_read(cls, value: str) -> str:
+        Prices.parse(value)
+        return value
+
+    @field_validator("adapters")
+    @classmethod
+    def _adapter_names(cls, value: str) -> str:
+        adapter_folders(value)
         return value
 
     @model_validator(mode="after")
@@ -177,7 +201,7 @@ class Settings(BaseSettings):
     @property
     def models(self) -> list[str]:
         """What a request's `model` may say, as far as the settings tell."""
-        return [name for name in (self.model, self.second_model) if name]
+        return [name for name in (self.model, self.second_model) if name] + list(adapter_folders(self.adapters))
 
     def topic(self, name: str) -> str:
         return f"{self.topic_prefix}{name}"

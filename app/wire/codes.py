@@ -25,7 +25,7 @@ MEANING: dict[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "The record breaks the contract; the message names the field.",
     ErrorCode.PROMPT_TOO_LONG: "The prompt is over `PARLEY_MAX_PROMPT_BYTES` or over the model's context.",
     ErrorCode.DEADLINE_EXCEEDED: "`deadline_ms` had passed before the answer could begin.",
-    ErrorCode.MODEL_NOT_FOUND: "The request names a `model` that no worker serves.",
+    ErrorCode.MODEL_NOT_FOUND: "The request names a `model` that no worker serves, or an adapter that does not fit.",
     ErrorCode.OVERLOADED: "The engine has no room for this request; ask again later with a new `request_id`.",
     ErrorCode.ENGINE_ERROR: "The model failed on this request; ask again with a new `request_id`.",
     ErrorCode.NOT_FOUND: "The gateway has not seen this `request_id` within its waiting time.",

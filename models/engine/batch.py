@@ -61,6 +61,7 @@ class Batch:
     last: Tensor
     groups: list[Group]
     slices: list[Slice]  # those that draw, in the order of `last`
+    order: list[Slice] = field(default_factory=list)  # all of them, in the order of `tokens`
 
 
 def pack(
@@ -96,7 +97,7 @@ def pack(
         groups.append(_chunk(part, first, pool, at[1], dtype))
         first += part.count
     keep = torch.tensor(last or [0], device=device)
-    return Batch(at[:1], at[1:2], at[2], keep, groups, [part for part in ordered if part.draws])
+    return Batch(at[:1], at[1:2], at[2], keep, groups, [part for part in ordered if part.draws], ordered)
 
 
 def _alike(single: list[Slice], size: int) -> list[tuple[int, list[Slice]]]:

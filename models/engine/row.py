@@ -45,7 +45,7 @@ class Row:
         self.prompt_length = len(job.prompt)
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: TextStream | None = None
-        self.salt = job.tenant
+        self.salt = f"{job.adapter}\0{job.tenant}"
         self.cached = 0
         self.ended = False
         self.computed = 0

@@ -16,6 +16,7 @@ from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
 from models.engine.graphs import DecodeGraphs
+from models.engine.lora import Lora
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
 from models.sampler import Token, sample
@@ -44,6 +45,7 @@ class Runner:
         self.dtype: torch.dtype = self.model.dtype
         self.cache = cache
         self.times = StepTimes()
+        self.lora = Lora(self.model)
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._graphs: DecodeGraphs | None = None
@@ -53,9 +55,7 @@ class Runner:
         """The token of every slice that draws."""
         batch = self.pack(slices)
         begun = time.perf_counter()
-        logits = self._graphs.run(batch) if self._graphs is not None else None
-        if logits is None:
-            logits = self.forward(batch)
+        logits = self._logits(batch)
         self.times.forward += time.perf_counter() - begun
         self.times.steps += 1
         self.times.tokens += batch.tokens.shape[1]
@@ -63,6 +63,15 @@ class Runner:
             return []
         drawn = sample(logits, [part.row.draw() for part in batch.slices])
         return list(zip(batch.slices, drawn, strict=True))
+
+    def _logits(self, batch: Batch) -> Tensor:
+        self.lora.route(batch.order)
+        try:
+            # a graph was captured without adapters
+            logits = self._graphs.run(batch) if self._graphs is not None and not self.lora.active else None
+            return self.forward(batch) if logits is None else logits
+        finally:
+            self.lora.route(())
 
     def pack(self, slices: Sequence[Slice]) -> Batch:
         return pack(slices, self._pool, self.device, self.dtype, kernel=self._kernel)

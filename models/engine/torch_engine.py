@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
+
+from models.adapters import AdapterFiles
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
-from models.engine.cache import PAGE_SIZE, KVCache, pages_that_fit
+from models.engine.adapters import Adapters, Fetched
+from models.engine.cache import GIB, PAGE_SIZE, KVCache, pages_that_fit
 from models.engine.pages import PagePool
 from models.engine.probe import probe
 from models.engine.row import pages_for
@@ -27,7 +31,10 @@ STOP_PATIENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead."""
+    """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead.
+
+    Adapters have up to `adapters_gb` of memory, and those in use once more as much.
+    """
 
     max_running: int = 64
     max_waiting: int = 4096
@@ -35,6 +42,7 @@ class EngineOptions:
     kv_cache_gb: float = 0.0
     pages: int = 0
     hang_s: float = 120.0
+    adapters_gb: float = 1.0
     limits: Limits | None = None
 
 
@@ -42,7 +50,11 @@ class TorchEngine:
     """Implements `models.generation.Engine`. `on_fatal` is told in one line when the process cannot be trusted."""
 
     def __init__(
-        self, checkpoint: Checkpoint, options: EngineOptions, on_fatal: Callable[[str], None] | None = None
+        self,
+        checkpoint: Checkpoint,
+        options: EngineOptions,
+        on_fatal: Callable[[str], None] | None = None,
+        adapters: Sequence[AdapterFiles] = (),
     ) -> None:
         self._checkpoint = checkpoint
         self._options = options
@@ -59,9 +71,17 @@ class TorchEngine:
         cache = KVCache(model.config, pages, model.device, model.dtype)
         self._runner = Runner(checkpoint, cache, self.pool)
         self.scheduler = Scheduler(self.pool, options.limits or Limits(options.max_running), time.monotonic)
+        self._adapters = Adapters(
+            {files.name: files for files in adapters},
+            self._runner.lora,
+            torch.empty(0, device=model.device, dtype=model.dtype),
+            int(options.adapters_gb * GIB),
+            self._fetched,
+        )
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,
+            adapters=self._adapters,
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
@@ -136,6 +156,8 @@ class TorchEngine:
         said = len(job.said)
         if room <= 0:
             return Failure(said, "overloaded", "the engine's queue is full; try again later")
+        if job.adapter and not self._adapters.knows(job.adapter):
+            return Failure(said, "model_not_found", f"there is no adapter {job.adapter}")
         if not job.prompt:
             return Failure(said, "invalid_request", "the prompt has no tokens")
         if len(job.prompt) >= self.context_length:
@@ -148,6 +170,9 @@ class TorchEngine:
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
         self._worker.inbox.put(Cancelled(stream, reason))
+
+    def _fetched(self, fetched: Fetched) -> None:
+        self._worker.inbox.put(fetched)
 
     def _call(self, call: Callable[..., None], *arguments: object) -> None:
         """From the engine's thread to the event loop, which may be closed already when the process ends."""

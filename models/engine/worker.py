@@ -13,12 +13,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 
 from models.checkpoints import CheckpointError
 from models.detokenizer import Vocabulary
+from models.engine.adapters import Adapters, Fetched
 from models.engine.row import Row, Slice
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
@@ -29,6 +31,7 @@ from models.sampler import Token
 log = logging.getLogger(__name__)
 
 LEAST_CHUNK = 16
+ADAPTER_WAIT_S = 0.05  # between looks at deadlines while there is nothing but adapters to wait for
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -49,7 +52,7 @@ class Stopped:
     pass
 
 
-Message = Submitted | Cancelled | Stopped
+Message = Submitted | Cancelled | Stopped | Fetched
 
 
 class Worker(threading.Thread):
@@ -60,6 +63,7 @@ class Worker(threading.Thread):
         *,
         runner: Runner,
         scheduler: Scheduler,
+        adapters: Adapters,
         vocabulary: Vocabulary,
         eos: frozenset[int],
         context_length: int,
@@ -74,6 +78,7 @@ class Worker(threading.Thread):
         self.step_began: float | None = None
         self._runner = runner
         self._scheduler = scheduler
+        self._adapters = adapters
         self._vocabulary = vocabulary
         self._eos = eos
         self._context_length = context_length
@@ -96,6 +101,7 @@ class Worker(threading.Thread):
             while not self._stopping:
                 self._receive()
                 self._expire()
+                self._enter()
                 self._step()
                 self._flush()
         except CheckpointError as error:
@@ -109,11 +115,12 @@ class Worker(threading.Thread):
         if not self._rows:
             self._scheduler.pool.check()
             self._handle(self.inbox.get())
-        while True:
-            try:
+        elif not self._scheduler.running and not self._scheduler.waiting:
+            with suppress(queue.Empty):
+                self._handle(self.inbox.get(timeout=ADAPTER_WAIT_S))
+        with suppress(queue.Empty):
+            while True:
                 self._handle(self.inbox.get_nowait())
-            except queue.Empty:
-                return
 
     def _handle(self, message: Message) -> None:
         match message:
@@ -123,14 +130,20 @@ class Worker(threading.Thread):
             case Cancelled(stream, reason):
                 if (row := self._rows.get(stream)) is not None:
                     self._end(row, row.end(reason))
+            case Fetched():
+                self._adapters.take(message)
             case Stopped():
                 self._stopping = True
+                self._adapters.stop()
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
         self._sequence += 1
         row = Row(job, stream, self._sequence, time.monotonic(), self._context_length)
         self._rows[stream] = row
-        self._scheduler.add(row)
+        if job.adapter:
+            self._adapters.ask(row)
+        else:
+            self._scheduler.add(row)
         try:
             end = row.begin(self._vocabulary)
         except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
@@ -140,6 +153,14 @@ class Worker(threading.Thread):
             self._end(row, end)
         elif job.deadline is not None:
             heapq.heappush(self._deadlines, (job.deadline, row.sequence, row))
+
+    def _enter(self) -> None:
+        """Rows whose adapter has come go on."""
+        for row, error in self._adapters.admitted() if self._adapters.waited_for else ():
+            if error is None:
+                self._scheduler.add(row)
+            else:
+                self._fail(row, "model_not_found", error)
 
     def _expire(self) -> None:
         now = time.time()
@@ -206,6 +227,8 @@ class Worker(threading.Thread):
         row.ended = True
         del self._rows[row.stream]
         freed = self._scheduler.remove(row, forget=forget)
+        if row.job.adapter:
+            self._adapters.leave(row)
         if forget:
             self._runner.scrub(freed)
         self._out.append((row.stream, event))

@@ -1,0 +1,166 @@
+"""LoRA adapters as PEFT writes them: a config, and two small matrices for each linear layer that they change.
+
+`y = W x + scale * B (A x)` (Hu et al. 2021), `scale` being alpha / rank, or alpha / sqrt(rank) with rsLoRA. What an
+adapter may hold beyond that (DoRA, trained biases, whole modules, embeddings) would be silently wrong if it were left
+out, so it is refused. Safetensors only: a pickle runs code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from models.adapter_folders import CONFIG
+
+WEIGHTS = "adapter_model.safetensors"
+_KEY = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<part>[AB])(?:\.default)?\.weight")
+# Settings of PEFT that change what is computed, with the values under which they do not.
+_OFF: Mapping[str, tuple[Any, ...]] = {
+    "use_dora": (None, False),
+    "lora_bias": (None, False),
+    "bias": (None, "none"),
+    "modules_to_save": (None, []),
+    "trainable_token_indices": (None, []),
+    "fan_in_fan_out": (None, False),
+    "target_parameters": (None, []),
+}
+
+
+class AdapterError(Exception):
+    """An adapter cannot be used; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterFiles:
+    """An adapter on disk as it was when the worker started. `version` names its bytes."""
+
+    name: str
+    folder: Path
+    version: str
+
+    @classmethod
+    def find(cls, name: str, folder: Path) -> AdapterFiles:
+        """Raises `AdapterError` where there is nothing; what is wrong with its content is told when it is loaded."""
+        if not (folder / CONFIG).is_file():
+            raise AdapterError(f"adapter {name}: there is no {CONFIG} in {folder}")
+        return cls(name, folder, f"{name}@{_digest(*_read(folder))}")
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What an adapter adds to one linear layer: `down` [rank, in], `up` [out, rank] with the scale in it."""
+
+    down: Tensor
+    up: Tensor
+
+    @property
+    def rank(self) -> int:
+        return len(self.down)
+
+    @property
+    def nbytes(self) -> int:
+        return self.down.nbytes + self.up.nbytes
+
+
+Adapter = dict[str, Delta]  # by the name of the layer within the model
+
+
+def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], place: Tensor) -> Adapter:
+    """Read an adapter for a model with these linear `layers` (in, out); device and dtype are those of `place`.
+
+    Raises:
+        AdapterError: it is of a kind that is not implemented, broken, of another model, or no longer what it was.
+    """
+    try:
+        raw, weights = _read(files.folder)
+        if files.version != f"{files.name}@{_digest(raw, weights)}":
+            raise ValueError("its files have changed; restart the worker to use them")
+        config = json.loads(raw)
+        _check_kind(config)
+        if not weights:
+            raise ValueError(f"there is no {WEIGHTS}; other formats are not read, pickles least of all")
+        return _fitted(config, load(weights), layers, place)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AdapterError(f"adapter {files.name}: {line}") from error
+
+
+def _check_kind(config: dict[str, Any]) -> None:
+    if (kind := config.get("peft_type")) != "LORA":
+        raise ValueError(f"its kind is {kind}; only LORA is implemented")
+    for name, off in _OFF.items():
+        if config.get(name) not in off:
+            raise ValueError(f"it uses {name}, which is not implemented")
+
+
+def _fitted(
+    config: dict[str, Any], weights: dict[str, Tensor], layers: Mapping[str, tuple[int, int]], place: Tensor
+) -> Adapter:
+    found: dict[str, dict[str, Tensor]] = {}
+    for key, weight in sorted(weights.items()):
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise ValueError(f"it has {key}, which is not implemented")
+        found.setdefault(match["module"], {})[match["part"]] = weight
+    if not found:
+        raise ValueError("it changes nothing")
+    return {module: _delta(config, module, parts, layers, place) for module, parts in found.items()}
+
+
+def _delta(
+    config: dict[str, Any],
+    module: str,
+    parts: dict[str, Tensor],
+    layers: Mapping[str, tuple[int, int]],
+    place: Tensor,
+) -> Delta:
+    if module not in layers:
+        raise ValueError(f"it does not fit the model, which has no layer {module} that an adapter may change")
+    if len(parts) != 2:
+        raise ValueError(f"it has only one half of what it adds to {module}")
+    down, up = parts["A"], parts["B"]
+    wanted, given = layers[module], (down.shape[-1], up.shape[0])
+    if given != wanted or down.shape[0] != up.shape[-1]:
+        raise ValueError(
+            f"it does not fit the model: {module} is {wanted[0]} to {wanted[1]}, not {given[0]} to {given[1]}"
+        )
+    if not (down.isfinite().all() and up.isfinite().all()):
+        raise ValueError(f"what it adds to {module} is not finite")
+    up = up.float() * _scale(config, module, len(down))
+    return Delta(down.to(place).contiguous(), up.to(place).contiguous())
+
+
+def _scale(config: dict[str, Any], module: str, rank: int) -> float:
+    alpha = float(_pattern(config.get("alpha_pattern"), module, config["lora_alpha"]))
+    expected = int(_pattern(config.get("rank_pattern"), module, config["r"]))
+    if expected != rank:
+        raise ValueError(f"its config says rank {expected} for {module}, its weights have {rank}")
+    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+
+
+def _pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
+    """PEFT's rule: the first pattern that is the whole name or its end."""
+    for pattern, value in (patterns or {}).items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            return value
+    return default
+
+
+def _read(folder: Path) -> tuple[bytes, bytes]:
+    """Config and weights. Read, not mapped: a mapped file that is written anew ends the process with a bus error."""
+    weights = folder / WEIGHTS
+    return (folder / CONFIG).read_bytes(), weights.read_bytes() if weights.is_file() else b""
+
+
+def _digest(config: bytes, weights: bytes) -> str:
+    return hashlib.sha256(hashlib.sha256(config).digest() + hashlib.sha256(weights).digest()).hexdigest()[:12]

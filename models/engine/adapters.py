@@ -1,0 +1,130 @@
+"""Which adapters are in memory: loaded when a request names them, given up for others when memory is short.
+
+Files are read in a thread of its own, so nobody's answer waits for a disk. A row enters the scheduler once its adapter
+is there and holds it until it ends; the adapter that was used least recently and is held by nobody makes place for the
+next. Rows that wait for a place stand in one queue, first come first served, so none starves.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from models.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
+from models.engine.lora import Lora
+from models.engine.row import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An adapter has been read, or why not."""
+
+    name: str
+    result: Adapter | AdapterError
+
+
+class Adapters:
+    """All but `fetch` is the engine's thread. `fetched` is called from the thread that reads."""
+
+    def __init__(
+        self,
+        known: Mapping[str, AdapterFiles],
+        lora: Lora,
+        place: Tensor,
+        limit_bytes: int,
+        fetched: Callable[[Fetched], None],
+    ) -> None:
+        self._known = known
+        self._lora = lora
+        self._place = place
+        self._limit = limit_bytes
+        self._fetched = fetched
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="adapters")
+        self._waiting: list[Row] = []
+        self._used: OrderedDict[str, int] = OrderedDict()  # bytes of each that is in memory, the least recent first
+        self._holders: defaultdict[str, set[Row]] = defaultdict(set)
+        self._ready: Fetched | None = None  # read, and not in its place yet
+        self._reading: str | None = None
+
+    @property
+    def waited_for(self) -> bool:
+        return bool(self._waiting)
+
+    def knows(self, name: str) -> bool:
+        return name in self._known
+
+    def ask(self, row: Row) -> None:
+        self._waiting.append(row)
+
+    def leave(self, row: Row) -> None:
+        """The row has ended."""
+        if row in self._waiting:
+            self._waiting.remove(row)
+        else:
+            self._holders[row.job.adapter].discard(row)
+
+    def take(self, fetched: Fetched) -> None:
+        self._reading, self._ready = None, fetched
+
+    def admitted(self) -> list[tuple[Row, AdapterError | None]]:
+        """Rows that can go on, or have to end with an error; asks for the adapter of the first that cannot."""
+        found: list[tuple[Row, AdapterError | None]] = []
+        while self._waiting:
+            row = self._waiting[0]
+            error = None
+            if row.job.adapter not in self._used:
+                error = self._settle(row.job.adapter)
+                if error is None and row.job.adapter not in self._used:
+                    break
+            del self._waiting[0]
+            if error is None:
+                self._holders[row.job.adapter].add(row)
+                self._used.move_to_end(row.job.adapter)
+            found.append((row, error))
+        return found
+
+    def stop(self) -> None:
+        self._reader.shutdown(wait=False, cancel_futures=True)
+
+    def _settle(self, name: str) -> AdapterError | None:
+        """Put an adapter into its place if it has been read and there is one; have it read if not."""
+        ready = self._ready
+        if ready is None or ready.name != name:
+            if self._reading is None:
+                self._ready, self._reading = None, name
+                self._reader.submit(self._fetch, self._known[name])
+            return None
+        if isinstance(ready.result, AdapterError):
+            self._ready = None
+            return ready.result
+        size = sum(delta.nbytes for delta in ready.result.values())
+        if size > self._limit:
+            self._ready = None
+            return AdapterError(
+                f"adapter {name}: it has {size >> 20} MiB, more than all adapters may (PARLEY_ADAPTERS_GB)"
+            )
+        if self._make_room(size):
+            self._ready = None
+            self._lora.hold(name, ready.result)
+            self._used[name] = size
+        return None
+
+    def _make_room(self, size: int) -> bool:
+        idle = [name for name in self._used if not self._holders[name]]
+        while idle and sum(self._used.values()) + size > self._limit:
+            name = idle.pop(0)
+            del self._used[name], self._holders[name]
+            self._lora.drop(name)
+        return sum(self._used.values()) + size <= self._limit
+
+    def _fetch(self, files: AdapterFiles) -> None:
+        try:
+            self._fetched(Fetched(files.name, load_adapter(files, self._lora.layers, self._place)))
+        except AdapterError as error:
+            self._fetched(Fetched(files.name, error))
+        except Exception as error:  # noqa: BLE001  whoever waits must hear of it
+            self._fetched(Fetched(files.name, AdapterError(f"adapter {files.name}: {error}".splitlines()[0])))
