@@ -20,11 +20,15 @@ from models.noise import gumbel, key
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far."""
+    """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far.
+
+    `allowed` has a bit for each token that may be drawn, the lowest bit of the first byte being token 0; None: all.
+    """
 
     sampling: Sampling
     index: int
     tokens: Sequence[int] = ()
+    allowed: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +61,10 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
 
 
 def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """With the penalties and biases of the rows that have some."""
+    """With the penalties and biases of the rows that have some, and without what their shapes do not allow."""
     rows = [row for row, draw in enumerate(draws) if _adjusts(draw.sampling)]
-    if not rows:
+    shaped = [row for row, draw in enumerate(draws) if draw.allowed is not None]
+    if not rows and not shaped:
         return logits
     logits = logits.clone()
     for row in rows:
@@ -76,7 +81,18 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         if changes:
             where = torch.tensor(list(changes), device=logits.device)
             logits[row, where] += torch.tensor(list(changes.values()), dtype=logits.dtype, device=logits.device)
+    if shaped:
+        outside = _outside([draws[row].allowed or b"" for row in shaped], logits.shape[1], logits.device)
+        at = torch.tensor(shaped, device=logits.device)
+        logits[at] = logits[at].masked_fill(outside, -torch.inf)
     return logits
+
+
+def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) -> Tensor:
+    """Where no bit is set: [rows, vocabulary]."""
+    packed = torch.frombuffer(bytearray(b"".join(allowed)), dtype=torch.uint8).view(len(allowed), -1).to(device)
+    bits = packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=device)
+    return (bits & 1).view(len(allowed), -1)[:, :vocabulary] == 0
 
 
 def _adjusts(sampling: Sampling) -> bool:

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+
+from models.generation import Shape, ShapeKind
+from models.structured import Matcher, ShapeError, Shapes
+from tests.unit.models.structured.schemas import random_schema
+from tests.unit.models.structured.walks import check, eos, matcher_of, shapes, tokenizer, tokens_of, walk
+
+
+@pytest.fixture
+def kept() -> Iterator[Shapes]:
+    made = shapes()
+    yield made
+    made.stop()
+
+
+def ids(text: str) -> list[int]:
+    found: list[int] = tokenizer()(text, add_special_tokens=False).input_ids
+    return found
+
+
+def json_shape(schema: object) -> Shape:
+    return Shape(ShapeKind.JSON, json.dumps(schema))
+
+
+def answers(kept: Shapes, seeds: range) -> int:
+    """Walk through the schemas of `seeds`; how many answers came to an end."""
+    ended = 0
+    for seed in seeds:
+        schema = random_schema(seed)
+        text = walk(matcher_of(kept, json_shape(schema)), seed)
+        if text is not None:
+            ended += 1
+            check(json.loads(text), schema)
+    return ended
+
+
+def test_answers_that_end_are_what_their_schemas_describe(kept: Shapes) -> None:
+    assert answers(kept, range(60)) > 50
+
+
+@pytest.mark.slow
+def test_answers_to_a_thousand_schemas_are_what_they_describe(kept: Shapes) -> None:
+    assert answers(kept, range(1000)) > 950
+
+
+@pytest.mark.parametrize("regex", ["[A-Z]{2}-[0-9]{1,3}", "^(yes|no)$", "(ä|😀)+", "a.c", "(?i)ja|nein"])
+def test_text_of_a_regular_expression_matches_it_as_a_whole(kept: Shapes, regex: str) -> None:
+    for seed in range(20):
+        text = walk(matcher_of(kept, Shape(ShapeKind.REGEX, regex)), seed)
+        assert text is None or re.fullmatch(regex, text), text
+
+
+def test_every_choice_can_be_said_and_nothing_else(kept: Shapes) -> None:
+    choices = ["yes", "no", 'say "hi"', "größe 😀", "yes, of course", "back\\slash", "two\nlines", "/x/ | y"]
+    shape = Shape(ShapeKind.CHOICES, json.dumps(choices))
+    assert {walk(matcher_of(kept, shape), seed) for seed in range(300)} == set(choices)
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        (json_shape({"type": "array", "uniqueItems": True}), "uniqueItems"),
+        (json_shape({"not": {"type": "string"}}), "not"),
+        (json_shape({"$ref": "http://127.0.0.1/schema"}), "127.0.0.1"),
+        (json_shape({"type": "strin"}), "strin"),
+        (json_shape({"type": "integer", "minimum": 5, "maximum": 3}), "minimum"),
+        (json_shape({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
+        (json_shape([]), "object"),
+        (Shape(ShapeKind.JSON, "{"), "property name"),
+        (Shape(ShapeKind.REGEX, "(a"), "unclosed group"),
+        (Shape(ShapeKind.REGEX, r"(.*)\1"), "backreferences"),
+    ],
+)
+def test_shape_that_would_not_be_kept_to_is_refused_in_one_line(kept: Shapes, shape: Shape, told: str) -> None:
+    with pytest.raises(ShapeError, match=told) as caught:
+        kept.ask(shape).result(timeout=30)
+    assert "\n" not in str(caught.value)
+
+
+def test_shape_is_compiled_once(kept: Shapes) -> None:
+    shape = json_shape({"type": "object"})
+    first = kept.ask(shape)
+    assert kept.ask(shape) is first
+
+
+def test_shapes_that_nobody_asks_for_any_more_are_dropped(kept: Shapes) -> None:
+    shape = Shape(ShapeKind.REGEX, "[a-z]+")
+    first: Future[Matcher] = kept.ask(shape)
+    for number in range(300):
+        kept.ask(Shape(ShapeKind.REGEX, f"a{{{number + 1}}}"))
+    assert kept.ask(shape) is not first
+
+
+def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: Shapes) -> None:
+    shape = json_shape(random_schema(3))
+    whole, said = matcher_of(kept, shape), []
+    for step in range(60):
+        allowed = [token for token in tokens_of(whole.allowed()) if token != eos()]
+        if not allowed:
+            break
+        said.append(allowed[step * 7919 % len(allowed)])
+        whole.take(said[-1])
+        resumed = matcher_of(kept, shape)
+        for token in said:
+            resumed.take(token)
+        assert (resumed.allowed(), resumed.complete) == (whole.allowed(), whole.complete)
+    assert len(said) > 5
+
+
+def test_looking_ahead_takes_nothing(kept: Shapes) -> None:
+    matcher = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    alone = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    text = ids('{"a": 12}')
+    ahead = matcher.ahead(text)
+    assert len(ahead) == len(text) + 1
+    for token, allowed in zip(text, ahead, strict=False):
+        assert matcher.allowed() == alone.allowed() == allowed
+        matcher.take(token)
+        alone.take(token)
+    assert matcher.complete
+
+
+def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: Shapes) -> None:
+    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "[0-9]+x"))
+    text = ids("12yx")
+    assert matcher.fitting(text) == len(ids("12"))
+    assert len(matcher.ahead(text)) == len(ids("12")) + 1
+
+
+def test_token_that_the_shape_does_not_allow_is_an_error(kept: Shapes) -> None:
+    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "[0-9]+"))
+    with pytest.raises(ShapeError):
+        matcher.take(ids("x")[0])
+
+
+def test_text_that_must_come_is_known_beforehand(kept: Shapes) -> None:
+    schema = {"type": "object", "properties": {"status": {"const": "open"}}, "required": ["status"]}
+    matcher = matcher_of(kept, json_shape(schema | {"additionalProperties": False}))
+    assert tokenizer().decode(matcher.forced()).startswith('{"status": "open')

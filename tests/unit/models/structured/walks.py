@@ -1,0 +1,63 @@
+"""Answers by chance: a model that knows nothing, bound by a shape alone."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from typing import Any
+
+import jsonschema
+from transformers import AutoTokenizer
+
+from models.checkpoints import DEMO
+from models.generation import Shape
+from models.structured import Matcher, Shapes
+
+LONGEST = 400
+_RFC3339_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)")
+
+FORMATS = jsonschema.FormatChecker(["date", "uuid", "ipv4", "email"])
+FORMATS.checks("time")(lambda text: not isinstance(text, str) or bool(_RFC3339_TIME.fullmatch(text)))
+
+
+@cache
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(DEMO)
+
+
+def eos() -> int:
+    return int(tokenizer().eos_token_id)
+
+
+def shapes() -> Shapes:
+    return Shapes(tokenizer(), len(tokenizer()), frozenset({eos()}))
+
+
+def tokens_of(allowed: bytes) -> list[int]:
+    return [token for token in range(len(allowed) * 8) if allowed[token >> 3] >> (token & 7) & 1]
+
+
+def walk(matcher: Matcher, seed: int) -> str | None:
+    """The text of one answer; None where it found no end."""
+    chance = random.Random(seed)
+    said: list[int] = []
+    while not matcher.complete:
+        if len(said) == LONGEST:
+            return None
+        allowed = tokens_of(matcher.allowed())
+        if eos() in allowed and (chance.random() < 0.5 or len(said) > 100):
+            break
+        closing = [token for token in allowed if len(said) > 60 and tokenizer().decode([token])[:1] in '"}],']
+        said.append(chance.choice(closing or [token for token in allowed if token != eos()]))
+        matcher.take(said[-1])
+    return str(tokenizer().decode(said))
+
+
+def matcher_of(kept: Shapes, shape: Shape) -> Matcher:
+    return kept.ask(shape).result(timeout=30).copy()
+
+
+def check(answer: Any, schema: dict[str, Any]) -> None:
+    """Raise `jsonschema.ValidationError` where `answer` is not what `schema` describes."""
+    jsonschema.validate(answer, schema, cls=jsonschema.Draft202012Validator, format_checker=FORMATS)
