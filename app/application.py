@@ -28,7 +28,7 @@ from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.metrics import Metrics
 from app.telemetry.views import add_views
-from app.topics import TopicsError, check_topics
+from app.topics import TopicsError, check_topics, create_topics
 from app.worker import Loaded, Worker, load
 
 log = logging.getLogger(__name__)
@@ -138,6 +138,7 @@ def prepare(app: ParleyApp) -> None:
 
 async def _check_kafka(parley: Settings) -> None:
     await check_topics(parley)
+    await create_topics(parley)
     await create_changelogs(parley)
 
 

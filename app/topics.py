@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -35,6 +35,7 @@ class TopicName(StrEnum):
     TOKENS = "tokens"
     TURNS = "turns"
     CONTROLS = "controls"
+    USAGE = "usage"
     DEAD_LETTERS = "dead-letters"
 
 
@@ -57,6 +58,7 @@ class TopicSpec:
     replication: int
     retention_s: int
     timestamps: TimestampType = TimestampType.CREATE_TIME
+    by_worker: bool = False  # a worker that misses it creates it: it came later than the others
 
     @property
     def config(self) -> dict[str, str]:
@@ -96,6 +98,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
         spec(TopicName.TURNS, settings.turns_retention_s),
         spec(TopicName.CONTROLS, settings.requests_retention_s),
+        replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
     )
 
@@ -104,8 +107,9 @@ async def create_topics(settings: Settings) -> list[str]:
     """Create the topics that are missing, wait until they can be used, and return their names."""
     specs = topic_specs(settings)
     async with _admin(settings) as admin:
+        missing = [found.spec for found in await _find(admin, specs) if found.partitions is None]
         response = await admin.create_topics([
-            NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=spec.config) for spec in specs
+            NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=spec.config) for spec in missing
         ])  # fmt: skip
         created: list[str] = []
         for name, code, *message in response.topic_errors:
@@ -122,6 +126,8 @@ async def create_topics(settings: Settings) -> list[str]:
 async def check_topics(settings: Settings) -> None:
     """Raise with one line unless every topic is there with `PARLEY_PARTITIONS` partitions."""
     for found in await find_topics(settings):
+        if found.partitions is None and found.spec.by_worker:
+            continue
         if found.partitions is None:
             raise TopicsError(f"the topic {found.spec.name!r} does not exist: create it with `parley topics create`")
         if not found.fits:

@@ -16,6 +16,7 @@ from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
 from agents.sweeper import Sweeper
+from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.claim import Claim
@@ -90,6 +91,7 @@ class Worker:
             TURNS: self._history.take,
         }
         self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
+        self._usage = UsageWindows(settings)
         self._sweeper = Sweeper(settings, rules, self.owner)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -127,6 +129,9 @@ class Worker:
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
         await self._conversations.answer(partition, claim)
+
+    def owned(self, partition: Partition) -> None:
+        self._usage.begin(partition)
 
     def released(self, partition: Partition) -> None:
         self._history.release(partition.number)

@@ -1,10 +1,11 @@
-"""The rows of the three tables, and their keys.
+"""The rows of the tables, and their keys.
 
 | table | key | value |
 |---|---|---|
 | conversations | `["user","conversation"]` | `Conversation` |
 | ended | `["user","request id"]` | `Ended` |
 | erased | `["user"]` | `Erased` |
+| usage | tables/usage.py | |
 
 Keys and values are JSON in UTF-8, so a changelog can be read with any Kafka tool. No value holds its own expiry, only
 the time of the last activity: the TTL can change over a populated store. Times are Unix milliseconds.
@@ -22,6 +23,7 @@ class Table(enum.Enum):
     CONVERSATIONS = "conversations"
     ENDED = "ended"
     ERASED = "erased"
+    USAGE = "usage"
 
 
 class Turn(msgspec.Struct, frozen=True):

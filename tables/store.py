@@ -1,6 +1,6 @@
-"""The rows of one partition on disk: one RocksDB for its three tables.
+"""The rows of one partition on disk: one RocksDB for its tables.
 
-Layout: row keys are one byte of table (`c`, `e`, `x`) and the row's key; `m` + table holds the offset of the last
+Layout: row keys are one byte of table (`c`, `e`, `x`, `u`) and the row's key; `m` + table holds the offset of the last
 changelog record that is applied, and `m` alone the time at which the store was last known to be up to date.
 
 Rows and offsets change in one write batch, so that the store is always the exact image of a changelog's beginning,
@@ -22,7 +22,7 @@ from tables.records import Change, Table
 
 log = logging.getLogger(__name__)
 
-_PREFIX = MappingProxyType({Table.CONVERSATIONS: b"c", Table.ENDED: b"e", Table.ERASED: b"x"})
+_PREFIX = MappingProxyType({Table.CONVERSATIONS: b"c", Table.ENDED: b"e", Table.ERASED: b"x", Table.USAGE: b"u"})
 _META = b"m"
 _WRITE_BUFFER = 16 << 20
 

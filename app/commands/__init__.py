@@ -21,6 +21,7 @@ _OWN = {
     "settings": "app.commands.settings:settings",
     "tail": "app.commands.tail:tail",
     "topics": "app.commands.topics:topics",
+    "usage": "app.commands.usage:usage",
 }
 
 

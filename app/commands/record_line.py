@@ -16,6 +16,7 @@ from app.wire import (
     decode_request,
     decode_token_event,
     decode_turn,
+    decode_usage,
     format_of,
 )
 
@@ -23,6 +24,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
     "requests": decode_request,
     "tokens": decode_token_event,
     "turns": decode_turn,
+    "usage": decode_usage,
     "controls": decode_control,
 }
 

@@ -16,7 +16,7 @@ from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.wire import partition_for
 
-TOPICS = ["tokens", "requests", "turns", "controls", "dead-letters"]
+TOPICS = ["tokens", "requests", "turns", "controls", "usage", "dead-letters"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

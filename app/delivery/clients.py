@@ -49,14 +49,17 @@ class Clients:
             max_request_size=_MAX_RECORD,
         )
 
-    def log_reader(self) -> AIOKafkaConsumer:
-        """Reads partitions that are assigned by hand, committed records alone, from where it is told."""
+    def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
+        """Reads partitions that are assigned by hand, committed records alone, from where it is told.
+
+        `wait_ms`: how long the broker may hold a fetch that finds nothing; whoever stays at the end asks so often.
+        """
         return AIOKafkaConsumer(
             **self.settings.cluster.options(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-            fetch_max_wait_ms=10,
+            fetch_max_wait_ms=wait_ms,
             max_partition_fetch_bytes=4 * _MAX_RECORD,
             retry_backoff_ms=20,
         )

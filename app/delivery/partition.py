@@ -51,6 +51,9 @@ class Agent(Protocol):
     async def answer(self, partition: Partition, claim: Claim) -> None:
         """Called when it is the claim's turn in its conversation."""
 
+    def owned(self, partition: Partition) -> None:
+        """An ownership has begun; what was open before is taken next."""
+
     def released(self, partition: Partition) -> None:
         """The ownership has ended; what was taken under it is taken again, here or elsewhere."""
 
@@ -190,6 +193,7 @@ class Partition:
                 self._ownership = await take_over(self.place, self._mine)
                 self._lanes = Lanes(self.place.settings.max_in_flight, self._answer, self._on_error)
                 self._become(State.OWNED)
+                self._agent.owned(self)
                 self._take_again()
                 failures = 0
                 await self._ownership.run()

@@ -6,6 +6,7 @@ from app.wire.codec import (
     decode_request,
     decode_token_event,
     decode_turn,
+    decode_usage,
     encode,
 )
 from app.wire.codes import MEANING, ErrorCode
@@ -18,6 +19,7 @@ from app.wire.ids import new_request_id, partition_for, seed_for
 from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.turn import Timing, Turn
+from app.wire.usage import Latencies, UsageWindow
 from app.wire.validation import prompt_bytes, validate_control, validate_request
 from models.generation import FinishReason, Usage
 
@@ -35,6 +37,7 @@ __all__ = [
     "FormatType",
     "Headers",
     "JsonSchema",
+    "Latencies",
     "Logprob",
     "Message",
     "Notice",
@@ -47,6 +50,7 @@ __all__ = [
     "TokenEvent",
     "Turn",
     "Usage",
+    "UsageWindow",
     "WireError",
     "WireFormat",
     "cause_from",
@@ -56,6 +60,7 @@ __all__ = [
     "decode_request",
     "decode_token_event",
     "decode_turn",
+    "decode_usage",
     "encode",
     "format_of",
     "new_request_id",

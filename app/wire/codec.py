@@ -18,8 +18,9 @@ from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.salvage import salvage
 from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
 
-Record = Request | TokenEvent | Turn | Control
+Record = Request | TokenEvent | Turn | Control | UsageWindow
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
@@ -40,6 +41,10 @@ def decode_token_event(value: bytes | None, headers: Headers = None) -> TokenEve
 
 def decode_turn(value: bytes | None, headers: Headers = None) -> Turn:
     return _decode(value, headers, Turn)
+
+
+def decode_usage(value: bytes | None, headers: Headers = None) -> UsageWindow:
+    return _decode(value, headers, UsageWindow)
 
 
 def decode_control(value: bytes | None, headers: Headers = None) -> Control:

@@ -219,3 +219,53 @@ class Control(_message.Message):
     user_id: str
     type: str
     def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+
+class Latencies(_message.Message):
+    __slots__ = ("count", "sum", "max", "bounds", "buckets")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    sum: int
+    max: int
+    bounds: _containers.RepeatedScalarFieldContainer[int]
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, count: _Optional[int] = ..., sum: _Optional[int] = ..., max: _Optional[int] = ..., bounds: _Optional[_Iterable[int]] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class UsageWindow(_message.Message):
+    __slots__ = ("window_start", "window_ms", "tenant", "model", "partition", "revision", "requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens", "cost", "cost_per_1k", "first_token_ms", "duration_ms", "created_at")
+    WINDOW_START_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    COST_PER_1K_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    window_start: int
+    window_ms: int
+    tenant: str
+    model: str
+    partition: int
+    revision: int
+    requests: int
+    late: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost: float
+    cost_per_1k: float
+    first_token_ms: Latencies
+    duration_ms: Latencies
+    created_at: int
+    def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ...) -> None: ...

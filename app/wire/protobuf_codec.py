@@ -19,12 +19,14 @@ from app.wire.limits import MAX_DEPTH
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
 
 _EXACT_INTEGERS = 2**53
 _MESSAGE_OF: dict[Any, type[Message]] = {
     Request: parley_pb2.Request,
     TokenEvent: parley_pb2.TokenEvent,
     Turn: parley_pb2.Turn,
+    UsageWindow: parley_pb2.UsageWindow,
     Cancel: parley_pb2.Control,
     Erase: parley_pb2.Control,
     Control: parley_pb2.Control,

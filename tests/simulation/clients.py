@@ -302,7 +302,7 @@ class SimClients(Clients):
     def token_producer(self) -> Any:
         return SimProducer(self.link)
 
-    def log_reader(self) -> Any:
+    def log_reader(self, wait_ms: int = 10) -> Any:
         return SimReader(self.link)
 
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:

@@ -9,18 +9,22 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
+import msgspec
 from aiokafka import TopicPartition
 
 from app.delivery.changelog import changelog_topic
-from app.delivery.partition import State
+from app.delivery.partition import Partition, State
 from app.settings import Settings
+from app.wire import decode_usage
 from app.wire.ids import partition_for
 from tables.records import Table
+from tables.usage import PROGRESS, Tally
 from tests.faults.verdict import Verdict, judge_records
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.group import Group
 from tests.simulation.memory_store import Disk
 from tests.simulation.process import Process
+from tests.simulation.usage import wrong_usage
 from tests.simulation.world import EPOCH, World
 
 SESSION_S = 4.0
@@ -69,6 +73,8 @@ def settings_for(name: str, partitions: int, max_in_flight: int) -> Settings:
         finish_timeout_s=6.0,
         drain_s=1.0,
         sweep_interval_s=3.0,
+        usage_window_s=2,
+        usage_grace_s=2,
     )
 
 
@@ -165,9 +171,20 @@ class Simulation:
                 kept = {key: value for key, value in rows.items() if value is not None}
                 if dict(partition.own.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
+        wrong += self._wrong_usage(owners)
         ends = {key: reason for key, reason in self._reasons().items() if key in self.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason != "cancelled"]
         return wrong
+
+    def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
+        told = [decode_usage(entry.value) for entry in self._read("usage")]
+        untold = [
+            tally.requests
+            for _, partition in owners
+            for key, value in partition.own.store.scan(Table.USAGE)
+            if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).told
+        ]
+        return wrong_usage(told, self._read("turns"), sum(untold))
 
     def _reasons(self) -> dict[tuple[str, str], str]:
         turns = [json.loads(entry.value or b"") for entry in self._read("turns")]

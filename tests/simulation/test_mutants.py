@@ -14,6 +14,8 @@ from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.tokens import TokenLog
 from app.wire.event import TokenEvent
+from tables.records import Change, Table, encode
+from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import storm
 
@@ -50,6 +52,12 @@ def _known_while_it_runs(ownership: Ownership, key: tuple[str, str]) -> bool:
     return key in ownership.claims
 
 
+def _without_progress(windows: Windows) -> tuple[Change, ...]:
+    rows = dict(windows._changed)
+    windows._changed.clear()
+    return tuple(Change(Table.USAGE, encode(key), tally and encode(tally)) for key, tally in rows.items())
+
+
 MUTANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "the broker fences nobody": (Broker, "_writer", _fences_nobody),
     "an end does not wait for the deliveries before it": (AnswerLog, "_end", _end_without_waiting),
@@ -59,6 +67,7 @@ MUTANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "offsets are committed past open requests": (Offsets, "head", _head_without_open),
     "ended requests are forgotten": (Ownership, "known", _known_while_it_runs),
     "records in memory are not taken again": (Partition, "_take_again", lambda _partition: None),
+    "usage is counted again from the beginning": (Windows, "drain", _without_progress),
     "a take-over goes on during a rebalance": (Partition, "unsettle", _nothing),
 }
 

@@ -14,6 +14,7 @@ from app.wire import (
     FinishReason,
     FormatType,
     JsonSchema,
+    Latencies,
     Logprob,
     Message,
     Notice,
@@ -25,6 +26,7 @@ from app.wire import (
     TokenEvent,
     Turn,
     Usage,
+    UsageWindow,
 )
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -151,5 +153,22 @@ turns = st.builds(
     created_at=count,
     tenant=maybe(text),
     timing=maybe(timing),
+)
+latencies = st.builds(
+    Latencies, count=count, sum=count, max=count, bounds=st.just((1, 2)), buckets=st.lists(count, max_size=3).map(tuple)
+)
+usage_windows = st.builds(
+    UsageWindow,
+    window_start=count,
+    window_ms=count,
+    tenant=text,
+    model=text,
+    partition=count,
+    revision=count,
+    requests=count,
+    cost=st.floats(0, 1e9),
+    first_token_ms=latencies,
+    duration_ms=latencies,
+    created_at=count,
 )
 controls = st.builds(Cancel, request_id=request_id, user_id=name) | st.builds(Erase, user_id=name)

@@ -12,11 +12,13 @@ from app.wire import (
     Request,
     TokenEvent,
     Turn,
+    UsageWindow,
     WireFormat,
     decode_control,
     decode_request,
     decode_token_event,
     decode_turn,
+    decode_usage,
     encode,
     validate_request,
 )
@@ -51,6 +53,12 @@ def test_token_event_survives(event: TokenEvent, wire_format: WireFormat) -> Non
 @given(turn=records.turns)
 def test_turn_survives(turn: Turn, wire_format: WireFormat) -> None:
     assert decode_turn(*encode(turn, wire_format)) == turn
+
+
+@both_formats
+@given(window=records.usage_windows)
+def test_usage_window_survives(window: UsageWindow, wire_format: WireFormat) -> None:
+    assert decode_usage(*encode(window, wire_format)) == window
 
 
 @both_formats

@@ -1,0 +1,159 @@
+"""Usage windows: each turn is counted once in the minute of its tenant and model, and each minute is told to `usage`.
+
+It reads `turns` by itself, not with the agent on `turns`: that one waits for Milvus, and bills do not.
+
+Why each revision of a window is told exactly once, whatever dies:
+
+1. What is counted (the rows of the table `usage`), up to where (`Progress.next`, one of those rows) and what is told
+   (records on `usage`) are one finish, so one transaction of the partition's producer: all of it or nothing.
+2. Rows are only written by the partition's owner. Its successor starts the producer first, which fences the owner, and
+   restores the rows after that: it sees the last finish that was committed, and there can be no later one.
+3. So it counts on from exactly there. A read_committed reader hands out each turn once in offset order.
+4. A finish that waits in the queue when an ownership ends is cancelled with the task that awaits it, before the next
+   ownership begins (partition.py); the one whose outcome is not known is settled by 2. No finish is built on rows that
+   another one has changed since: there is one task an ownership, and it awaits each before it counts on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
+
+from app.delivery.clients import TROUBLE
+from app.delivery.finish import Finish, LostError
+from app.delivery.partition import Partition
+from app.delivery.record import TURNS, Outgoing
+from app.prices import Prices
+from app.settings import Settings
+from app.wire.codec import decode_turn, encode
+from app.wire.error import WireError
+from app.wire.turn import Turn
+from app.wire.usage import Latencies, UsageWindow
+from tables.records import Table
+from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 500
+_AT_ONCE = 200  # turns that are counted without giving others a turn
+_EVERY_S = 1.0  # finishes of one partition are at least so far apart
+_RETRY_S = 2.0
+
+
+class UsageWindows:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._prices = Prices.parse(settings.prices)
+
+    def begin(self, partition: Partition) -> None:
+        """Count until the ownership ends."""
+        if self._settings.usage_window_s:
+            partition.spawn(self._count(partition))
+
+    async def _count(self, partition: Partition) -> None:
+        windows = Windows.load(
+            partition.own.store.scan(Table.USAGE),
+            length=self._settings.usage_window_s * 1000,
+            grace=self._settings.usage_grace_s * 1000,
+        )
+        while True:
+            try:
+                await self._follow(partition, windows)
+            except LostError:
+                return
+            except TROUBLE as error:
+                log.warning("usage of partition %s: %r; trying again", partition.number, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _follow(self, partition: Partition, windows: Windows) -> None:
+        at = partition.place.topic_partition(TURNS)
+        reader = partition.place.clients.log_reader(wait_ms=_POLL_MS)
+        try:
+            await reader.start()
+            reader.assign([at])
+            first = (await reader.beginning_offsets([at]))[at]
+            reader.seek(at, max(first, windows.next))
+            while True:
+                records = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
+                await self._take(records, windows)
+                windows.next = await reader.position(at)
+                if not records and windows.due_at is not None and windows.due_at <= _now():
+                    await self._pass_time(reader, partition, windows)
+                await self._tell(partition, windows)
+        finally:
+            await reader.stop()
+
+    async def _take(self, records: Iterable[ConsumerRecord], windows: Windows) -> None:
+        now = _now()
+        for number, record in enumerate(records, 1):
+            try:
+                turn = decode_turn(record.value, record.headers)
+            except WireError:
+                continue  # the agent on `turns` makes it a dead letter
+            windows.count(self._counted(turn), now=now)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _pass_time(self, reader: AIOKafkaConsumer, partition: Partition, windows: Windows) -> None:
+        """By the clock, if that leaves no turn behind."""
+        at = partition.place.topic_partition(TURNS)
+        now = _now()
+        if windows.next >= (await reader.end_offsets([at]))[at]:
+            windows.advance(now)
+
+    async def _tell(self, partition: Partition, windows: Windows) -> None:
+        outputs = tuple(self._record(partition.number, key, tally) for key, tally in windows.close())
+        if rows := windows.drain():
+            await partition.finish(Finish(None, rows, outputs))
+            await asyncio.sleep(_EVERY_S)
+
+    def _counted(self, turn: Turn) -> Counted:
+        timing = turn.timing
+        asked = turn.created_at if timing is None else timing.requested_at
+        first = None if timing is None else timing.first_token_at
+        return Counted(
+            at=turn.created_at,
+            tenant=turn.tenant or "",
+            model=turn.model_version,
+            prompt_tokens=turn.usage.prompt_tokens,
+            completion_tokens=turn.usage.completion_tokens,
+            cached_tokens=turn.usage.cached_tokens,
+            cost=self._prices.find(turn.model_version).of(turn.usage),
+            first_token_ms=None if first is None else max(0, first - asked),
+            duration_ms=max(0, turn.created_at - asked),
+        )
+
+    def _record(self, partition: int, key: WindowKey, tally: Tally) -> Outgoing:
+        tokens = tally.prompt_tokens + tally.completion_tokens
+        window = UsageWindow(
+            window_start=key.start,
+            window_ms=key.length,
+            tenant=key.tenant,
+            model=key.model,
+            partition=partition,
+            revision=tally.told,
+            requests=tally.requests,
+            late=tally.late,
+            prompt_tokens=tally.prompt_tokens,
+            completion_tokens=tally.completion_tokens,
+            cached_tokens=tally.cached_tokens,
+            cost=round(tally.cost, 9),
+            cost_per_1k=round(1000 * tally.cost / tokens, 9) if tokens else 0.0,
+            first_token_ms=_latencies(tally.first_token),
+            duration_ms=_latencies(tally.duration),
+            created_at=_now(),
+        )
+        value, headers = encode(window, self._settings.wire_format)
+        return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)
+
+
+def _latencies(latency: Latency) -> Latencies:
+    return Latencies(latency.count, latency.sum, latency.max, BOUNDS_MS, latency.buckets)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,94 @@
+"""`parley usage`: requests, tokens, cost and latency by minute, tenant and model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+import msgspec
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.commands.moment import Moment
+from app.commands.terminal import note, run, settings_of_terminal
+from app.commands.usage_sums import Sum, merged
+from app.kafka_clients import KafkaUnusableError, consumer, partitions_of, start
+from app.reader.position import AtTime, seek
+from app.settings import Settings
+from app.wire import UsageWindow, WireError, decode_usage
+
+_PIPE_WIDTH = 200
+
+
+@click.command()
+@click.option("--tenant", help="Only this tenant; '' for requests that name none.")
+@click.option("--model", help="Only this model version.")
+@click.option("--since", type=Moment(), default="24h", show_default=True, help="Windows from this time on.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -> None:
+    """Show what was answered, in windows of a minute. A window is there soon after its end."""
+    windows = run(_windows(settings_of_terminal(), since))
+    sums = merged(
+        window
+        for window in windows
+        if (tenant is None or window.tenant == tenant)
+        and (model is None or window.model == model)
+        and window.window_start + window.window_ms > since
+    )
+    if as_json:
+        click.echo(msgspec.json.encode([one.told() for one in sums]))
+    elif sums:
+        _show(sums)
+    else:
+        note("no usage yet; a window is told soon after its end")
+
+
+async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
+    """All records of `usage` that can tell of windows from `since` on: a window is told after it has begun."""
+    topic = settings.topic("usage")
+    count = (await partitions_of(settings.cluster, [topic]))[topic]
+    records = consumer(settings.cluster)
+    records.assign([TopicPartition(topic, partition) for partition in range(count)])
+    await start(records)
+    try:
+        assigned = records.assignment()
+        await seek(records, assigned, AtTime(since))
+        ends = await records.end_offsets(assigned)
+        found: list[UsageWindow] = []
+        while any([await records.position(at) < end for at, end in ends.items()]):
+            for batch in (await records.getmany(timeout_ms=200)).values():
+                found += _decoded(batch)
+    except KafkaError as error:
+        raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
+    else:
+        return found
+    finally:
+        await records.stop()
+
+
+def _decoded(batch: Iterable[Any]) -> Iterable[UsageWindow]:
+    for record in batch:
+        try:
+            yield decode_usage(record.value, record.headers)
+        except WireError as error:
+            note(f"usage partition {record.partition} offset {record.offset} is left out: {error}")
+
+
+def _show(sums: list[Sum]) -> None:
+    from rich import box  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("from", no_wrap=True)
+    table.add_column("tenant")
+    table.add_column("model")
+    for name in ("requests", "prompt", "cached", "answer", "cost", "per 1k", "first token", "whole"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in sums:
+        table.add_row(*one.cells())
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)

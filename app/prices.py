@@ -1,0 +1,59 @@
+"""What tokens cost, by model: `PARLEY_PRICES`.
+
+    MODEL=PROMPT/ANSWER or MODEL=PROMPT/ANSWER/CACHED, each per 1,000 tokens, several with `,`
+
+`MODEL` is a model version, the name before its `@`, or `*` for all others; what is not named costs nothing. Cached
+tokens are prompt tokens that were not computed again; they cost what prompt tokens do where no third price is given.
+The currency is whatever the numbers are in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from models.generation import Usage
+
+PER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Per 1,000 tokens."""
+
+    prompt: float
+    answer: float
+    cached: float
+
+    def of(self, usage: Usage) -> float:
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        fresh = usage.prompt_tokens - cached
+        return (fresh * self.prompt + cached * self.cached + usage.completion_tokens * self.answer) / PER
+
+
+FREE = Price(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    of_model: dict[str, Price] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Prices:
+        """Raises `ValueError` with one line."""
+        return cls(dict(_one(part.strip()) for part in text.split(",") if part.strip()))
+
+    def find(self, model_version: str) -> Price:
+        name = model_version.partition("@")[0]
+        return self.of_model.get(model_version) or self.of_model.get(name) or self.of_model.get("*") or FREE
+
+
+def _one(part: str) -> tuple[str, Price]:
+    model, _, told = part.rpartition("=")
+    try:
+        numbers = [float(number) for number in told.split("/")]
+    except ValueError:
+        numbers = []
+    if not model or len(numbers) not in {2, 3} or not all(0 <= number < float("inf") for number in numbers):
+        raise ValueError(f"{part!r} is no price; write MODEL=PROMPT/ANSWER, per 1,000 tokens")
+    prompt, answer, *cached = numbers
+    return model.strip(), Price(prompt, answer, cached[0] if cached else prompt)

@@ -1,0 +1,43 @@
+"""Records of `usage`: what one partition's users were answered in one window, by tenant and model.
+
+A revision takes the place of those before it: of all records with the same window, tenant, model and partition the one
+with the highest `revision` counts. A user is in one partition, so sums over the partitions are sums over users.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Latencies(msgspec.Struct, frozen=True):
+    """In milliseconds; `buckets[i]` counts those up to `bounds[i]`, and the last bucket what is above all bounds."""
+
+    count: int
+    sum: int
+    max: int
+    bounds: tuple[int, ...] = ()
+    buckets: tuple[int, ...] = ()
+
+
+class UsageWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """`late` of the `requests` belong to earlier windows, which were closed for good when they came.
+
+    `tenant` is empty where requests name none. `cost_per_1k` is the cost of 1,000 tokens of prompt and answer.
+    """
+
+    window_start: int
+    window_ms: int
+    tenant: str
+    model: str
+    partition: int
+    revision: int
+    requests: int
+    late: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+    cost_per_1k: float = 0.0
+    first_token_ms: Latencies
+    duration_ms: Latencies
+    created_at: int
