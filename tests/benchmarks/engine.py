@@ -28,7 +28,7 @@ import torch  # noqa: E402
 from models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from models.engine import EngineOptions, TorchEngine  # noqa: E402
 from models.generation import Delta, Job, Sampling  # noqa: E402
-from tests.benchmarks.peers import ContinuousBatching, StaticGenerate  # noqa: E402
+from tests.benchmarks.transformers_ways import ContinuousBatching, StaticGenerate  # noqa: E402
 from tests.unit.models import tiny  # noqa: E402
 
 PROMPT = 64
