@@ -160,8 +160,27 @@ class Stream(Protocol):
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]: ...
 
+    @property
+    def admitted_at(self) -> float | None:
+        """Unix time in seconds at which the engine began with it; None while it waits."""
+
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
         """Ask for the end; the stream still ends with its `End`. Idempotent, never blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """An engine as it is now. `kv_cache_usage` is the share of pages in use, 0 to 1; `preemptions` grows for ever.
+
+    `step_s` is for how long the step in hand has been running, in seconds; 0 between steps. It is the engine's heartbeat.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    kv_cache_usage: float = 0.0
+    preemptions: int = 0
+    steps: int = 0
+    step_s: float = 0.0
 
 
 class Engine(Protocol):
@@ -177,6 +196,10 @@ class Engine(Protocol):
     @property
     def idle(self) -> bool:
         """Whether a job submitted now would start at once, with nothing running before it."""
+
+    @property
+    def figures(self) -> EngineFigures:
+        """Cheap, and not exact while a step runs."""
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         """Begin all `jobs` in one wake-up of the engine."""

@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Sequence
+from weakref import WeakSet
 
-from models.generation import Delta, End, FinishReason, GenerationDefaults, Job, Stream, StreamEvent, Usage
+from models.generation import Delta, End, EngineFigures, FinishReason, GenerationDefaults, Job, Stream, StreamEvent, Usage
 from models.prompts import BuiltPrompt, Message, PromptTooLong
 from models.serving import Serving
 
@@ -34,6 +35,7 @@ class PacedStream:
     def __init__(self, job: Job, pause_s: float) -> None:
         self._job = job
         self._pause_s = pause_s
+        self.admitted_at = time.time()
         self._reason: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
@@ -68,9 +70,16 @@ class PacedEngine:
 
     def __init__(self, tokens_per_s: float) -> None:
         self._pause_s = 1 / tokens_per_s
+        self._streams: WeakSet[PacedStream] = WeakSet()
+
+    @property
+    def figures(self) -> EngineFigures:
+        return EngineFigures(running=len(self._streams))
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
-        return [PacedStream(job, self._pause_s) for job in jobs]
+        streams = [PacedStream(job, self._pause_s) for job in jobs]
+        self._streams.update(streams)
+        return [*streams]
 
     async def start(self) -> None:
         return None

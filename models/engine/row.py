@@ -9,6 +9,7 @@ from models.engine.pages import Node, PagePool
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
 from models.sampler import Draw, Token
+from models.structured import Matcher
 
 
 class Row:
@@ -25,6 +26,7 @@ class Row:
         "ended",
         "job",
         "limit",
+        "matcher",
         "node",
         "pages",
         "prompt_length",
@@ -45,6 +47,7 @@ class Row:
         self.prompt_length = len(job.prompt)
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: TextStream | None = None
+        self.matcher: Matcher | None = None
         self.salt = f"{job.adapter}\0{job.tenant}"
         self.cached = 0
         self.ended = False
@@ -64,16 +67,28 @@ class Row:
         return len(self.tokens) - self.computed
 
     def draw(self) -> Draw:
-        return Draw(self.job.sampling, self.answered, self.tokens)
+        allowed = None if self.matcher is None else self.matcher.allowed()
+        return Draw(self.job.sampling, self.answered, self.tokens, allowed)
 
-    def begin(self, vocabulary: Vocabulary) -> End | None:
-        """Read what is already said; its end where that ends it."""
+    def read(self, vocabulary: Vocabulary) -> End | None:
+        """Read what is already said; its end where a stop string ends it."""
         self.text = TextStream(vocabulary, self.job.stop)
         for token in self.job.said:
             self.text.step(token)
             if self.text.stopped:
                 return self.end(FinishReason.STOP)
-        return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
+        return None
+
+    def begin(self, matcher: Matcher | None = None) -> End | None:
+        """Go on behind what is said, in the shape of `matcher`; its end where there is nothing more to say.
+
+        Raises `ShapeError` where what is said has not that shape.
+        """
+        self.matcher = matcher
+        if matcher is not None:
+            for token in self.job.said:
+                matcher.take(token)
+        return self._over()
 
     def take(self, drawn: Token, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
         """The events of a drawn token."""
@@ -85,9 +100,16 @@ class Row:
         self.tokens.append(token)
         told = () if drawn.logprob is None else (drawn.logprob,)
         delta = Delta(index, (token,), self.text.step(token), told)
+        if self.matcher is not None:
+            self.matcher.take(token)
         if self.text.stopped:
             return delta, self.end(FinishReason.STOP)
-        return delta, self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
+        return delta, self._over()
+
+    def _over(self) -> End | None:
+        if self.matcher is not None and self.matcher.complete:
+            return self.end(FinishReason.STOP)
+        return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
 
     def end(self, reason: FinishReason) -> End:
         held = "" if self.text is None else self.text.held

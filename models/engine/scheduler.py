@@ -8,6 +8,7 @@ computed again later.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -72,6 +73,8 @@ class Scheduler:
                     return  # who is first and does not fit is waited for, or large rows would starve
                 self.waiting.remove(row)
                 self.running.append(row)
+                if row.stream.admitted_at is None:
+                    row.stream.admitted_at = time.time()
                 # all it may cost, at once: or a user takes every free place before the first token is counted
                 self.waiting.charge(row, row.limit - row.computed)
                 admitted = True

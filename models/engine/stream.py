@@ -16,13 +16,14 @@ class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
 class TokenStream:
     """Events in order; a reader that falls behind gets the tokens it missed as one `Delta`."""
 
-    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "ended")
+    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "admitted_at", "ended")
 
     def __init__(self, cancel: Callable[[TokenStream, FinishReason], None]) -> None:
         self._cancel = cancel
         self._events: deque[StreamEvent] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._abandoned = False
+        self.admitted_at: float | None = None
         self._died: str | None = None
         self.ended = False
 

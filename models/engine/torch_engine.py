@@ -23,7 +23,8 @@ from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Limits, Scheduler
 from models.engine.stream import TokenStream
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
-from models.generation import Failure, FinishReason, Job, Stream
+from models.generation import EngineFigures, Failure, FinishReason, Job, Stream
+from models.structured import Shapes
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0
@@ -82,6 +83,7 @@ class TorchEngine:
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
+            shapes=Shapes(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
@@ -103,6 +105,18 @@ class TorchEngine:
     @property
     def idle(self) -> bool:
         return not self._open
+
+    @property
+    def figures(self) -> EngineFigures:
+        running, began = len(self.scheduler.running), self._worker.step_began
+        return EngineFigures(
+            running=running,
+            waiting=max(0, len(self._open) - running),
+            kv_cache_usage=self.pool.in_use / max(1, self.pool.pages - 1),
+            preemptions=self.scheduler.preempted,
+            steps=self._runner.times.steps,
+            step_s=0.0 if began is None else time.monotonic() - began,
+        )
 
     @property
     def times(self) -> StepTimes:

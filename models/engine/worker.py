@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from models.engine.scheduler import Scheduler
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
+from models.structured import Matcher, ShapeError, Shapes
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,15 @@ class Stopped:
     pass
 
 
-Message = Submitted | Cancelled | Stopped | Fetched
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The shape of an answer, or why it has none."""
+
+    stream: TokenStream
+    found: Future[Matcher]
+
+
+Message = Submitted | Cancelled | Stopped | Fetched | Compiled
 
 
 class Worker(threading.Thread):
@@ -64,6 +74,7 @@ class Worker(threading.Thread):
         runner: Runner,
         scheduler: Scheduler,
         adapters: Adapters,
+        shapes: Shapes,
         vocabulary: Vocabulary,
         eos: frozenset[int],
         context_length: int,
@@ -79,6 +90,7 @@ class Worker(threading.Thread):
         self._runner = runner
         self._scheduler = scheduler
         self._adapters = adapters
+        self._shapes = shapes
         self._vocabulary = vocabulary
         self._eos = eos
         self._context_length = context_length
@@ -114,15 +126,15 @@ class Worker(threading.Thread):
         """Take all that has come in; wait only when there is nothing to do."""
         if not self._rows:
             self._scheduler.pool.check()
-            self._handle(self.inbox.get())
+            self._take_message(self.inbox.get())
         elif not self._scheduler.running and not self._scheduler.waiting:
             with suppress(queue.Empty):
-                self._handle(self.inbox.get(timeout=ADAPTER_WAIT_S))
+                self._take_message(self.inbox.get(timeout=ADAPTER_WAIT_S))
         with suppress(queue.Empty):
             while True:
-                self._handle(self.inbox.get_nowait())
+                self._take_message(self.inbox.get_nowait())
 
-    def _handle(self, message: Message) -> None:
+    def _take_message(self, message: Message) -> None:
         match message:
             case Submitted(jobs):
                 for job, stream in jobs:
@@ -132,27 +144,47 @@ class Worker(threading.Thread):
                     self._end(row, row.end(reason))
             case Fetched():
                 self._adapters.take(message)
+            case Compiled(stream, found):
+                if (row := self._rows.get(stream)) is not None:
+                    self._place(row, found)
             case Stopped():
                 self._stopping = True
                 self._adapters.stop()
+                self._shapes.stop()
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
         self._sequence += 1
         row = Row(job, stream, self._sequence, time.monotonic(), self._context_length)
         self._rows[stream] = row
-        if job.adapter:
-            self._adapters.ask(row)
-        else:
-            self._scheduler.add(row)
         try:
-            end = row.begin(self._vocabulary)
+            end = row.read(self._vocabulary)
+            shape = None if job.shape is None else self._shapes.ask(job.shape)
         except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(row, "engine_error", error)
             return
         if end is not None:
             self._end(row, end)
-        elif job.deadline is not None:
+            return
+        if job.deadline is not None:
             heapq.heappush(self._deadlines, (job.deadline, row.sequence, row))
+        if shape is None:
+            self._place(row)
+        else:
+            shape.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
+
+    def _place(self, row: Row, shape: Future[Matcher] | None = None) -> None:
+        """The row has all it needs but its adapter."""
+        try:
+            end = row.begin(None if shape is None else shape.result().copy())
+        except Exception as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", error)
+            return
+        if end is not None:
+            self._end(row, end)
+        elif row.job.adapter:
+            self._adapters.ask(row)
+        else:
+            self._scheduler.add(row)
 
     def _enter(self) -> None:
         """Rows whose adapter has come go on."""
@@ -221,6 +253,8 @@ class Worker(threading.Thread):
     def _fail(self, row: Row, code: str, error: Exception) -> None:
         log.warning("answer %s failed: %s", row.job.id, error)
         message = (str(error).splitlines() or [type(error).__name__])[0]
+        if isinstance(error, ShapeError):
+            code, message = "invalid_request", f"response_format: {message}"
         self._end(row, Failure(row.answered, code, message), forget=True)
 
     def _end(self, row: Row, event: StreamEvent, *, forget: bool = False) -> None:

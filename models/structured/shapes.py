@@ -29,7 +29,7 @@ class Shapes:
     def __init__(self, tokenizer: Any, vocabulary: int, eos: frozenset[int]) -> None:
         self._source = tokenizer
         self._vocabulary = vocabulary
-        self._eos = sorted(eos)
+        self._eos = sorted(eos) or None  # None: the tokenizer's own
         self._compiled: OrderedDict[Shape, Future[Matcher]] = OrderedDict()
 
     def ask(self, shape: Shape) -> Future[Matcher]:
