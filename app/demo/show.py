@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from app.demo.alive import while_alive
 from app.demo.gateway import DemoGateway
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
@@ -67,7 +68,7 @@ class Show:
         self._report(f"the worker answers, with the model {settings.model!r}")
         self._took["start"] = time.monotonic() - begun
         with self._timed("talk"), self._screen:
-            talks = await talk(settings, SPEAKERS, f"demo-{time.time():.0f}", self._screen)
+            talks = await while_alive(worker.process, talk(settings, SPEAKERS, f"demo-{time.time():.0f}", self._screen))
         with self._timed("search"):
             hit = await recall(settings, talks, RECALL)
         self._report(f"{RECALL.user_id} searches for {RECALL.query!r}")

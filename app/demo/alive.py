@@ -1,0 +1,31 @@
+"""Waiting for something that a process does, and no longer than the process lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NoReturn, TypeVar
+
+from app.local.process import BackgroundProcess
+
+_LOOK_S = 0.5
+T = TypeVar("T")
+
+
+async def while_alive(process: BackgroundProcess, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns; raises `LocalError` with the process's last words once it is dead."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(_watch(process))
+    try:
+        await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else watching.result()
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+async def _watch(process: BackgroundProcess) -> NoReturn:
+    while True:
+        process.require_alive()
+        await asyncio.sleep(_LOOK_S)
