@@ -113,6 +113,7 @@ class Settings(BaseSettings):
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
     usage_grace_s: int = Field(300, ge=0, description="a window that is over counts late turns for so long")
     prices: str = Field("", description="`MODEL=PROMPT/ANSWER` of 1,000 tokens each, `*` for all others; with `,`")
+    metrics_tenants: int = Field(20, ge=0, description="tenants with series of their own; the others are `other`")
 
     # The edge
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection
 
 from app.gateway.errors import ApiError
 from app.gateway.identity import DevelopmentIdentity, Identity
@@ -15,6 +16,7 @@ from app.wire import ErrorCode
 from app.wire.limits import is_user_id
 
 DEVELOPER = "dev"
+_BEARER = "bearer."
 
 
 class OpenHostError(Exception):
@@ -24,7 +26,7 @@ class OpenHostError(Exception):
 class Caller:
     """Whoever holds a key. A developer and a tenant's own backend (`takes_users`) say for whom they ask."""
 
-    def __init__(self, request: Request, grant: Grant | None) -> None:
+    def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
         self._request = request
         self._grant = grant
         self.takes_users = grant is None or grant.user is None
@@ -36,6 +38,15 @@ class Caller:
         if not is_user_id(identity.user_id):
             raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
         return identity
+
+    def check_origin(self) -> None:
+        """Raise `ApiError` for a page of another site: a browser asks nobody before it opens a WebSocket.
+
+        Where there are keys a page has to have one, and may come from anywhere.
+        """
+        origin = self._request.headers.get("origin")
+        if self._grant is None and origin is not None and urlsplit(origin).netloc != self._request.url.netloc:
+            raise ApiError(ErrorCode.UNAUTHORIZED, "without keys only this gateway's own pages are served", status=403)
 
 
 class Access:
@@ -51,15 +62,15 @@ class Access:
                 "PARLEY_GATEWAY_API_KEYS, PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, or bind 127.0.0.1"
             )
 
-    async def caller(self, request: Request) -> Caller:
+    async def caller(self, request: HTTPConnection) -> Caller:
         """Who calls; raises `ApiError`."""
         return Caller(request, None if self.development else await self._grant(request))
 
-    async def identify(self, request: Request, named: str | None = None) -> Identity:
+    async def identify(self, request: HTTPConnection, named: str | None = None) -> Identity:
         """Who asks; `named` is the user that the request names beside its query, where it does."""
         return (await self.caller(request)).identity(named)
 
-    async def _grant(self, request: Request) -> Grant:
+    async def _grant(self, request: HTTPConnection) -> Grant:
         credential = _credential(request)
         if not credential:
             raise ApiError(ErrorCode.UNAUTHORIZED, "send an API key or a token: `Authorization: Bearer ...`")
@@ -71,13 +82,19 @@ class Access:
         return grant
 
 
-def _credential(request: Request) -> str:
+def _credential(request: HTTPConnection) -> str:
     """Empty where there is none."""
     scheme, _, credential = request.headers.get("authorization", "").partition(" ")
-    return credential.strip() if scheme.lower() == "bearer" else ""
+    if scheme.lower() == "bearer":
+        return credential.strip()
+    # The one header that a page can set for its WebSocket.
+    for protocol in request.scope.get("subprotocols", ()):
+        if protocol.startswith(_BEARER):
+            return str(protocol.removeprefix(_BEARER))
+    return ""
 
 
-def _developer(request: Request, named: str | None) -> Identity:
+def _developer(request: HTTPConnection, named: str | None) -> Identity:
     # A name of somebody's domain that leads to this machine would let that site's pages in.
     if not _is_loopback(request.url.hostname or ""):
         raise ApiError(ErrorCode.UNAUTHORIZED, "without keys only 127.0.0.1 and localhost are served", status=403)

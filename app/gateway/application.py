@@ -15,7 +15,7 @@ from starlette.responses import Response
 from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
-from app.gateway.routes import asking, completions, health, history
+from app.gateway.routes import asking, completions, health, history, socket
 from app.gateway.routes.page import add_page
 from app.wire import ErrorCode
 
@@ -36,7 +36,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, completions, history, health):
+    for one in (asking, socket, completions, history, health):
         application.include_router(one.router)
     add_page(application)
     return application

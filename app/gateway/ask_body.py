@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.identity import Identity
-from app.wire import DEFAULT_CONVERSATION, Message, Priority, Request, new_request_id
+from app.wire import DEFAULT_CONVERSATION, Message, Priority, Request, ResponseFormat, new_request_id
 
 
 class AskBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,9 +28,15 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     model: str | None = None
     metadata: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
 
     def request(self, identity: Identity) -> Request:
-        fields = msgspec.structs.asdict(self)
+        fields = {name: getattr(self, name) for name in AskBody.__struct_fields__}
         fields |= {
             "request_id": self.request_id or new_request_id(),
             "user_id": identity.user_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -27,6 +27,12 @@ async def read_body(request: Request, record_type: type[T]) -> T:
         raw += part
         if len(raw) > MAX_BODY_BYTES:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BODY_BYTES} bytes", status=413)
+    parsed: T = parse(raw, record_type)
+    return parsed
+
+
+def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
+    """What was sent, as a record of the type; raises `ApiError`."""
     try:
         return msgspec.json.decode(raw, type=record_type)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Token buckets: so much a minute for each user, with a minute's worth at once."""
+"""Token buckets: so much a minute for each user or tenant, with a minute's worth at once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Buckets:
         self._what = what
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def require(self, user_id: str, amount: float = 1.0) -> None:
-        """Take it, or raise `ApiError` with the time after which it is there."""
+    def check(self, user_id: str, amount: float = 1.0) -> None:
+        """Raise `ApiError`, with the time after which it is there, where that much is not."""
         if not self._per_minute:
             return
         level = self._level(user_id)
@@ -29,10 +29,9 @@ class Buckets:
             raise ApiError(
                 ErrorCode.RATE_LIMITED, f"more than {self._per_minute} {self._what} a minute", retry_after_s=wait_s
             )
-        self._put(user_id, level - amount)
 
     def spend(self, user_id: str, amount: float) -> None:
-        """Take what was used already; the level may fall below nothing."""
+        """Take it; the level may fall below nothing."""
         if self._per_minute:
             self._put(user_id, self._level(user_id) - amount)
 

@@ -8,8 +8,10 @@ import msgspec
 
 from app.gateway.errors import ApiError
 from app.gateway.identity import Identity
-from app.wire import ErrorCode, Message, Request, Role, new_request_id
+from app.wire import ErrorCode, Message, Request, ResponseFormat, Role, new_request_id
+from app.wire.limits import INT64
 
+MAX_CHOICES = 128
 _ROLES = {"developer": Role.SYSTEM, "system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 _UNSUPPORTED = (
     "tools",
@@ -18,9 +20,6 @@ _UNSUPPORTED = (
     "modalities",
     "prediction",
     "web_search_options",
-    "logit_bias",
-    "presence_penalty",
-    "frequency_penalty",
 )
 
 
@@ -40,10 +39,6 @@ class ChatMessage(msgspec.Struct, frozen=True):
 
 class StreamOptions(msgspec.Struct, frozen=True):
     include_usage: bool = False
-
-
-class ResponseFormat(msgspec.Struct, frozen=True):
-    type: str = "text"
 
 
 class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,33 +66,45 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     modalities: tuple[str, ...] | None = None
     prediction: Any = None
     web_search_options: Any = None
-    logit_bias: dict[str, float] | None = None
+    min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
 
     @property
     def wants_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
-    def request(self, identity: Identity) -> Request:
+    def requests(self, identity: Identity) -> list[Request]:
+        """One request a choice; the first stands in the conversation that is named, each other in one of its own."""
         self._refuse_unsupported()
+        return [self._request(identity, number) for number in range(self.n or 1)]
+
+    def _request(self, identity: Identity, number: int) -> Request:
         request_id = new_request_id()
         return Request(
             request_id=request_id,
             user_id=identity.user_id,
             tenant=identity.tenant,
             messages=tuple(message.message() for message in self.messages),
-            conversation_id=self.conversation_id or request_id,
+            conversation_id=(self.conversation_id if number == 0 else None) or request_id,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
-            seed=self.seed,
+            seed=_seed(self.seed, number),
             stop=self.stop,
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs,
             model=self.model,
             metadata=self.metadata,
+            response_format=self.response_format,
+            min_p=self.min_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=self.logit_bias or None,
         )
 
     def _refuse_unsupported(self) -> None:
@@ -105,9 +112,14 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
         for name in _UNSUPPORTED:
             if getattr(self, name) and (name, self.modalities) != ("modalities", ("text",)):
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: is not supported", param=name)
-        if self.n not in {None, 1}:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "n: only 1 is supported", param="n")
-        if self.response_format is not None and self.response_format.type != "text":
-            raise ApiError(
-                ErrorCode.INVALID_REQUEST, "response_format: only text is supported", param="response_format"
-            )
+        if self.n is not None and not 1 <= self.n <= MAX_CHOICES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"n: must be at least 1 and at most {MAX_CHOICES}", param="n")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "top_logprobs: needs logprobs", param="top_logprobs")
+
+
+def _seed(seed: int | None, number: int) -> int | None:
+    """Of choice `number`: the same seed would say the same thing."""
+    if seed is None or seed not in INT64:
+        return seed
+    return (seed + number - INT64.start) % (INT64.stop - INT64.start) + INT64.start

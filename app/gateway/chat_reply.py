@@ -3,105 +3,78 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.wire import FinishReason, Logprob, Request, TokenEvent, Usage
-
-# The client's types know no other reasons; `parley` beside it tells the true one.
-_REASONS = {
-    FinishReason.STOP: "stop",
-    FinishReason.LENGTH: "length",
-    FinishReason.CANCELLED: "stop",
-    FinishReason.DEADLINE: "length",
-    FinishReason.FILTERED: "content_filter",
-    FinishReason.PARTIAL: "length",
-}
+from app.gateway.chat_choice import ChatChoice, logprobs_of
+from app.wire import Request, TokenEvent
 
 
 class ChatReply:
-    """Both forms of the reply to one request."""
+    """Both forms of the reply to one chat completion, whose choices may come in any order.
 
-    def __init__(self, request: Request, *, wants_usage: bool) -> None:
-        self._request = request
+    `parley` tells what OpenAI's types have no place for: the request's id, its conversation, why it ended.
+    """
+
+    def __init__(self, requests: Sequence[Request], *, wants_usage: bool) -> None:
+        self._choices = [ChatChoice(number, request) for number, request in enumerate(requests)]
         self._wants_usage = wants_usage
         self._created = int(time.time())
-        self._model = request.model or ""
+        self._model = requests[0].model or ""
 
-    def first_chunk(self) -> dict[str, Any]:
-        return self._chunk({"role": "assistant", "content": ""})
+    def first_chunks(self) -> Iterator[dict[str, Any]]:
+        for choice in self._choices:
+            yield self._chunk(choice.delta({"role": "assistant", "content": ""}))
 
-    def chunks(self, event: TokenEvent) -> Iterator[dict[str, Any]]:
-        """What one event says; an error is not for here."""
-        self._model = event.model_version or self._model
-        if event.text:
-            yield self._chunk({"content": event.text}, logprobs=_logprobs(event.logprobs))
-        if event.finish_reason is not None:
-            yield self._chunk({}, finish_reason=event.finish_reason)
-            if self._wants_usage and event.usage is not None:
-                yield {**self._head("chat.completion.chunk"), "choices": [], "usage": _usage(event.usage)}
+    def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[dict[str, Any]]:
+        """What the events of one choice say; an error is not for here."""
+        self.take(number, events, keep=False)
+        choice = self._choices[number]
+        for event in events:
+            if event.text or event.logprobs:
+                yield self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs)))
+            if event.finish_reason is not None:
+                yield {**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley}
 
-    def whole(self, events: list[TokenEvent]) -> dict[str, Any]:
-        end = events[-1]
-        self._model = end.model_version or self._model
-        told = [one for event in events for one in event.logprobs or ()]
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": "".join(event.text or "" for event in events), "refusal": None},
-            "finish_reason": _reason(end),
-            "logprobs": _logprobs(told),
-        }
+    def last_chunks(self) -> Iterator[dict[str, Any]]:
+        """After the ends of all choices."""
+        if self._wants_usage:
+            yield {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
+
+    def take(self, number: int, events: list[TokenEvent], *, keep: bool = True) -> None:
+        """Note what one choice has said; the texts are kept for `whole` alone."""
+        for event in events:
+            self._model = event.model_version or self._model
+            self._choices[number].take(event, keep=keep)
+
+    def whole(self) -> dict[str, Any]:
         return {
             **self._head("chat.completion"),
-            "choices": [choice],
-            "usage": None if end.usage is None else _usage(end.usage),
-            "parley": self._parley(end.finish_reason),
+            "choices": [choice.whole for choice in self._choices],
+            "usage": self._usage,
+            "parley": self._choices[0].parley,
         }
 
-    def _chunk(
-        self, delta: dict[str, Any], *, finish_reason: FinishReason | None = None, logprobs: Any = None
-    ) -> dict[str, Any]:
-        reason = None if finish_reason is None else _REASONS[finish_reason]
-        chunk = self._head("chat.completion.chunk")
-        chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": reason, "logprobs": logprobs}]
+    @property
+    def _usage(self) -> dict[str, Any]:
+        """The answers together; the prompt, which they share, once. Every choice has ended."""
+        told = [choice.usage for choice in self._choices if choice.usage is not None]
+        prompt = max((usage.prompt_tokens for usage in told), default=0)
+        answers = sum(usage.completion_tokens for usage in told)
+        cached = max((usage.cached_tokens for usage in told), default=0)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": answers,
+            "total_tokens": prompt + answers,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+
+    def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
+        chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
         if self._wants_usage:
             chunk["usage"] = None
-        if finish_reason is not None:
-            chunk["parley"] = self._parley(finish_reason)
         return chunk
 
     def _head(self, kind: str) -> dict[str, Any]:
-        request_id = f"chatcmpl-{self._request.request_id}"
+        request_id = f"chatcmpl-{self._choices[0].request_id}"
         return {"id": request_id, "object": kind, "created": self._created, "model": self._model}
-
-    def _parley(self, reason: FinishReason | None) -> dict[str, Any]:
-        return {
-            "request_id": self._request.request_id,
-            "conversation_id": self._request.conversation_id,
-            "finish_reason": reason,
-        }
-
-
-def _reason(end: TokenEvent) -> str:
-    assert end.finish_reason is not None, "an error is not for here"
-    return _REASONS[end.finish_reason]
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-    }
-
-
-def _logprobs(told: list[Logprob] | tuple[Logprob, ...] | None) -> dict[str, Any] | None:
-    return {"content": [_logprob(one, with_top=True) for one in told], "refusal": None} if told else None
-
-
-def _logprob(one: Logprob, *, with_top: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode())}
-    if with_top:
-        told["top_logprobs"] = [_logprob(rival, with_top=False) for rival in one.top]
-    return told

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
-from starlette.requests import Request as HttpRequest
+from starlette.requests import HTTPConnection
 
 from app.gateway.access import Access
 from app.gateway.archive import Archive, time_of
-from app.gateway.buckets import Buckets
-from app.gateway.errors import ApiError
+from app.gateway.backlog import Backlog
 from app.gateway.follow import Follower
+from app.gateway.identity import Identity
+from app.gateway.limits import Limits
 from app.gateway.live import LiveAnswers
 from app.gateway.metrics import Metrics
 from app.gateway.outbox import Outbox
@@ -20,7 +20,6 @@ from app.kafka_clients import partitions_of
 from app.reader import Update
 from app.settings import Settings
 from app.topics import TopicName
-from app.wire import ErrorCode
 
 _MOST_MODELS = 100
 
@@ -36,45 +35,31 @@ class Gateway:
         self.archive = Archive(settings, self.live, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)
         self.searching = Searching(settings)
-        self.requests = Buckets(settings.gateway_requests_per_min, "requests")
-        self.lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
-        self.tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
+        self.limits = Limits(settings, self.metrics)
+        self.backlog = Backlog(settings, partitions)
         self.models: dict[str, None] = dict.fromkeys(settings.models)
-        self._streams: Counter[str] = Counter()
         self.live.on_update = self._seen
         self.live.on_forget = self.outbox.forget
 
     async def start(self) -> None:
         await self.live.start()
         await self.outbox.start()
+        self.backlog.start()
 
     async def stop(self) -> None:
+        await self.backlog.stop()
         await self.live.stop()
         await self.outbox.stop()
         await self.searching.stop()
 
-    def admit(self, user_id: str) -> None:
-        """Let one request of the user in, or raise `ApiError`."""
-        self.tokens.require(user_id)
-        self.requests.require(user_id)
-
-    def open_stream(self, user_id: str) -> None:
-        if self._streams[user_id] >= self.settings.gateway_streams:
-            raise ApiError(
-                ErrorCode.RATE_LIMITED, f"{self._streams[user_id]} streams are open already", retry_after_s=5
-            )
-        self._streams[user_id] += 1
-        self.metrics.streams.inc()
-
-    def close_stream(self, user_id: str) -> None:
-        self.metrics.streams.dec()
-        self._streams[user_id] -= 1
-        if not self._streams[user_id]:
-            del self._streams[user_id]
+    def admit(self, identity: Identity, requests: int = 1) -> None:
+        """Let so many requests in, or raise `ApiError`."""
+        self.backlog.check(identity.user_id)
+        self.limits.admit(identity, requests)
 
     def _seen(self, update: Update) -> None:
         event, answer = update.event, update.answer
-        self.tokens.spend(answer.user_id, len(event.tokens or ()))
+        self.limits.said(answer.user_id, len(event.tokens or ()))
         if event.model_version and len(self.models) < _MOST_MODELS:
             self.models.setdefault(event.model_version)
         if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id):
@@ -92,6 +77,6 @@ async def new_gateway(settings: Settings, access: Access) -> Gateway:
     return Gateway(settings, access, counts[names[0]])
 
 
-def gateway_of(request: HttpRequest) -> Gateway:
+def gateway_of(request: HTTPConnection) -> Gateway:
     gateway: Gateway = request.app.state.gateway
     return gateway

@@ -30,3 +30,9 @@ class DevelopmentIdentity(Identity):
     @property
     def user_id(self) -> str:
         return self.user
+
+
+def tenant_of(user_id: str) -> str | None:
+    """The tenant of a `user_id` on Kafka; None where it has none."""
+    tenant, separator, _ = user_id.partition(SEPARATOR)
+    return tenant if separator and tenant else None

@@ -93,4 +93,4 @@ class Outbox:
 def _param(message: str) -> str | None:
     """The field that a message of `validate_request` begins with."""
     name, colon, _ = message.partition(":")
-    return name if colon and name.isidentifier() else None
+    return name if colon and name.replace(".", "_").isidentifier() else None

@@ -12,10 +12,12 @@ from typing import Any
 import uvicorn
 
 from app.gateway.application import create_application
+from app.gateway.body import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
 from app.settings import Settings
 
 _BACKLOG = 2048
+_SEND_BUFFER = 128 * 1024
 
 
 class Server(uvicorn.Server):
@@ -48,6 +50,8 @@ def listen(settings: Settings) -> socket.socket:
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Beside what lies here, a reader that takes nothing costs nothing.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         # What lies in the socket of a reader that has gone silent is given up by the kernel.
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             stall_ms = int(settings.gateway_stall_s * 1000)
@@ -72,6 +76,9 @@ async def serve(gateway: Gateway, listener: socket.socket, **options: Any) -> No
         log_level="warning",
         access_log=False,
         server_header=False,
+        ws="websockets-sansio",
+        ws_max_size=MAX_BODY_BYTES,
+        ws_per_message_deflate=False,  # 100 KiB a reader
         timeout_graceful_shutdown=max(1, round(gateway.settings.gateway_drain_s)),
         **options,
     )

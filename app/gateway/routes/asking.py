@@ -35,7 +35,7 @@ async def ask(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body = await read_body(request, AskBody)
     identity = caller.identity(body.user_id)
-    gateway.admit(identity.user_id)
+    gateway.admit(identity)
     asked = body.request(identity)
     await gateway.outbox.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
@@ -68,12 +68,12 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
     """The answer's events, as server-sent events; the `id` of one is the index that comes next."""
     gateway, identity = await _of_user(request, request_id)
     after = _index(request.headers.get("last-event-id") or starting_after)
-    gateway.open_stream(identity.user_id)
+    gateway.limits.open_stream(identity)
     return EventStream(
         _chunks(gateway, identity, request_id, after),
         gateway.settings.gateway_stall_s,
         gateway.metrics,
-        lambda: gateway.close_stream(identity.user_id),
+        lambda: gateway.limits.close_stream(identity),
     )
 
 
@@ -90,7 +90,7 @@ async def _of_user(request: Request, request_id: str) -> tuple[Gateway, Identity
     identity = await gateway.access.identify(request)
     if not is_request_id(request_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", param="request_id")
-    gateway.lookups.require(identity.user_id)
+    gateway.limits.look(identity)
     return gateway, identity
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
 import msgspec
@@ -13,11 +13,11 @@ from starlette.responses import Response
 from app.gateway.body import read_body, schema_of
 from app.gateway.chat_body import ChatBody
 from app.gateway.chat_reply import ChatReply
+from app.gateway.completion import Completion, Said
 from app.gateway.errors import ApiError, json_response
-from app.gateway.gateway import Gateway, gateway_of
+from app.gateway.gateway import gateway_of
 from app.gateway.sse import EventStream
-from app.wire import ErrorCode, EventType, TokenEvent
-from app.wire import Request as Asked
+from app.wire import ErrorCode
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
@@ -33,26 +33,29 @@ async def complete(request: Request) -> Response:
     body = await read_body(request, ChatBody)
     # To the holder of a user's key, OpenAI's `user` is a label of its own.
     identity = caller.identity(body.user if caller.takes_users else None)
-    gateway.admit(identity.user_id)
-    asked = body.request(identity)
-    await gateway.outbox.ask(asked, is_new=True)
+    asked = body.requests(identity)
+    gateway.admit(identity, len(asked))
+    completion = Completion(gateway, asked)
+    await completion.send()
     reply = ChatReply(asked, wants_usage=body.wants_usage)
-    events = _events(gateway, asked)
-    headers = {"X-Request-Id": asked.request_id}
+    events = completion.events()
+    headers = {"X-Request-Id": asked[0].request_id}
     if not body.stream:
         async with aclosing(events):
-            return json_response(reply.whole([one async for batch in events for one in batch]), headers=headers)
-    gateway.open_stream(identity.user_id)
+            async for number, batch in events:
+                reply.take(number, batch)
+        return json_response(reply.whole(), headers=headers)
+    gateway.limits.open_stream(identity)
     try:
         first = await _first(events)
     except BaseException:
-        gateway.close_stream(identity.user_id)
+        gateway.limits.close_stream(identity)
         raise
     stream = EventStream(
         _chunks(reply, first, events),
         gateway.settings.gateway_stall_s,
         gateway.metrics,
-        lambda: gateway.close_stream(identity.user_id),
+        lambda: gateway.limits.close_stream(identity),
     )
     stream.headers.update(headers)
     return stream
@@ -79,57 +82,32 @@ def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "parley"}
 
 
-async def _events(gateway: Gateway, asked: Asked) -> AsyncGenerator[list[TokenEvent], None]:
-    """The answer to its `done`; raises `ApiError` for every other end. Empty batches are signs of life."""
-    position = 0
-    async with aclosing(gateway.follower.events(asked.user_id, asked.request_id)) as batches:
-        async for batch in batches:
-            said = [event for event in batch if event.type is not EventType.NOTICE]
-            for event in said:
-                if event.error is not None:
-                    raise ApiError(event.error.code, event.error.message)
-                if (event.index or 0) < position:
-                    raise _elsewhere(asked, "a part of the answer was taken back")
-                position = event.next_index
-            yield said
-            if said and said[-1].is_end:
-                return
-    raise _elsewhere(asked, "this gateway stops")
-
-
-def _elsewhere(asked: Asked, why: str) -> ApiError:
-    message = f"{why}; the answer is at /v1/requests/{asked.request_id}"
-    return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
-
-
-async def _first(events: AsyncGenerator[list[TokenEvent], None]) -> list[TokenEvent]:
+async def _first(events: AsyncGenerator[Said, None]) -> Said:
     """What is said first: until then a failure can still be the status of the reply."""
     try:
-        async for batch in events:
+        async for number, batch in events:
             if batch:
-                return batch
+                return number, batch
     except BaseException:
         await events.aclose()
         raise
-    return []
+    return 0, []
 
 
-async def _chunks(
-    reply: ChatReply, first: list[TokenEvent], events: AsyncGenerator[list[TokenEvent], None]
-) -> AsyncGenerator[bytes, None]:
-    yield _chunk(reply.first_chunk()) + _said(reply, first)
+async def _chunks(reply: ChatReply, first: Said, events: AsyncGenerator[Said, None]) -> AsyncGenerator[bytes, None]:
+    yield _joined(reply.first_chunks()) + _joined(reply.chunks(*first))
     try:
         async with aclosing(events):
-            async for batch in events:
-                yield _said(reply, batch) or _LIFE
+            async for said in events:
+                yield _joined(reply.chunks(*said)) or _LIFE
     except ApiError as error:
         yield _chunk(error.body)
         return
-    yield _DONE
+    yield _joined(reply.last_chunks()) + _DONE
 
 
-def _said(reply: ChatReply, batch: list[TokenEvent]) -> bytes:
-    return b"".join(_chunk(chunk) for event in batch for chunk in reply.chunks(event))
+def _joined(chunks: Iterable[object]) -> bytes:
+    return b"".join(map(_chunk, chunks))
 
 
 def _chunk(content: object) -> bytes:

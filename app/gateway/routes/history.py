@@ -41,7 +41,7 @@ async def search(
     """The user's history by meaning and by words; times are Unix milliseconds."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.lookups.require(identity.user_id)
+    gateway.limits.look(identity)
     text = q or request.query_params.get("query", "")
     if not text.strip() or len(text) > _MOST_QUERY:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
@@ -67,7 +67,7 @@ async def conversations(request: Request) -> Response:
     """The user's conversations, the latest first."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.lookups.require(identity.user_id)
+    gateway.limits.look(identity)
     found: dict[str, dict[str, Any]] = {}
     for turn in await gateway.archive.turns(identity.user_id):
         known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
@@ -85,7 +85,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     """The turns of one conversation, the oldest first."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.lookups.require(identity.user_id)
+    gateway.limits.look(identity)
     turns = await gateway.archive.turns(identity.user_id)
     told = [_told(turn) for turn in turns if turn.conversation_id == conversation_id]
     return json_response({"conversation_id": conversation_id, "turns": told})

@@ -61,10 +61,15 @@ async def test_what_the_worker_refuses_has_openais_form(client: AsyncOpenAI) -> 
     [
         ({"temperature": 3}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
-        ({"n": 2}, "n"),
-        ({"presence_penalty": 1}, "presence_penalty"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"frequency_penalty": -3}, "frequency_penalty"),
+        ({"logit_bias": {"7": 101}}, "logit_bias"),
+        ({"top_logprobs": 3}, "top_logprobs"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "yaml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
         ({"stop": ["x"] * 17}, "stop"),
@@ -113,6 +118,43 @@ async def test_a_stream_is_cancelled_by_the_id_of_its_request(client: AsyncOpenA
         if len(chunks) == 3:
             await http.delete(f"/v1/requests/{request_id}")
     assert chunks[-1].parley["finish_reason"] == "cancelled"
+
+
+async def test_several_choices_are_one_reply_whose_usage_is_their_sum(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=5, n=3, seed=2**63 - 2)
+    assert [choice.index for choice in done.choices] == [0, 1, 2]
+    assert all(len(choice.message.content.split()) == 5 for choice in done.choices)
+    one = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=5)
+    assert done.usage.completion_tokens == 15
+    assert done.usage.prompt_tokens == one.usage.prompt_tokens
+    assert len({choice.parley["request_id"] for choice in done.choices}) == 3
+
+
+async def test_several_choices_come_in_one_stream_each_whole(client: AsyncOpenAI) -> None:
+    stream = await client.chat.completions.create(
+        model="demo", messages=HELLO, max_tokens=7, n=4, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = [chunk async for chunk in stream]
+    for number in range(4):
+        mine = [one for chunk in chunks for one in chunk.choices if one.index == number]
+        assert mine[0].delta.role == "assistant"
+        assert len("".join(one.delta.content or "" for one in mine).split()) == 7
+        assert [one.finish_reason for one in mine if one.finish_reason] == ["length"]
+    assert chunks[-1].usage.completion_tokens == 28
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+
+
+async def test_an_error_of_a_choice_is_the_error_of_all(client: AsyncOpenAI) -> None:
+    for stream in (False, True):
+        with pytest.raises(openai.NotFoundError):
+            await client.chat.completions.create(model="no-such-model", messages=HELLO, n=2, stream=stream)
+
+
+async def test_a_conversation_goes_on_with_the_first_choice(client: AsyncOpenAI) -> None:
+    done = await client.chat.completions.create(
+        model="demo", messages=HELLO, max_tokens=1, n=2, extra_body={"conversation_id": "talk"}
+    )
+    assert [choice.parley["conversation_id"] == "talk" for choice in done.choices] == [True, False]
 
 
 async def test_many_streams_at_once_keep_apart(client: AsyncOpenAI) -> None:

@@ -1,0 +1,153 @@
+"""One WebSocket connection: what its client asks, and the answers that it follows.
+
+Nothing is queued for a reader: each answer that is followed waits for its turn to write, so a connection holds one
+batch of each at the most, and one that takes nothing for a while is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from app.gateway.channel_messages import AskMessage, CancelMessage, FollowMessage, Message, UnfollowMessage, decode
+from app.gateway.errors import ApiError
+from app.gateway.gateway import Gateway
+from app.gateway.identity import Identity
+from app.wire import TokenEvent
+
+TOO_SLOW = 1013
+RESTARTS = 1012
+FAILED = 1011
+_CLOSE_S = 1.0
+
+_Key = tuple[str, str]
+_encoder = msgspec.json.Encoder()
+
+
+class Channel:
+    """`async with Channel(gateway, socket) as channel: await channel.serve()`."""
+
+    def __init__(self, gateway: Gateway, socket: WebSocket) -> None:
+        self._gateway = gateway
+        self._socket = socket
+        self._following: dict[_Key, asyncio.Task[None]] = {}
+        self._turn = asyncio.Lock()
+        self._stalled = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Until the client leaves or takes nothing any more, or the gateway stops."""
+        receiving = asyncio.create_task(self._receive(), name="messages of a socket")
+        stalling = asyncio.create_task(self._stalled.wait(), name="stall of a socket")
+        try:
+            await asyncio.wait({receiving, stalling}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            receiving.cancel()
+            stalling.cancel()
+            await asyncio.gather(receiving, stalling, return_exceptions=True)
+        if not receiving.cancelled():
+            receiving.result()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        tasks = list(self._following.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._stalled.is_set():
+            self._gateway.metrics.stalled.inc()
+        if self._socket.client_state is not WebSocketState.CONNECTED:
+            return
+        code = FAILED if kind is not None else TOO_SLOW if self._stalled.is_set() else RESTARTS
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await self._socket.close(code)
+        except (TimeoutError, RuntimeError, WebSocketDisconnect):
+            return  # it is gone, or takes nothing: the server drops the connection
+
+    async def _receive(self) -> None:
+        while (frame := await self._socket.receive())["type"] == "websocket.receive":
+            ref, message = None, None
+            try:
+                message = decode(frame.get("text") or frame.get("bytes") or "")
+                ref = message.ref
+                await self._do(message)
+            except ApiError as error:
+                told: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
+                if message is not None and not isinstance(message, AskMessage):
+                    told["request_id"] = message.request_id
+                if error.retry_after_s is not None:
+                    told["retry_after_s"] = round(error.retry_after_s, 1)
+                await self._say(told)
+
+    async def _do(self, message: Message) -> None:
+        caller = await self._gateway.access.caller(self._socket)
+        identity = caller.identity(message.user_id)
+        if isinstance(message, AskMessage):
+            return await self._ask(message, identity)
+        self._gateway.limits.look(identity)
+        key = (identity.user_id, message.request_id)
+        match message:
+            case FollowMessage():
+                self._follow(identity, message.request_id, message.starting_after)
+                await self._say({"type": "following", "ref": message.ref, "request_id": message.request_id})
+            case UnfollowMessage():
+                if task := self._following.get(key):
+                    task.cancel()
+                    await asyncio.gather(task, return_exceptions=True)
+                await self._say({"type": "unfollowed", "ref": message.ref, "request_id": message.request_id})
+            case CancelMessage():
+                await self._gateway.outbox.cancel(*key)
+                await self._say({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
+        return None
+
+    async def _ask(self, message: AskMessage, identity: Identity) -> None:
+        self._gateway.admit(identity)
+        asked = message.request(identity)
+        await self._gateway.outbox.ask(asked, is_new=message.request_id is None)
+        told = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
+        await self._say({"type": "asked", "ref": message.ref, **told})
+        self._follow(identity, asked.request_id, 0)
+
+    def _follow(self, identity: Identity, request_id: str, after: int) -> None:
+        """Anew where it is followed already; raises `ApiError`."""
+        key = (identity.user_id, request_id)
+        if before := self._following.pop(key, None):
+            before.cancel()
+        self._gateway.limits.open_stream(identity)
+        task = asyncio.create_task(self._pass_on(identity, request_id, after), name=f"socket follows {request_id}")
+        self._following[key] = task
+        task.add_done_callback(lambda done: self._left(identity, key, done))
+
+    def _left(self, identity: Identity, key: _Key, task: asyncio.Task[None]) -> None:
+        self._gateway.limits.close_stream(identity)
+        if self._following.get(key) is task:
+            del self._following[key]
+        if not task.cancelled() and (error := task.exception()) and not isinstance(error, WebSocketDisconnect):
+            asyncio.get_running_loop().call_exception_handler({"message": task.get_name(), "exception": error})
+
+    async def _pass_on(self, identity: Identity, request_id: str, after: int) -> None:
+        events = self._gateway.follower.events(identity.user_id, request_id, after)
+        try:
+            async for batch in events:
+                for event in batch:
+                    await self._say(event)
+        except ApiError as error:
+            await self._say({"type": "refused", "request_id": request_id, **error.body})
+        finally:
+            await events.aclose()
+
+    async def _say(self, told: dict[str, Any] | TokenEvent) -> None:
+        try:
+            async with asyncio.timeout(self._gateway.settings.gateway_stall_s), self._turn:
+                await self._socket.send_text(_encoder.encode(told).decode())
+        except TimeoutError:
+            self._stalled.set()
+            raise WebSocketDisconnect(TOO_SLOW) from None

@@ -1,0 +1,73 @@
+"""One choice of a chat completion: one request's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.wire import FinishReason, Logprob, Request, TokenEvent, Usage
+
+# The client's types know no other reasons; `parley` tells the true one.
+_REASONS = {
+    FinishReason.STOP: "stop",
+    FinishReason.LENGTH: "length",
+    FinishReason.CANCELLED: "stop",
+    FinishReason.DEADLINE: "length",
+    FinishReason.FILTERED: "content_filter",
+    FinishReason.PARTIAL: "length",
+}
+
+
+class ChatChoice:
+    def __init__(self, number: int, request: Request) -> None:
+        self.usage: Usage | None = None
+        self._number = number
+        self._request = request
+        self._reason: FinishReason | None = None
+        self._texts: list[str] = []
+        self._logprobs: list[Logprob] = []
+
+    @property
+    def request_id(self) -> str:
+        return self._request.request_id
+
+    @property
+    def parley(self) -> dict[str, Any]:
+        return {
+            "request_id": self._request.request_id,
+            "conversation_id": self._request.conversation_id,
+            "finish_reason": self._reason,
+        }
+
+    def take(self, event: TokenEvent, *, keep: bool) -> None:
+        self._reason = event.finish_reason or self._reason
+        self.usage = event.usage or self.usage
+        if keep:
+            self._texts.append(event.text or "")
+            self._logprobs += event.logprobs or ()
+
+    def delta(self, delta: dict[str, Any], logprobs: Any = None, *, finish: bool = False) -> dict[str, Any]:
+        reason = _REASONS[self._reason] if finish and self._reason else None
+        return {"index": self._number, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        assert self._reason is not None, "it has ended in `done`"
+        return {
+            "index": self._number,
+            "message": {"role": "assistant", "content": "".join(self._texts), "refusal": None},
+            "finish_reason": _REASONS[self._reason],
+            "logprobs": logprobs_of(self._logprobs),
+            "parley": self.parley,
+        }
+
+
+def logprobs_of(told: Sequence[Logprob] | None) -> dict[str, Any] | None:
+    return {"content": [_logprob(one, with_top=True) for one in told], "refusal": None} if told else None
+
+
+def _logprob(one: Logprob, *, with_top: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode())}
+    if with_top:
+        told["top_logprobs"] = [_logprob(rival, with_top=False) for rival in one.top]
+    return told

@@ -1,0 +1,42 @@
+"""`/v1/ws`: several requests on one WebSocket.
+
+Messages of the client, JSON, one a frame; `ref` is any string and comes back in the reply:
+
+    {"type": "ask", "ref": "1", "prompt": "Hi"}                          the fields of `POST /v1/requests`; is followed
+    {"type": "follow", "request_id": "0197…", "starting_after": 12}      a place as in `Last-Event-ID`
+    {"type": "unfollow", "request_id": "0197…"}
+    {"type": "cancel", "request_id": "0197…"}
+
+Messages of the gateway: the events of `tokens`, as in the event streams, where the place to go on from is `index` plus
+the number of `tokens`; and its replies, `asked`, `following`, `unfollowed` and `cancelling` with the `request_id`, or
+`refused` with the `error` of OpenAI's form and maybe `retry_after_s`. Whatever is refused, the connection stays.
+
+The key is in `Authorization`, or, for browsers, in the subprotocols `parley` and `bearer.KEY`. Each message is checked
+anew, so that a token that has expired asks nothing any more.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.websockets import WebSocket
+
+from app.gateway.channel import Channel
+from app.gateway.errors import ApiError
+from app.gateway.gateway import gateway_of
+
+router = APIRouter(prefix="/v1", tags=["requests"])
+
+SUBPROTOCOL = "parley"
+
+
+@router.websocket("/ws")
+async def talk(socket: WebSocket) -> None:
+    gateway = gateway_of(socket)
+    try:
+        (await gateway.access.caller(socket)).check_origin()
+    except ApiError as error:
+        await socket.send_denial_response(error.response())
+        return
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
+    async with Channel(gateway, socket) as channel:
+        await channel.serve()

@@ -1,0 +1,64 @@
+"""A gateway whose tenants ask too much, or whose workers do not come along."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from app.settings import Settings
+from tests.conftest import NewSettings
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+
+async def asked(http: httpx.AsyncClient, user: str) -> httpx.Response:
+    return await http.post("/v1/requests", json={"prompt": "hello"}, params={"user_id": user})
+
+
+async def commit_to_the_end(settings: Settings) -> None:
+    """As the worker's group does once all have ended."""
+    place = TopicPartition(settings.topic("requests"), 0)
+    member = AIOKafkaConsumer(**settings.cluster.options(), group_id=settings.group, enable_auto_commit=False)
+    await member.start()
+    try:
+        member.assign([place])
+        await member.commit(await member.end_offsets([place]))
+    finally:
+        await member.stop()
+
+
+async def test_requests_that_could_not_begin_in_time_are_refused_until_they_could(
+    new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings: Settings = await new_settings(partitions=1, max_in_flight=3, gateway_start_s=2.0)
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+            # Nobody answers: those that would be under way are let in, and with time nobody more.
+            assert [(await asked(http, "nina")).status_code for _ in range(5)] == [202] * 5
+            async with asyncio.timeout(30):
+                while (refused := await asked(http, "nina")).status_code == 202:
+                    await asyncio.sleep(0.5)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+            assert 1 <= int(refused.headers["retry-after"]) <= 61
+            body = {"messages": [{"role": "user", "content": "hello"}]}
+            assert (await http.post("/v1/chat/completions", json=body)).status_code == 503
+            await commit_to_the_end(settings)
+            async with asyncio.timeout(30):
+                while (await asked(http, "nina")).status_code == 503:
+                    await asyncio.sleep(0.5)
+
+
+async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSettings, tmp_path: Path) -> None:
+    settings = await new_settings(
+        gateway_api_keys="key-of-acme-01234=acme/*,key-of-other-0123=other/*", gateway_tenant_requests_per_min=4
+    )
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
+            http.headers["Authorization"] = "Bearer key-of-acme-01234"
+            replies = [await asked(http, user) for user in ("nina", "omar", "nina", "omar", "lena")]
+            assert [reply.status_code for reply in replies] == [202, 202, 202, 202, 429]
+            assert int(replies[-1].headers["retry-after"]) >= 1
+            http.headers["Authorization"] = "Bearer key-of-other-0123"
+            assert (await asked(http, "nina")).status_code == 202

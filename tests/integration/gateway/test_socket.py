@@ -1,0 +1,198 @@
+"""`/v1/ws`: several requests on one WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from tests.conftest import NewSettings
+from tests.integration.gateway.events import answer
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+SECRET = "a secret that has well over 32 bytes"
+
+
+@asynccontextmanager
+async def opened(gateway: GatewayProcess, path: str = "/v1/ws", **options: Any) -> AsyncIterator[ClientConnection]:
+    async with connect(gateway.url.replace("http", "ws") + path, proxy=None, **options) as socket:
+        yield socket
+
+
+async def say(socket: ClientConnection, **message: Any) -> None:
+    await socket.send(json.dumps(message))
+
+
+async def heard(socket: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(30):
+        told: dict[str, Any] = json.loads(await socket.recv())
+        return told
+
+
+async def up_to_the_end(socket: ClientConnection) -> list[dict[str, Any]]:
+    events = [await heard(socket)]
+    while events[-1]["type"] not in {"done", "error"}:
+        events.append(await heard(socket))
+    return events
+
+
+async def test_what_is_asked_is_followed_and_says_the_same_as_an_event_stream(
+    gateway: GatewayProcess, http: httpx.AsyncClient
+) -> None:
+    async with opened(gateway) as socket:
+        await say(socket, type="ask", ref="a", prompt="hello", max_tokens=12)
+        asked = await heard(socket)
+        assert (asked["type"], asked["ref"]) == ("asked", "a")
+        events = await up_to_the_end(socket)
+    sent = await answer(http, asked["request_id"])
+    assert [one for one in events if one["type"] != "notice"] == [one.event for one in sent if one.id]
+
+
+async def test_several_requests_share_one_connection(gateway: GatewayProcess) -> None:
+    async with opened(gateway) as socket:
+        for number in range(10):
+            await say(
+                socket, type="ask", ref=str(number), prompt=f"say {number}", conversation_id=str(number), max_tokens=9
+            )
+        refs, events = {}, {}
+        while len([one for one in events.values() if one[-1]["type"] == "done"]) < 10:
+            told = await heard(socket)
+            if told["type"] == "asked":
+                refs[told["request_id"]] = told["ref"]
+            elif told["type"] != "notice":
+                events.setdefault(told["request_id"], []).append(told)
+    assert sorted(refs.values()) == [str(number) for number in range(10)]
+    assert set(events) == set(refs)
+    for said in events.values():
+        assert [one["index"] for one in said] == list(range(10))
+
+
+async def test_an_answer_goes_on_after_the_place_that_is_named_on_another_connection(gateway: GatewayProcess) -> None:
+    async with opened(gateway) as socket:
+        await say(socket, type="ask", prompt="hello", max_tokens=30)
+        request_id = (await heard(socket))["request_id"]
+        first = [await heard(socket) for _ in range(4)]
+    first = [one for one in first if one["type"] == "token"]
+    async with opened(gateway) as socket:
+        await say(socket, type="follow", ref="b", request_id=request_id, starting_after=len(first))
+        assert await heard(socket) == {"type": "following", "ref": "b", "request_id": request_id}
+        rest = await up_to_the_end(socket)
+    indexes = [one["index"] for one in first + rest if one["type"] != "notice"]
+    assert indexes == list(range(31))
+
+
+async def test_a_cancel_ends_the_answer_and_an_unfollow_the_telling_of_it(gateway: GatewayProcess) -> None:
+    async with opened(gateway) as socket:
+        ids = []
+        for number in (1, 2):
+            await say(socket, type="ask", ref="a", prompt="hello", conversation_id=str(number), max_tokens=100_000)
+            while (told := await heard(socket))["type"] != "asked":
+                pass
+            ids.append(told["request_id"])
+        await say(socket, type="unfollow", ref="u", request_id=ids[0])
+        while (await heard(socket))["type"] != "unfollowed":
+            pass
+        await say(socket, type="cancel", ref="c", request_id=ids[1])
+        events = await up_to_the_end(socket)
+        assert {"type": "cancelling", "ref": "c", "request_id": ids[1]} in events
+        assert {one["request_id"] for one in events} == {ids[1]}
+        assert events[-1]["finish_reason"] == "cancelled"
+        await say(socket, type="cancel", request_id=ids[0])
+
+
+async def test_what_is_wrong_is_refused_and_the_connection_stays(gateway: GatewayProcess) -> None:
+    wrong = {
+        "{": None,
+        "[]": None,
+        '{"type": "sing"}': "type",
+        '{"type": "ask", "prompt": "x", "temperature": 9}': "temperature",
+        '{"type": "follow", "request_id": "a b"}': "request_id",
+        '{"type": "follow", "request_id": "a", "starting_after": -1}': "starting_after",
+    }
+    async with opened(gateway) as socket:
+        for message, param in wrong.items():
+            await socket.send(message)
+            told = await heard(socket)
+            assert (told["type"], told["error"]["code"], told["error"]["param"]) == (
+                "refused",
+                "invalid_request",
+                param,
+            )
+        await say(socket, type="follow", request_id="nobody-knows-it")
+        assert (await heard(socket))["type"] == "following"
+        assert (await heard(socket))["error"]["code"] == "not_found"
+        await socket.send("x" * 1_100_000)
+        with pytest.raises(ConnectionClosed) as closed:
+            await heard(socket)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+
+
+async def test_a_page_of_another_site_is_not_let_in(gateway: GatewayProcess) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        async with opened(gateway, origin="https://parley.example"):
+            pass
+    assert refused.value.response.status_code == 403
+    async with opened(gateway, origin=gateway.url):
+        pass
+
+
+@pytest.fixture
+async def guarded(new_settings: NewSettings, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    settings = await new_settings(
+        gateway_api_keys="key-of-nina-0123=nina", jwt_secret=SECRET, gateway_requests_per_min=5, gateway_wait_s=0.2
+    )
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        yield gateway
+
+
+async def test_the_key_is_in_the_header_or_for_browsers_in_the_subprotocol(guarded: GatewayProcess) -> None:
+    header = {"Authorization": "Bearer key-of-nina-0123"}
+    protocols = [Subprotocol("parley"), Subprotocol("bearer.key-of-nina-0123")]
+    for options in ({"additional_headers": header}, {"subprotocols": protocols, "origin": "https://parley.example"}):
+        async with opened(guarded, **options) as socket:
+            assert socket.subprotocol in {None, "parley"}
+            await say(socket, type="ask", prompt="hello")
+            assert (await heard(socket))["type"] == "asked"
+            await say(socket, type="ask", prompt="hello", user_id="omar")
+            assert (await heard(socket))["error"]["code"] == "unauthorized"
+    expired = jwt.encode({"sub": "nina", "exp": time.time() - 60}, SECRET)
+    for credential in ("", "Bearer not-a-key-at-all", f"Bearer {expired}"):
+        with pytest.raises(InvalidStatus) as refused:
+            async with opened(guarded, additional_headers={"Authorization": credential}):
+                pass
+        assert refused.value.response.status_code == 401
+
+
+async def test_it_has_the_limits_of_the_other_ways(guarded: GatewayProcess) -> None:
+    async with opened(guarded, additional_headers={"Authorization": "Bearer key-of-nina-0123"}) as socket:
+        told = []
+        for _ in range(8):
+            await say(socket, type="ask", prompt="hello")
+            told.append(await heard(socket))
+    assert told[-1]["error"]["code"] == "rate_limited"
+    assert told[-1]["retry_after_s"] > 0
+
+
+async def test_a_token_that_expires_asks_nothing_any_more(guarded: GatewayProcess) -> None:
+    # The checker allows clocks ten seconds.
+    token = jwt.encode({"sub": "lena", "exp": time.time() - 9}, SECRET)
+    async with opened(guarded, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
+        async with asyncio.timeout(30):
+            while True:
+                await say(socket, type="follow", request_id="any")
+                told = await heard(socket)
+                if told["type"] == "refused" and told["error"]["code"] == "unauthorized":
+                    return
+                await asyncio.sleep(0.2)
