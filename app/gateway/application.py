@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.counting import Counting
+from app.gateway.documents import document
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.routes import asking, completions, health, history, socket
@@ -39,6 +40,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     for one in (asking, socket, completions, history, health):
         application.include_router(one.router)
     add_page(application)
+    document(application)
     return application
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from app.gateway.ask_body import AskBody
 from app.gateway.body import read_body, schema_of
+from app.gateway.documents import EVENTS, replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.identity import Identity
@@ -28,7 +29,24 @@ _LIFE = b": waiting\n\n"
 _LARGEST_INDEX = 2**53
 
 
-@router.post("", status_code=202, openapi_extra=schema_of(AskBody))
+_MAYBE = ["string", "null"]
+_ASKED = shape(request_id="string", user_id="string", conversation_id="string", events="string")
+_LOOKED = shape(
+    request_id="string",
+    user_id="string",
+    conversation_id="string",
+    status="string",
+    index="integer",
+    text="string",
+    finish_reason=_MAYBE,
+    usage=["object", "null"],
+    error=["object", "null"],
+    model_version=_MAYBE,
+)
+_CANCELLING = shape(request_id="string", status="string")
+
+
+@router.post("", status_code=202, openapi_extra=schema_of(AskBody), responses=replies(_ASKED, 413, 415, status=202))
 async def ask(request: Request) -> Response:
     """Send a request to Kafka."""
     gateway = gateway_of(request)
@@ -48,7 +66,7 @@ async def ask(request: Request) -> Response:
     return json_response(told, 202, {"Location": place, "X-Request-Id": asked.request_id})
 
 
-@router.get("/{request_id}")
+@router.get("/{request_id}", responses=replies(_LOOKED, 404))
 async def look(request: Request, request_id: str) -> Response:
     """The answer as far as it is."""
     gateway, identity = await _of_user(request, request_id)
@@ -63,7 +81,7 @@ async def look(request: Request, request_id: str) -> Response:
     return json_response(_told(Answer(identity.user_id, request_id, sent.conversation_id), identity))
 
 
-@router.get("/{request_id}/events")
+@router.get("/{request_id}/events", responses=replies(EVENTS))
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
     """The answer's events, as server-sent events; the `id` of one is the index that comes next."""
     gateway, identity = await _of_user(request, request_id)
@@ -77,7 +95,7 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
     )
 
 
-@router.delete("/{request_id}", status_code=202)
+@router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
 async def cancel(request: Request, request_id: str) -> Response:
     """End the answer; what was said is kept."""
     gateway, identity = await _of_user(request, request_id)

@@ -14,6 +14,7 @@ from app.gateway.body import read_body, schema_of
 from app.gateway.chat_body import ChatBody
 from app.gateway.chat_reply import ChatReply
 from app.gateway.completion import Completion, Said
+from app.gateway.documents import EVENTS, replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.sse import EventStream
@@ -25,7 +26,15 @@ _LIFE = b": waiting\n\n"
 _DONE = b"data: [DONE]\n\n"
 
 
-@router.post("/chat/completions", openapi_extra=schema_of(ChatBody))
+_COMPLETION = shape(id="string", object="string", created="integer", model="string", choices="array", usage="object")
+_MODEL = {"id": "string", "object": "string", "created": "integer", "owned_by": "string"}
+
+
+@router.post(
+    "/chat/completions",
+    openapi_extra=schema_of(ChatBody),
+    responses=replies({**_COMPLETION, **EVENTS}, 404, 413, 415, 500, 504),
+)
 async def complete(request: Request) -> Response:
     """Answer `messages`, whole or as it is made."""
     gateway = gateway_of(request)
@@ -61,7 +70,7 @@ async def complete(request: Request) -> Response:
     return stream
 
 
-@router.get("/models")
+@router.get("/models", responses=replies(shape(object="string", data="array")))
 async def models(request: Request) -> Response:
     """The models of the settings, and the versions that have answered."""
     gateway = gateway_of(request)
@@ -69,7 +78,7 @@ async def models(request: Request) -> Response:
     return json_response({"object": "list", "data": [_model(name) for name in gateway.models]})
 
 
-@router.get("/models/{name:path}")
+@router.get("/models/{name:path}", responses=replies(shape(**_MODEL), 404))
 async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     await gateway.access.caller(request)

@@ -7,18 +7,21 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.documents import shape
 from app.gateway.errors import json_response
 from app.gateway.gateway import gateway_of
 
 router = APIRouter(tags=["health"])
 
+_STATUS = {"content": shape(status="string")}
 
-@router.get("/healthz")
+
+@router.get("/healthz", responses={200: _STATUS})
 async def alive() -> Response:
     return json_response({"status": "ok"})
 
 
-@router.get("/readyz")
+@router.get("/readyz", responses={200: _STATUS, 503: {"description": "It cannot work now.", **_STATUS}})
 async def ready(request: Request) -> Response:
     gateway = gateway_of(request)
     if gateway.live.closing:
@@ -28,7 +31,7 @@ async def ready(request: Request) -> Response:
     return json_response({"status": "ok"})
 
 
-@router.get("/metrics")
+@router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
 async def figures(request: Request) -> Response:
     gateway = gateway_of(request)
     gateway.metrics.held.set(gateway.live.held)

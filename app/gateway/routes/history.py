@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.documents import replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.wire import ErrorCode, Turn
@@ -19,7 +20,7 @@ _MOST_QUERY = 4096
 _TITLE = 80
 
 
-@router.get("/me")
+@router.get("/me", responses=replies(shape(user_id="string", tenant=["string", "null"], development="boolean")))
 async def me(request: Request) -> Response:
     """Who the gateway takes the caller for."""
     gateway = gateway_of(request)
@@ -28,7 +29,7 @@ async def me(request: Request) -> Response:
     return json_response(told)
 
 
-@router.get("/search")
+@router.get("/search", responses=replies(shape(query="string", hits="array")))
 async def search(
     request: Request,
     q: str = "",
@@ -62,7 +63,7 @@ async def search(
     return json_response({"query": text, "hits": await gateway.searching.search(query)})
 
 
-@router.get("/conversations")
+@router.get("/conversations", responses=replies(shape(conversations="array")))
 async def conversations(request: Request) -> Response:
     """The user's conversations, the latest first."""
     gateway = gateway_of(request)
@@ -80,7 +81,7 @@ async def conversations(request: Request) -> Response:
     return json_response({"conversations": [*reversed(found.values())]})
 
 
-@router.get("/conversations/{conversation_id:path}")
+@router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
 async def conversation(request: Request, conversation_id: str) -> Response:
     """The turns of one conversation, the oldest first."""
     gateway = gateway_of(request)
@@ -91,7 +92,9 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     return json_response({"conversation_id": conversation_id, "turns": told})
 
 
-@router.delete("/users/{user_id:path}", status_code=202)
+@router.delete(
+    "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
+)
 async def erase(request: Request, user_id: str) -> Response:
     """Forget all of the user."""
     gateway = gateway_of(request)
