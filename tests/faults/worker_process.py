@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 from app.local.ports import free_port
 from app.settings import PREFIX, Settings
@@ -24,6 +24,8 @@ class WorkerProcess:
 
     With a `plug`, one of tests/faults/plugs.py and a number, a fault is built in.
     """
+
+    program: ClassVar[tuple[str, ...]] = (str(FAUST),)
 
     def __init__(self, settings: Settings, log: Path, plug: tuple[str, int] | None = None, **environment: str) -> None:
         self.settings = settings
@@ -40,7 +42,7 @@ class WorkerProcess:
             environment[f"{PREFIX}{name.upper()}"] = str(value)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._environment}
         arguments = ["-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
-        command = [str(FAUST), *arguments]
+        command = [*self.program, *arguments]
         if self.plug is not None:
             name, at = self.plug
             command = [sys.executable, "-m", "tests.faults.plugs", name, str(at), "--", *arguments]

@@ -1,0 +1,15 @@
+"""Parley's worker as `faust -A app worker` starts it, with the engine's thread named and perhaps pinned."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from faust.cli.faust import cli
+
+from tests.benchmarks.peers.pinning import name_engine
+
+if __name__ == "__main__":
+    name_engine()
+    sys.argv[0] = str(Path(sys.executable).with_name("faust"))
+    cli()
