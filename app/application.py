@@ -14,16 +14,20 @@ import time
 import uuid
 import warnings
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import ExitStack
 from typing import Any, NoReturn
 
 import faust
+from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from app import internals
 from app.cluster import Cluster
 from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, Record
-from app.kafka_clients import KafkaUnusableError
+from app.kafka_clients import KafkaAwayError, KafkaUnusableError
+from app.local.errors import LocalError
+from app.local.lock import locked
 from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.metrics import Metrics
@@ -36,6 +40,8 @@ log = logging.getLogger(__name__)
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
+_RETRY_S = 0.5
+_LOCK_S = 3.0
 
 
 class ParleyApp(internals.App):
@@ -45,6 +51,7 @@ class ParleyApp(internals.App):
     loaded: Loaded | None = None
     worker: Worker | None = None
     metrics: Metrics
+    held: ExitStack
     exit_code: int | None = None
 
     async def on_start(self) -> None:
@@ -108,9 +115,9 @@ class ParleyWorker(faust.Worker):
     def execute_from_commandline(self) -> NoReturn:
         try:
             prepare(self.app)
-        except Unusable as error:
-            print(f"parley: {error}", file=sys.stderr)
-            raise SystemExit(EXIT_WRONG_USE) from None
+        except (Unusable, KafkaAwayError) as error:
+            _tell(str(error))
+            raise SystemExit(EXIT_WRONG_USE if isinstance(error, Unusable) else EXIT_FAILED) from None
         try:
             super().execute_from_commandline()
         except SystemExit as end:
@@ -123,23 +130,56 @@ class Unusable(Exception):  # noqa: N818
 
 
 def prepare(app: ParleyApp) -> None:
-    """Everything that can be wrong with the setup, before the group is joined."""
+    """Everything that can be wrong with the setup, before the group is joined.
+
+    Raises:
+        Unusable: somebody has to change something.
+        KafkaAwayError: Kafka was away for as long as the settings let it.
+    """
     began = time.monotonic()
     try:
         internals.check()
         internals.tune()
+        _lock(app)
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
-    except (internals.InternalsError, TopicsError, KafkaUnusableError, LoadError) as error:
+    except KafkaAwayError:
+        raise
+    except (internals.InternalsError, LocalError, TopicsError, KafkaUnusableError, LoadError) as error:
         raise Unusable(str(error)) from None
     versions = ", ".join(serving.model_version for serving in app.loaded.servings)
     log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
 
 
+def _lock(app: ParleyApp) -> None:
+    """Two workers in one folder would be one member of the group to Kafka, and put each other out."""
+    folder = app.parley.data_dir
+    busy = f"{folder} is another worker's, and each needs its own PARLEY_DATA_DIR"
+    app.held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
+
+
 async def _check_kafka(parley: Settings) -> None:
-    await check_topics(parley)
-    await create_topics(parley)
-    await create_changelogs(parley)
+    """Wait for a broker that is away; supervisors start workers while brokers are started, too."""
+    deadline, told = time.monotonic() + parley.start_wait_s, ""
+    while True:
+        try:
+            await check_topics(parley)
+            await create_topics(parley)
+            await create_changelogs(parley)
+        except (KafkaAwayError, KafkaError, OSError) as error:
+            away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")
+            if time.monotonic() > deadline:
+                raise away from None
+            if str(away) != told:
+                told = str(away)
+                _tell(f"{told}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
+
+
+def _tell(line: str) -> None:
+    print(f"parley: {line}", file=sys.stderr, flush=True)
 
 
 def create_app(parley: Settings) -> ParleyApp:
@@ -164,6 +204,7 @@ def create_app(parley: Settings) -> ParleyApp:
         worker_redirect_stdouts=False,
     )
     app.parley = parley
+    app.held = ExitStack()
     for name in SOURCES:
         topic = app.topic(
             parley.topic(name), value_serializer="raw", value_type=bytes, key_serializer="raw", key_type=bytes
@@ -247,10 +288,10 @@ def _create() -> ParleyApp:
             warnings.simplefilter("always", UnknownSettingWarning)
             parley = settings()
         for warning in told:
-            print(f"parley: warning: {warning.message}", file=sys.stderr)
+            _tell(f"warning: {warning.message}")
         return create_app(parley)
     except SettingsError as error:
-        print(f"parley: {error}", file=sys.stderr)
+        _tell(str(error))
         raise SystemExit(EXIT_WRONG_USE) from None
 
 

@@ -18,6 +18,8 @@ from faust.assignor.client_assignment import ClientMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
 
+from app.log_limit import limit_logs
+
 # aiokafka waits 20 ms before it asks again whether the broker has settled the transaction before; 1 ms is enough, and
 # the finish of a request waits for it.
 _TRANSACTION_POLL_S = 0.001
@@ -56,6 +58,7 @@ def check() -> None:
 
 def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
+    limit_logs("aiokafka")
     # It tells every assignment of every reader, in a table of its own.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
 

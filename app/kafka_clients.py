@@ -27,6 +27,10 @@ class KafkaUnusableError(Exception):
     """Kafka cannot be used as it is; the message is one line that says what to do."""
 
 
+class KafkaAwayError(KafkaUnusableError):
+    """Kafka does not answer, or not as it should; that may pass by itself."""
+
+
 async def unreachable(cluster: Cluster) -> KafkaUnusableError:
     """What to tell people when no connection comes about: aiokafka's clients log the cause and do not hand it out."""
     try:
@@ -37,7 +41,7 @@ async def unreachable(cluster: Cluster) -> KafkaUnusableError:
         return KafkaUnusableError(f"TLS with Kafka at {cluster} failed: {error}; see the PARLEY_KAFKA_ settings")
     except (KafkaError, OSError, TimeoutError):
         pass
-    return KafkaUnusableError(f"no Kafka answers at {cluster}: start one with `parley local up`, or set PARLEY_BROKER")
+    return KafkaAwayError(f"no Kafka answers at {cluster}: start one with `parley local up`, or set PARLEY_BROKER")
 
 
 async def _greet(cluster: Cluster) -> None:

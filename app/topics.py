@@ -18,7 +18,7 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
-from app.kafka_clients import KafkaUnusableError, unreachable
+from app.kafka_clients import KafkaAwayError, unreachable
 from app.settings import Settings
 
 MAX_RECORD_BYTES = 1024 * 1024
@@ -45,10 +45,11 @@ class TimestampType(StrEnum):
 
 
 class _Answer(IntEnum):
-    """Error codes of the protocol that are no failure here."""
+    """Error codes of the protocol that are told apart here."""
 
     OK = 0
     TOPIC_EXISTS = 36
+    TOO_FEW_BROKERS = 38
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,9 @@ async def create_topics(settings: Settings) -> list[str]:
                 created.append(name)
             elif code != _Answer.TOPIC_EXISTS:
                 why = (message[0] if message else None) or for_code(code).__name__
-                raise TopicsError(f"the topic {name!r} could not be created: {why}")
+                # Too few brokers for the replicas: those that are away count for none.
+                kind = KafkaAwayError if code == _Answer.TOO_FEW_BROKERS else TopicsError
+                raise kind(f"the topic {name!r} could not be created: {why}")
         await _until_led(admin, specs)
     await check_topics(settings)
     return created
@@ -160,7 +163,7 @@ async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
     while not all(found.led for found in await _find(admin, specs)):
         if time.monotonic() > deadline:
-            raise TopicsError("the new topics have no leader yet: is a broker down?")
+            raise KafkaAwayError("the new topics have no leader yet: is a broker down?")
         await asyncio.sleep(0.05)
 
 
@@ -176,7 +179,7 @@ async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
         try:
             yield admin
         except (KafkaError, TimeoutError) as error:
-            raise KafkaUnusableError(
+            raise KafkaAwayError(
                 f"Kafka at {settings.cluster} failed: {type(error).__name__} {error}".rstrip()
             ) from error
     finally:

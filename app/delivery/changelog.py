@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from types import MappingProxyType
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.errors import TopicAlreadyExistsError
+from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from app.settings import Settings
 from tables.records import Change, Table
@@ -36,7 +35,11 @@ def changelogs(settings: Settings, partition: int) -> Mapping[TopicPartition, Ta
 
 
 async def create_changelogs(settings: Settings) -> None:
-    """Create the changelog topics that are missing; several workers may do so at once."""
+    """Create the changelog topics that are missing; several workers may do so at once.
+
+    Raises:
+        KafkaError: the broker is away, or one of the topics could not be made.
+    """
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
@@ -47,8 +50,9 @@ async def create_changelogs(settings: Settings) -> None:
             if (name := changelog_topic(settings, table)) not in there
         ]
         if missing:
-            with suppress(TopicAlreadyExistsError):
-                await admin.create_topics(missing)
+            for name, code, *_ in (await admin.create_topics(missing)).topic_errors:
+                if code not in (NoError.errno, TopicAlreadyExistsError.errno):
+                    raise for_code(code)(name)
     finally:
         await admin.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from pathlib import Path
 
@@ -11,11 +12,17 @@ from app.local.ports import free_port
 from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
-from tests.faults.worker_process import FAUST
+from tests.faults.worker_process import FAUST, WorkerProcess
 
 
 def refused(settings: Settings, folder: Path, **environment: str) -> str:
     """The one line that the worker says before it ends with exit code 2."""
+    (line,) = told(settings, folder, 2, **environment)
+    return line
+
+
+def told(settings: Settings, folder: Path, code: int, **environment: str) -> list[str]:
+    """What the worker says before it ends with this exit code."""
     ended = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
         [FAUST, "-A", "app", "worker", "-l", "error", "--web-port", str(free_port())],
         env={**environment_of(settings), **environment},
@@ -24,10 +31,9 @@ def refused(settings: Settings, folder: Path, **environment: str) -> str:
         text=True,
         timeout=120,
     )
-    assert ended.returncode == 2, ended.stderr
-    (line,) = [line for line in ended.stderr.splitlines() if line.startswith("parley: ")]
+    assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
-    return line
+    return [line for line in ended.stderr.splitlines() if line.startswith("parley: ")]
 
 
 @pytest.fixture
@@ -47,8 +53,18 @@ async def test_topics_that_are_not_there(paced: Settings, tmp_path: Path) -> Non
     assert "parley topics create" in refused(paced, tmp_path, PARLEY_TOPIC_PREFIX="nobody-")
 
 
-async def test_a_broker_that_is_not_there(paced: Settings, tmp_path: Path) -> None:
-    assert "parley local up" in refused(paced, tmp_path, PARLEY_BROKER="kafka://127.0.0.1:1")
+async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
+    away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PARLEY_START_WAIT_S": "1"}
+    first, last = told(paced, tmp_path, 1, **away)
+    assert "parley local up" in last
+    assert first == f"{last}; waiting for it for 1 s"
+
+
+async def test_a_data_directory_that_another_worker_has(paced: Settings, tmp_path: Path) -> None:
+    with WorkerProcess(paced, tmp_path / "first.log") as first:
+        await asyncio.to_thread(first.wait_joined)
+        assert "PARLEY_DATA_DIR" in refused(paced, tmp_path)
+        assert first.stop() == 0
 
 
 async def test_a_checkpoint_that_cannot_be_served(paced: Settings, tmp_path: Path) -> None:
