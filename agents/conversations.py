@@ -30,6 +30,7 @@ from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
+from app.wire.headers import carried_by
 from app.wire.validation import validate_request
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
@@ -64,7 +65,7 @@ class Conversations:
         except WireError as error:
             self._refuse(partition, record, error)
             return
-        claim = Claim(record, request)
+        claim = Claim(record, request, carried=carried_by(record.headers))
         if partition.own.known(claim.key):
             partition.spawn(partition.finish(Finish(record)))
             return
@@ -81,7 +82,7 @@ class Conversations:
         await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
         partition.own.claims.pop(claim.key, None)
         claim.abandon()
-        self._observer.answered(claim, answer, end)
+        self._observer.answered(partition.number, claim, answer, end)
         for settle in claim.on_finish:
             settle()
 
@@ -99,11 +100,11 @@ class Conversations:
         self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, told: bool
     ) -> None:
         if refusal.event is not None and not told:
-            await (await partition.own.tokens.send(refusal.event, record.key))
+            await (await partition.own.tokens.send(refusal.event, record.key, carried_by(record.headers)))
         await partition.finish(refusal.finish)
         if refusal.event is not None:
             partition.own.refused.discard(key)
-        self._observer.refused(record.topic)
+            self._observer.refused(record, refusal.event)
 
     def _admit(self, partition: Partition, claim: Claim) -> None:
         own = partition.own
@@ -114,6 +115,7 @@ class Conversations:
             claim.on_finish.append(settle)
         if settle or claim.forget:
             claim.stop = FinishReason.CANCELLED
+        self._observer.admitted(partition.number, claim)
         claim.on_stop = partial(self._stop_waiting, partition, claim)
         deadline = deadline_of(claim)
         if deadline is not None:

@@ -43,7 +43,7 @@ def finish_of(
     if end.type is not EventType.DONE:
         return Finish(claim.record, (ended,))
     value, headers = encode(_turn(claim, answer, end, now), settings.wire_format)
-    output = Outgoing(settings.topic("turns"), claim.record.key, value, headers)
+    output = Outgoing(settings.topic("turns"), claim.record.key, value, [*headers, *claim.carried])
     if claim.forget or not answer.text:
         return Finish(claim.record, (ended,), (output,))
     request = claim.request

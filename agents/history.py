@@ -5,11 +5,13 @@ Nothing waits for it: the writer takes turns at once, and its backlog stops this
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from functools import partial
 
 from agents.finishing import dead_letter_of
 from app.delivery.finish import Finish, LostError
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
@@ -24,9 +26,10 @@ from tables.records import Erased, Table
 
 
 class History:
-    def __init__(self, settings: Settings, writer: TakesTurns) -> None:
+    def __init__(self, settings: Settings, writer: TakesTurns, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
         self._writer = writer
+        self._observer = observer
         self._sources: dict[int, tuple[Partition, Record]] = {}
 
     def take(self, partition: Partition, record: Record) -> None:
@@ -39,7 +42,7 @@ class History:
             partition.spawn(partition.finish(Finish(record)))
             return
         self._sources[id(turn)] = (partition, record)
-        self._writer.submit(turn, partial(self._done, partition.own, turn), partition.number)
+        self._writer.submit(turn, partial(self._done, partition.own, turn, time.time_ns()), partition.number)
 
     def release(self, partition: int) -> None:
         """Forget the turns of a partition whose ownership has ended: its next owner erases before it writes."""
@@ -56,11 +59,12 @@ class History:
         with suppress(LostError):
             await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
 
-    def _done(self, own: Ownership, turn: Turn) -> None:
+    def _done(self, own: Ownership, turn: Turn, taken_ns: int) -> None:
         source = self._sources.pop(id(turn), None)
         if source is None:
             return
         partition, record = source
+        self._observer.indexed(record, turn, taken_ns)
         # After a loss of the partition the turn is indexed again by whoever has it then.
         if partition.state is State.OWNED and partition.own is own:
             partition.spawn(partition.finish(Finish(record)))

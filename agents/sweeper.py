@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from itertools import islice
 
 from app.delivery.finish import Finish, LostError
+from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.owner import Owner
 from app.delivery.partition import Partition
 from app.settings import Settings
@@ -19,10 +21,11 @@ _AT_ONCE = 200
 
 
 class Sweeper:
-    def __init__(self, settings: Settings, rules: MemoryRules, owner: Owner) -> None:
+    def __init__(self, settings: Settings, rules: MemoryRules, owner: Owner, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
         self._rules = rules
         self._owner = owner
+        self._observer = observer
 
     async def sweep(self) -> None:
         for number in list(self._owner.partitions):
@@ -33,12 +36,15 @@ class Sweeper:
     async def _sweep(self, partition: Partition) -> None:
         watermark = await self._owner.watermark(partition)
         own = partition.own
+        scanned: Counter[Table] = Counter()
+        deleted: Counter[Table] = Counter()
         expired = tombstones(
             own.store,
             self._rules,
             dedup_ms=int(self._settings.dedup_s * 1000),
             erased_ms=self._settings.turns_retention_s * 1000,
             watermark=watermark,
+            scanned=scanned,
         )
         while self._owner.owned(partition.number) is partition and partition.own is own:
             rows = [row for row in islice(expired, _AT_ONCE) if not self._in_use(partition, row)]
@@ -48,9 +54,11 @@ class Sweeper:
                 await partition.finish(Finish(None, tuple(rows)))
             except LostError:
                 return
+            deleted.update(row.table for row in rows)
             await asyncio.sleep(0)
         if self._owner.owned(partition.number) is partition:
             partition.own.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
+            self._observer.swept(partition.number, scanned - deleted, deleted)
 
     @staticmethod
     def _in_use(partition: Partition, row: Change) -> bool:

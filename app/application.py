@@ -30,7 +30,8 @@ from app.local.errors import LocalError
 from app.local.lock import locked
 from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
-from app.telemetry.metrics import Metrics
+from app.telemetry.log_format import FAUST_LOGGING
+from app.telemetry.telemetry import Telemetry
 from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics, create_topics
 from app.worker import Loaded, Worker, load
@@ -50,14 +51,15 @@ class ParleyApp(internals.App):
     parley: Settings
     loaded: Loaded | None = None
     worker: Worker | None = None
-    metrics: Metrics
+    telemetry: Telemetry
     held: ExitStack
     exit_code: int | None = None
 
     async def on_start(self) -> None:
         assert self.loaded is not None
-        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.metrics)
+        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.telemetry.observer)
         await self.worker.start()
+        self.telemetry.start()
         self.watching = asyncio.ensure_future(self._watch_membership())
         await super().on_start()
 
@@ -202,6 +204,7 @@ def create_app(parley: Settings) -> ParleyApp:
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         worker_redirect_stdouts=False,
+        logging_config=dict(FAUST_LOGGING) if parley.log_format == "json" else None,
     )
     app.parley = parley
     app.held = ExitStack()
@@ -211,7 +214,8 @@ def create_app(parley: Settings) -> ParleyApp:
         )
         app.agent(topic, name=name)(_taker(app, name))
     app.on_partitions_revoked.connect(_revoked, weak=False)
-    app.metrics = add_views(app, lambda: app.worker)
+    app.telemetry = Telemetry(parley, lambda: app.worker)
+    add_views(app, app.telemetry, lambda: app.worker)
     app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_leave, weak=False)
     return app
@@ -278,6 +282,7 @@ async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
 async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
         app.watching.cancel()
+        await app.telemetry.stop()
         await app.worker.stop()
         app.consumer.leave_group_when_stopped()
 

@@ -111,6 +111,7 @@ class Settings(BaseSettings):
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
 
     # What an operator sees
+    log_format: Literal["text", "json"] = Field("text", description="`json`: one object a line")
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
     usage_grace_s: int = Field(300, ge=0, description="a window that is over counts late turns for so long")
     prices: str = Field("", description="`MODEL=PROMPT/ANSWER` of 1,000 tokens each, `*` for all others; with `,`")

@@ -27,10 +27,12 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.search.absent import NoHistory
+from app.search.figures import Figures
 from app.serving import LoadError, load_servings
 from app.settings import Settings
 from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
+from models.generation import Engine
 from models.serving import Servings
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
@@ -83,7 +85,7 @@ class Worker:
             observe=observer.batch_left,
         )
         self._writer = self._history_writer()
-        self._history = History(settings, self._writer)
+        self._history = History(settings, self._writer, observer)
         self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
         self._take = {
             REQUESTS: self._conversations.take,
@@ -92,7 +94,7 @@ class Worker:
         }
         self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._usage = UsageWindows(settings)
-        self._sweeper = Sweeper(settings, rules, self.owner)
+        self._sweeper = Sweeper(settings, rules, self.owner, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -103,6 +105,14 @@ class Worker:
     def history_backlog(self) -> int:
         """Turns in memory that are not in Milvus yet."""
         return self._writer.backlog
+
+    @property
+    def engines(self) -> list[Engine]:
+        return self._loaded.servings.engines
+
+    @property
+    def history_figures(self) -> Figures:
+        return self._writer.figures()
 
     async def start(self) -> None:
         for engine in self._loaded.servings.engines:

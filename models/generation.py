@@ -172,7 +172,7 @@ class Stream(Protocol):
 class EngineFigures:
     """An engine as it is now. `kv_cache_usage` is the share of pages in use, 0 to 1; `preemptions` grows for ever.
 
-    `step_s` is for how long the step in hand has been running, in seconds; 0 between steps. It is the engine's heartbeat.
+    `step_s` is for how long the step in hand has been running, in seconds; 0 between steps: the engine's heartbeat.
     """
 
     running: int = 0

@@ -12,7 +12,17 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from weakref import WeakSet
 
-from models.generation import Delta, End, EngineFigures, FinishReason, GenerationDefaults, Job, Stream, StreamEvent, Usage
+from models.generation import (
+    Delta,
+    End,
+    EngineFigures,
+    FinishReason,
+    GenerationDefaults,
+    Job,
+    Stream,
+    StreamEvent,
+    Usage,
+)
 from models.prompts import BuiltPrompt, Message, PromptTooLong
 from models.serving import Serving
 

@@ -6,6 +6,7 @@ against the clock: what a request still waiting in the partition may need is nev
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tables.conversations import MemoryRules
@@ -14,16 +15,19 @@ from tables.store import PartitionStore
 
 
 def tombstones(
-    store: PartitionStore, rules: MemoryRules, *, dedup_ms: int, erased_ms: int, watermark: int
+    store: PartitionStore, rules: MemoryRules, *, dedup_ms: int, erased_ms: int, watermark: int, scanned: Counter[Table]
 ) -> Iterator[Change]:
-    """A deletion for every row that no request at or after `watermark` (Unix ms) may need."""
+    """A deletion for every row that no request at or after `watermark` (Unix ms) may need; counts what is `scanned`."""
     for key, value in store.scan(Table.CONVERSATIONS):
+        scanned[Table.CONVERSATIONS] += 1
         if rules.expired(decode(value, Conversation), watermark):
             yield Change(Table.CONVERSATIONS, key, None)
     for key, value in store.scan(Table.ENDED):
+        scanned[Table.ENDED] += 1
         if watermark - decode(value, Ended).at > dedup_ms:
             yield Change(Table.ENDED, key, None)
     for key, value in store.scan(Table.ERASED):
+        scanned[Table.ERASED] += 1
         if watermark - decode(value, Erased).at > erased_ms:
             yield Change(Table.ERASED, key, None)
 

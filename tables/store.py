@@ -101,6 +101,11 @@ class PartitionStore:
                 return
             yield row[1:], value
 
+    def size_bytes(self) -> int:
+        """Of all its rows, on disk and in memory; an estimate."""
+        names = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
+        return sum(self._db.property_int_value(name) or 0 for name in names)
+
     def wipe(self) -> None:
         """Empty the store, offsets too."""
         self._db.close()

@@ -17,7 +17,10 @@ from models.serving import Serving
 
 
 class AnswerLog:
-    """Writes the events of one claim, from where its former owner left off."""
+    """Writes the events of one claim, from where its former owner left off.
+
+    `gaps` are the seconds between its deltas, as they came from the engine.
+    """
 
     def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
         self._tokens = tokens
@@ -29,14 +32,20 @@ class AnswerLog:
         self.index = claim.said.position if claim.said else 0
         self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
         self.prompt_digest: str | None = None
+        self.gaps: list[float] = []
+        self._spoke_at: float | None = None
 
     @property
     def text(self) -> str:
         return "".join(self._texts)
 
     async def say(self, delta: Delta) -> None:
-        if self.first_at is None:
+        now = time.monotonic()
+        if self._spoke_at is not None:
+            self.gaps.append(now - self._spoke_at)
+        elif self.first_at is None:
             self.first_at = time.time_ns() // 1_000_000
+        self._spoke_at = now
         logprobs = tuple(map(self._logprob, delta.logprobs)) or None
         event = self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text)
         await self._send(msgspec.structs.replace(event, logprobs=logprobs) if logprobs else event)
@@ -96,4 +105,4 @@ class AnswerLog:
         )
 
     async def _send(self, event: TokenEvent) -> None:
-        self._deliveries.append(await self._tokens.send(event, key=self._claim.record.key))
+        self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.carried))

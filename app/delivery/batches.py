@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -31,12 +32,14 @@ class Batches:
     async def stream(self, partition: int, engine: Engine, job: Job, claim: Claim) -> AsyncIterator[Stream]:
         """The job's stream, which ends early where the claim is stopped; left early, it is cancelled."""
         stream = await self._begin(partition, engine, job)
+        claim.batched_ns = time.time_ns()
         claim.on_stop = stream.cancel
         if claim.stop is not None:
             stream.cancel(claim.stop)
         try:
             yield stream
         finally:
+            claim.begun_ns = None if stream.admitted_at is None else int(stream.admitted_at * 1e9)
             claim.on_stop = None
             stream.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,7 +20,8 @@ class Claim:
 
     With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
     the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is
-    committed.
+    committed. `carried` are the headers of its trace, which go with everything that is written for it. `taken_ns`,
+    `batched_ns` (its batch has left) and `begun_ns` (the engine has begun with it) are Unix times in nanoseconds.
     """
 
     record: Record
@@ -29,6 +31,10 @@ class Claim:
     forget: bool = False
     forget_history: bool = False
     started_at: int | None = None
+    carried: tuple[tuple[str, bytes], ...] = ()
+    taken_ns: int = field(default_factory=time.time_ns)
+    batched_ns: int | None = None
+    begun_ns: int | None = None
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
     on_finish: list[Callable[[], None]] = field(default_factory=list)

@@ -51,6 +51,7 @@ class Finish:
 class Waiting:
     finish: Finish
     committed: asyncio.Future[None]
+    since: float = field(default_factory=time.monotonic)
 
 
 class LostError(Exception):
@@ -62,6 +63,7 @@ class FinishQueue:
     """Finishes that wait for the next transaction. It outlives the producers that commit them."""
 
     waiting: list[Waiting] = field(default_factory=list)
+    in_hand: list[Waiting] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
 
@@ -78,12 +80,24 @@ class FinishQueue:
         """The next group; what was cancelled meanwhile is not in it."""
         group = [entry for entry in self.waiting if not entry.committed.cancelled()]
         group, self.waiting = group[:GROUP_LIMIT], group[GROUP_LIMIT:]
+        self.in_hand = group
         if not self.waiting:
             self.arrived.clear()
         return group
 
+    def done(self) -> None:
+        """The group that was taken is committed."""
+        self.in_hand = []
+
+    @property
+    def age_s(self) -> float:
+        """For how long the oldest finish has waited for its commit, in seconds; 0 where none waits."""
+        oldest = next((entry.since for entry in (*self.in_hand, *self.waiting)), None)
+        return 0.0 if oldest is None else time.monotonic() - oldest
+
     def put_back(self, group: Sequence[Waiting]) -> None:
         self.waiting[:0] = group
+        self.in_hand = []
         self.arrived.set()
 
     def drop_records(self) -> None:
@@ -115,7 +129,7 @@ class Finisher:
         offsets: Mapping[str, Offsets],
         queue: FinishQueue,
         tokens_from: Callable[[Sequence[int]], tuple[int, int]],
-        observe: Callable[[int, float], None] = lambda _count, _seconds: None,
+        observe: Callable[[Sequence[Finish], float], None] = lambda _finishes, _seconds: None,
     ) -> None:
         self._settings = settings
         self._partition = partition
@@ -139,6 +153,7 @@ class Finisher:
             try:
                 async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
                     await self._commit(group)
+                    self._queue.done()
             except BaseException:
                 self._queue.put_back(group)
                 raise
@@ -176,7 +191,7 @@ class Finisher:
         for entry in group:
             if not entry.committed.done():
                 entry.committed.set_result(None)
-        self._observe(len(group), time.monotonic() - began)
+        self._observe(finishes, time.monotonic() - began)
 
     async def _deliver(self, records: Sequence[Outgoing]) -> list[int]:
         deliveries = [

@@ -73,10 +73,12 @@ class Owner:
         gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
         fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
         gone += [self.partitions.pop(number) for number in fenced]
+        for partition in gone:
+            self._flows_again(partition)
         await asyncio.gather(*(partition.close() for partition in gone))
         kept = list(self.partitions.values())
         for partition in kept:
-            partition.paused.clear()  # the consumer forgets what was paused
+            self._flows_again(partition)  # the consumer forgets what was paused
         self._standbys.follow(map(self._place, set(standbys) - numbers))
         for number in sorted(numbers - set(self.partitions)):
             self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
@@ -138,6 +140,11 @@ class Owner:
             self._observer,
         )
 
+    def _flows_again(self, partition: Partition) -> None:
+        for topic in partition.paused:
+            self._observer.flow(partition.number, topic, paused=False)
+        partition.paused.clear()
+
     def _relieve(self, partition: Partition) -> None:
         """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""
         limit = self._settings.max_in_flight
@@ -146,6 +153,8 @@ class Owner:
             if topic not in partition.paused and held >= _PAUSE_AT * limit:
                 partition.paused.add(topic)
                 self._flow.pause(topic, partition.number)
+                self._observer.flow(partition.number, topic, paused=True)
             elif topic in partition.paused and held <= _RESUME_AT * limit:
                 partition.paused.discard(topic)
                 self._flow.resume(topic, partition.number)
+                self._observer.flow(partition.number, topic, paused=False)

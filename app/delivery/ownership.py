@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -116,7 +117,7 @@ class Ownership:
             offsets=self.offsets,
             queue=place.queue,
             tokens_from=self._tokens_from,
-            observe=place.observer.committed,
+            observe=partial(place.observer.committed, place.number),
         )
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -57,14 +57,16 @@ class TokenLog:
         if self._pending:
             await asyncio.gather(*self._pending)
 
-    async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[RecordMetadata]:
+    async def send(
+        self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]] = ()
+    ) -> asyncio.Future[RecordMetadata]:
         """Hand the event to the producer; the future ends with its delivery."""
         while not self._open.is_set():  # it may be held again before this task runs
             await self._open.wait()
         self._sending += 1
         self._none_sending.clear()
         try:
-            delivery = await self._send(event, key)
+            delivery = await self._send(event, key, carried)
             self._pending.add(delivery)
             delivery.add_done_callback(self._delivered)
         finally:
@@ -73,9 +75,12 @@ class TokenLog:
                 self._none_sending.set()
         return delivery
 
-    async def _send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[RecordMetadata]:
+    async def _send(
+        self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]]
+    ) -> asyncio.Future[RecordMetadata]:
         now = time.time_ns() // 1_000_000
         value, headers = encode(msgspec.structs.replace(event, epoch=self.epoch, timestamp=now), self._wire_format)
+        headers.extend(carried)
         return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
 
     def _delivered(self, delivery: asyncio.Future[RecordMetadata]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from app.search.figures import Figures
 from app.wire.turn import Turn
 
 
@@ -37,6 +38,9 @@ class NoHistory:
     @property
     def backlog(self) -> int:
         return 0
+
+    def figures(self) -> Figures:
+        return Figures()
 
     def start(self) -> None:
         return None

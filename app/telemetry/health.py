@@ -1,21 +1,30 @@
 """Whether the worker works, for people and for orchestrators.
 
-`/healthz` fails only where a restart would help. A broker that is away is none of that: the worker waits and goes on by
-itself, so `/healthz` only tells of it, and `/readyz` fails.
+`/healthz` fails only where a restart would help: the engine hangs in a step. A broker that is away is none of that: the
+worker waits and goes on by itself, so `/healthz` only tells of it, and `/readyz` fails. A worker without partitions is
+ready: it stands by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.delivery.partition import State
+from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS
-from app.telemetry.collector import commit_age
+from app.telemetry.broker_watch import BrokerWatch
+from app.telemetry.partitions import lag_seconds
 from app.worker import Worker
+from models.generation import Engine
 
 # A commit takes milliseconds; one that has waited for so long waits for the broker.
 LATE_S = 5.0
+# The broker is asked every two seconds.
+SILENT_S = 10.0
+# Steps take milliseconds, long prompts on a CPU seconds. The engine itself gives up after two minutes.
+SLOW_STEP_S = 15.0
+HUNG_STEP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +36,65 @@ class Health:
     details: dict[str, Any]
 
 
-def health_of(worker: Worker | None) -> Health:
+def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = False) -> Health:
     if worker is None:
         return Health(alive=True, ready=False, details={"status": "starting"})
-    found = sorted(worker.owner.partitions.items())
-    ages = {number: commit_age(one) if one.state is State.OWNED else None for number, one in found}
-    partitions = {
-        str(number): {"state": one.state.value, "open": one.open_of(REQUESTS), "commit_age_s": ages[number]}
-        for number, one in found
-    }
-    waiting = [str(number) for number, age in ages.items() if age is None or age > LATE_S]
-    status = f"waiting for the broker on partitions {', '.join(waiting)}" if waiting else "ok"
+    found = [worker.owner.partitions[number] for number in sorted(worker.owner.partitions)]
+    slowest = max((engine.figures.step_s for engine in worker.engines), default=0.0)
+    troubles = [*_engine(slowest), *_broker(watch), *_partitions(found)]
     details = {
-        "status": status,
-        "partitions": partitions,
+        "status": "; ".join(troubles) or "ok",
+        "partitions": {str(one.number): _told(one) for one in found},
+        "rebalancing": rebalancing,
+        "broker_silent_s": round(watch.silent_s, 1),
         "history_backlog": worker.history_backlog,
         "model": worker.model_version,
+        "engines": [_engine_told(engine) for engine in worker.engines],
     }
-    return Health(alive=True, ready=not waiting, details=details)
+    return Health(alive=slowest < HUNG_STEP_S, ready=not troubles, details=details)
+
+
+def _engine(slowest: float) -> Sequence[str]:
+    if slowest < SLOW_STEP_S:
+        return ()
+    what = "the engine hangs" if slowest >= HUNG_STEP_S else "the engine is slow"
+    return (f"{what}: one step has been running for {slowest:.0f} s",)
+
+
+def _broker(watch: BrokerWatch) -> Sequence[str]:
+    if watch.silent_s < SILENT_S:
+        return ()
+    return (f"the broker has not answered for {watch.silent_s:.0f} s",)
+
+
+def _partitions(found: Sequence[Partition]) -> Sequence[str]:
+    troubles = []
+    restoring = [str(one.number) for one in found if one.state is State.TAKING_OVER]
+    fenced = [str(one.number) for one in found if one.state is State.FENCED]
+    late = [str(one.number) for one in found if one.state is State.OWNED and one.place.queue.age_s > LATE_S]
+    if restoring:
+        troubles.append(f"taking over partitions {', '.join(restoring)}")
+    if fenced:
+        troubles.append(f"partitions {', '.join(fenced)} have another owner")
+    if late:
+        troubles.append(f"waiting for the broker to commit on partitions {', '.join(late)}")
+    return troubles
+
+
+def _told(partition: Partition) -> dict[str, Any]:
+    return {
+        "state": partition.state.value,
+        "open": partition.open_of(REQUESTS),
+        "commit_age_s": round(partition.place.queue.age_s, 3),
+        "lag_s": round(lag_seconds(partition), 3),
+    }
+
+
+def _engine_told(engine: Engine) -> dict[str, Any]:
+    figures = engine.figures
+    return {
+        "model": engine.model_version,
+        "running": figures.running,
+        "waiting": figures.waiting,
+        "step_s": round(figures.step_s, 3),
+    }

@@ -9,6 +9,7 @@ HeaderPairs = Iterable[tuple[str, bytes | None]]
 Headers = HeaderPairs | Mapping[str, bytes | None] | None
 
 CONTENT_TYPE = "content-type"
+TRACE_HEADERS = ("traceparent", "tracestate")
 PROTOBUF_TYPE = "application/x-protobuf"
 
 
@@ -21,6 +22,11 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
     return list(headers.items() if isinstance(headers, Mapping) else headers)
+
+
+def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
+    """The W3C trace context among the headers: whatever is written because of a record carries it too."""
+    return tuple((name, value) for name, value in headers if name in TRACE_HEADERS and value is not None)
 
 
 def format_of(headers: Headers) -> WireFormat:

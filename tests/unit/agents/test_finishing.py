@@ -33,7 +33,7 @@ class Sink:
     def __init__(self) -> None:
         self.events: list[TokenEvent] = []
 
-    async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[Any]:
+    async def send(self, event: TokenEvent, key: bytes | None, carried: object = ()) -> asyncio.Future[Any]:
         self.events.append(event)
         delivered = asyncio.get_running_loop().create_future()
         delivered.set_result(None)
@@ -127,7 +127,7 @@ async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
     deliveries: list[asyncio.Future[Any]] = []
 
     class Slow(Sink):
-        async def send(self, event: TokenEvent, key: bytes | None) -> asyncio.Future[Any]:
+        async def send(self, event: TokenEvent, key: bytes | None, carried: object = ()) -> asyncio.Future[Any]:
             deliveries.append(asyncio.get_running_loop().create_future())
             return deliveries[-1]
 

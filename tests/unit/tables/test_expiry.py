@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -33,7 +34,12 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
     conversations: list[int], ended: list[int], erased: list[int], watermark: int
 ) -> None:
     store = store_with(conversations, ended, erased)
-    store.apply(tombstones(store, RULES, dedup_ms=200, erased_ms=300, watermark=watermark), {}, now_ms=0)
+    scanned: Counter[Table] = Counter()
+    rows = tombstones(store, RULES, dedup_ms=200, erased_ms=300, watermark=watermark, scanned=scanned)
+    store.apply(list(rows), {}, now_ms=0)
+    assert [scanned[t] for t in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED)] == [
+        *map(len, (conversations, ended, erased))
+    ]
     assert [records.decode(raw, Conversation).last_activity for _, raw in store.scan(Table.CONVERSATIONS)] == [
         at for at in conversations if watermark - at <= 100
     ]
@@ -51,7 +57,8 @@ def test_what_a_waiting_request_builds_on_is_not_swept(last: list[int], asked: i
     watermark = min(asked, asked + later)
     seen = {n for n, at in enumerate(last) if not RULES.expired(Conversation(at), asked)}
     swept = {
-        records.key_parts(row.key)[1] for row in tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=watermark)
+        records.key_parts(row.key)[1]
+        for row in tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=watermark, scanned=Counter())
     }
     assert not swept & {f"c{n}" for n in seen}
 

@@ -1,0 +1,24 @@
+"""Labels whose values users choose: the first so many have series of their own, all others share one.
+
+Who came first stays, so that no series ever goes down; which ones matter is then a question for the query.
+"""
+
+from __future__ import annotations
+
+OTHER = "other"
+LONGEST = 64
+
+
+class FirstCome:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        value = value[:LONGEST]
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(value)
+        return value

@@ -1,0 +1,52 @@
+"""Several observers in the place of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.claim import Claim
+from app.delivery.finish import Finish
+from app.delivery.observer import Observer
+from app.delivery.record import Record
+from app.wire.event import TokenEvent
+from app.wire.turn import Turn
+from models.batching import Flush
+from tables.records import Table
+
+
+class Observers:
+    def __init__(self, *observers: Observer) -> None:
+        self._all = observers
+
+    def admitted(self, partition: int, claim: Claim) -> None:
+        for one in self._all:
+            one.admitted(partition, claim)
+
+    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
+        for one in self._all:
+            one.answered(partition, claim, answer, end)
+
+    def refused(self, record: Record, event: TokenEvent) -> None:
+        for one in self._all:
+            one.refused(record, event)
+
+    def batch_left(self, partition: int, flush: Flush) -> None:
+        for one in self._all:
+            one.batch_left(partition, flush)
+
+    def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None:
+        for one in self._all:
+            one.committed(partition, finishes, seconds)
+
+    def flow(self, partition: int, topic: str, *, paused: bool) -> None:
+        for one in self._all:
+            one.flow(partition, topic, paused=paused)
+
+    def swept(self, partition: int, held: Mapping[Table, int], expired: Mapping[Table, int]) -> None:
+        for one in self._all:
+            one.swept(partition, held, expired)
+
+    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
+        for one in self._all:
+            one.indexed(record, turn, taken_ns)

@@ -1,0 +1,77 @@
+"""One line of the log for each request that has ended: who, where, how, and where its milliseconds went.
+
+What was asked and what was answered never stand in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.claim import Claim
+from app.delivery.observer import Unobserved
+from app.delivery.record import Record
+from app.wire.event import TokenEvent
+
+log = logging.getLogger("parley.requests")
+
+
+class RequestLog(Unobserved):
+    """With `as_fields` what is told goes beside the message, for a formatter that knows `fields` (log_format.py)."""
+
+    def __init__(self, *, as_fields: bool) -> None:
+        self._as_fields = as_fields
+
+    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
+        if not log.isEnabledFor(logging.INFO):
+            return
+        request, asked = claim.request, claim.record.timestamp
+        told = {
+            "request_id": request.request_id,
+            "user_id": request.user_id,
+            "conversation_id": request.conversation_id,
+            "tenant": request.tenant,
+            "partition": partition,
+            "offset": claim.record.offset,
+            "model": end.model_version,
+            "end": end.finish_reason.value if end.finish_reason is not None else None,
+            "error": end.error.code if end.error is not None else None,
+            "prompt_tokens": end.usage.prompt_tokens if end.usage is not None else None,
+            "cached_tokens": end.usage.cached_tokens if end.usage is not None else None,
+            "completion_tokens": answer.index,
+            "resumed": claim.said is not None or None,
+            "taken_ms": claim.taken_ns // 1_000_000 - asked,
+            "batched_ms": None if claim.batched_ns is None else claim.batched_ns // 1_000_000 - asked,
+            "engine_ms": None if claim.begun_ns is None else claim.begun_ns // 1_000_000 - asked,
+            "first_token_ms": None if answer.first_at is None else answer.first_at - asked,
+            "end_ms": None if end.timestamp is None else end.timestamp - asked,
+            "trace": _trace_of(claim.carried),
+        }
+        self._tell("request ended", told)
+
+    def refused(self, record: Record, event: TokenEvent) -> None:
+        told = {
+            "request_id": event.request_id,
+            "user_id": event.user_id,
+            "partition": record.partition,
+            "offset": record.offset,
+            "error": event.error.code if event.error is not None else None,
+        }
+        self._tell("request refused", told)
+
+    def _tell(self, message: str, told: Mapping[str, object]) -> None:
+        fields = {name: value for name, value in told.items() if value is not None}
+        if self._as_fields:
+            log.info(message, extra={"fields": fields})
+        else:
+            log.info("%s: %s", message, " ".join(f"{name}={value}" for name, value in fields.items()))
+
+
+def _trace_of(carried: tuple[tuple[str, bytes], ...]) -> str | None:
+    """The trace id of a W3C traceparent: version-trace-span-flags."""
+    for name, value in carried:
+        parts = value.split(b"-")
+        if name == "traceparent" and len(parts) >= 4:
+            return parts[1].decode("ascii", errors="replace")
+    return None

@@ -1,0 +1,43 @@
+"""Everything that watches one worker, made and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+
+from app.delivery.clients import Clients
+from app.delivery.observer import Observer
+from app.settings import Settings
+from app.telemetry.broker_watch import BrokerWatch
+from app.telemetry.collector import WorkerCollector
+from app.telemetry.loop_lag import LoopLag
+from app.telemetry.metrics import Metrics
+from app.telemetry.observers import Observers
+from app.telemetry.request_log import RequestLog
+from app.worker import Worker
+
+
+class Telemetry:
+    def __init__(self, settings: Settings, worker: Callable[[], Worker | None]) -> None:
+        def numbers() -> list[int]:
+            running = worker()
+            return [] if running is None else list(running.owner.partitions)
+
+        self.registry = CollectorRegistry()
+        self.watch = BrokerWatch(Clients(settings), numbers)
+        metrics = Metrics(self.registry, settings)
+        observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
+        self.observer = Observers(*observers)
+        self._loop_lag = LoopLag(self.registry)
+        self.registry.register(WorkerCollector(worker, self.watch, metrics))
+        for standard in (ProcessCollector, PlatformCollector, GCCollector):
+            standard(registry=self.registry)
+
+    def start(self) -> None:
+        self.watch.start()
+        self._loop_lag.start()
+
+    async def stop(self) -> None:
+        await self.watch.stop()
+        await self._loop_lag.stop()
