@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.finish import Finish
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.settings import Settings
+from app.telemetry.causes import cause_of
+from app.telemetry.gpu import Gpu, gpu_families
+from app.telemetry.labels import OTHER, FirstCome
+from app.telemetry.metrics import Metrics
+from app.telemetry.tally import Tally
+from app.wire.codec import decode_request
+from app.wire.codes import ErrorCode
+from app.wire.dead_letters import cause_of as cause_at
+from app.wire.dead_letters import dead_letter_headers
+from app.wire.error import WireError
+from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.validation import validate_request
+from models.batching import Flush, FlushReason
+from models.generation import FinishReason, Usage
+from tables.records import Table
+from tests.unit.agents.claims import ASKED_AT, claim_of
+
+
+def metrics() -> Metrics:
+    return Metrics(CollectorRegistry(), Settings(_env_file=None, metrics_tenants=2))
+
+
+def value(told: Metrics, name: str, **labels: str) -> float:
+    found = told.registry.get_sample_value(name, labels)
+    assert found is not None, f"{name}{labels} is not among\n{generate_latest(told.registry).decode()}"
+    return found
+
+
+def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3) -> None:
+    claim = claim_of(tenant=tenant)
+    claim.started_at = ASKED_AT + 10
+    claim.begun_ns = (ASKED_AT + 20) * 1_000_000
+    answer = AnswerLog.__new__(AnswerLog)
+    answer.gaps = [0.02] * (tokens - 1)
+    answer.first_at = ASKED_AT + 120
+    answer.index = tokens
+    end = TokenEvent(
+        type=EventType.DONE,
+        model_version="m@1",
+        timestamp=ASKED_AT + 200,
+        finish_reason=FinishReason.STOP,
+        usage=Usage(7, tokens, 4),
+    )
+    told.answered(0, claim, answer, end)
+
+
+def test_an_answer_is_counted_under_the_names_of_vllm() -> None:
+    told = metrics()
+    answered(told)
+    assert value(told, "parley:time_to_first_token_seconds_sum") == pytest.approx(0.12)
+    assert value(told, "parley:request_queue_time_seconds_sum") == pytest.approx(0.02)
+    assert value(told, "parley:request_prefill_time_seconds_sum") == pytest.approx(0.1)
+    assert value(told, "parley:request_decode_time_seconds_sum") == pytest.approx(0.04)
+    assert value(told, "parley:request_inference_time_seconds_sum") == pytest.approx(0.14)
+    assert value(told, "parley:request_time_per_output_token_seconds_sum") == pytest.approx(0.02)
+    assert value(told, "parley:e2e_request_latency_seconds_sum") == pytest.approx(0.2)
+    assert value(told, "parley:inter_token_latency_seconds_count") == 2
+    assert value(told, "parley:prefix_cache_queries_total") == 7
+    assert value(told, "parley:prefix_cache_hits_total") == 4
+    assert value(told, "parley:request_success_total", finished_reason="stop") == 1
+
+
+def test_tenants_beyond_the_first_share_one_series() -> None:
+    told = metrics()
+    for tenant in ("a", "b", "c", "d", "a"):
+        answered(told, tenant=tenant)
+    counted = {
+        tenant: value(told, "parley:tokens_total", tenant=tenant, model="m@1", kind="completion")
+        for tenant in ("a", "b", OTHER)
+    }
+    assert counted == {"a": 6, "b": 3, OTHER: 6}
+
+
+def test_a_label_that_users_choose_stays_bounded_in_number_and_length() -> None:
+    label = FirstCome(3)
+    assert {label(f"tenant {number}") for number in range(1000)} == {"tenant 0", "tenant 1", "tenant 2", OTHER}
+    assert len(FirstCome(1)("x" * 10_000)) == 64
+
+
+def test_time_over_the_budget_is_counted_and_time_within_it_is_not() -> None:
+    told = metrics()
+    told.batch_left(3, Flush(FlushReason.BUDGET, (0.004, 0.008, 0.010)))
+    assert value(told, "parley:batch_over_budget_seconds_total", partition="3") == pytest.approx(0.008)
+    assert value(told, "parley:batch_size_sum", partition="3", reason="budget") == 3
+
+
+def test_back_pressure_is_counted_while_it_lasts() -> None:
+    told = metrics()
+    told.flow(1, REQUESTS, paused=True)
+    time.sleep(0.02)
+    told.pass_time()
+    while_paused = value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
+    told.flow(1, REQUESTS, paused=False)
+    after = value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
+    time.sleep(0.02)
+    told.pass_time()
+    assert 0.02 <= while_paused <= after
+    assert value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS) == after
+
+
+def test_a_sweep_tells_what_is_held_and_what_was_forgotten() -> None:
+    told = metrics()
+    told.swept(2, {Table.CONVERSATIONS: 5}, {Table.CONVERSATIONS: 3})
+    told.swept(2, {Table.CONVERSATIONS: 4}, {Table.CONVERSATIONS: 1})
+    assert value(told, "parley:table_rows", partition="2", table="conversations") == 4
+    assert value(told, "parley:expired_total", table="conversations") == 4
+
+
+@pytest.mark.parametrize(
+    ("raw", "cause"),
+    [
+        (b"\xff", "encoding"),
+        (b"{", "malformed"),
+        (b"[1]", "wrong_type"),
+        (b"[" * 200 + b"]" * 200, "depth"),
+        (None, "no_value"),
+        (b'{"user_id": "ann", "prompt": "x"}', "missing_field"),
+        (b'{"request_id": "r", "user_id": "ann", "prompt": 7}', "wrong_type"),
+        (b'{"request_id": "r", "user_id": "ann", "prompt": "x", "priority": "now"}', "wrong_value"),
+        (b'{"request_id": "!", "user_id": "ann", "prompt": "x"}', "request_id"),
+        (b'{"request_id": "r", "user_id": "bob", "prompt": "x"}', "key"),
+        (b'{"request_id": "r", "user_id": "ann"}', "prompt"),
+        (b'{"request_id": "r", "user_id": "ann", "prompt": "x", "temperature": 9}', "temperature"),
+    ],
+)
+def test_a_dead_letter_is_counted_by_its_cause(raw: bytes | None, cause: str) -> None:
+    told = metrics()
+    with pytest.raises(WireError) as refused:
+        validate_request(decode_request(raw), b"ann", max_prompt_bytes=100)
+    headers = tuple(dead_letter_headers(cause_at(refused.value, "requests", 0, 1), ()))
+    record = Record(REQUESTS, 0, 1, ASKED_AT, b"ann", raw)
+    told.committed(0, [Finish(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)
+    assert value(told, "parley:dead_letters_total", topic=REQUESTS, cause=cause) == 1
+
+
+def test_a_cause_that_nobody_knows_is_other() -> None:
+    assert cause_of("whatever a user has written: into it") == "other"
+
+
+def test_a_refusal_is_an_error_to_its_sender() -> None:
+    told = metrics()
+    event = TokenEvent(type=EventType.ERROR, error=None)
+    told.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
+    assert 'code="' not in generate_latest(told.registry).decode()
+    event = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.PROMPT_TOO_LONG, "long"))
+    told.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
+    assert value(told, "parley:request_error_total", code="prompt_too_long") == 1
+
+
+def test_a_tally_is_a_histogram_as_prometheus_has_it() -> None:
+    tally = Tally("parley:x_seconds", "x", (0.1, 1.0))
+    tally.observe_all([0.1, 0.5, 7.0])
+    (family,) = tally.collect()
+    samples = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}
+    assert samples["parley:x_seconds_bucket", "0.1"] == 1
+    assert samples["parley:x_seconds_bucket", "1.0"] == 2
+    assert samples["parley:x_seconds_bucket", "+Inf"] == samples["parley:x_seconds_count", None] == 3
+    assert math.isclose(samples["parley:x_seconds_sum", None], 7.6)
+
+
+def test_gpus_are_told_by_number_and_load_only_where_it_is_known() -> None:
+    used, total, busy = gpu_families([Gpu("0", 5, 10, 0.5), Gpu("1", 1, 10, None)])
+    assert [sample.value for sample in used.samples] == [5, 1]
+    assert [sample.value for sample in total.samples] == [10, 10]
+    assert [sample.labels["gpu"] for sample in busy.samples] == ["0"]
