@@ -15,10 +15,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from models.architectures import context_limit, why_unsupported
 from models.generation import GenerationDefaults
+from models.unimported import unimported
+
+# A quarter of a worker's start, for one function of transformers that nothing here calls.
+with unimported("sklearn"):
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 DEMO = Path(__file__).parent / "demo" / "checkpoint"
 FILES = ("*.json", "*.safetensors", "*.jinja", "*.model")

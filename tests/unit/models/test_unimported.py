@@ -1,0 +1,25 @@
+"""A package is hidden for as long as it must not be imported, and no longer."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+from models.unimported import unimported
+
+
+def test_a_hidden_package_looks_as_if_it_were_not_installed() -> None:
+    with unimported("quopri"):
+        assert importlib.util.find_spec("quopri") is None
+    assert importlib.util.find_spec("quopri") is not None
+
+
+def test_a_package_that_is_there_already_stays() -> None:
+    with unimported("sys"):
+        assert sys.modules["sys"] is sys
+
+
+def test_loading_models_imports_no_scikit_learn() -> None:
+    code = "import models.checkpoints, sys; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
