@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,6 +52,15 @@ class Group:
         return self._masks[window]
 
 
+class Place(NamedTuple):
+    """A token that attends its row's pages by itself: the single one of a slice, or one of its draft."""
+
+    part: Slice
+    offset: int
+    position: int
+    token: int
+
+
 @dataclass(slots=True)
 class Batch:
     """One step: `tokens` and `positions` are [1, T], `slots` [T], `last` the tokens that draw."""
@@ -60,68 +70,77 @@ class Batch:
     slots: Tensor
     last: Tensor
     groups: list[Group]
-    slices: list[Slice]  # those that draw, in the order of `last`
+    draws: list[tuple[Slice, int]]  # who draws, and behind how many tokens of its draft; in the order of `last`
     order: list[Slice] = field(default_factory=list)  # all of them, in the order of `tokens`
 
 
 def pack(
     slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: torch.dtype, *, kernel: bool = False
 ) -> Batch:
-    """Rows that decode in front, the longest first; then the chunks of prompts. `kernel`: pages are read in place."""
-    single = sorted((part for part in slices if part.count == 1), key=lambda part: -part.start)
-    ordered = [*single, *(part for part in slices if part.count > 1)]
-    tokens: list[int] = []
-    positions: list[int] = []
-    slots: list[int] = []
-    last: list[int] = []
+    """Rows that decode in front, the longest first; then the chunks of prompts. `kernel`: pages are read in place.
+
+    The tokens of a draft are rows of their own, which share pages: each sees those before it, because all keys and
+    values of a step are written before anything is attended.
+    """
+    single = _places(slices)
+    chunks = [part for part in slices if part.count > 1]
     size = pool.size
-    for part in ordered:
+    tokens = [place.token for place in single]
+    positions = [place.position for place in single]
+    slots = [place.part.row.pages[place.position // size] * size + place.position % size for place in single]
+    last = [at for at, place in enumerate(single) if place.part.draws]
+    draws = [(single[at].part, single[at].offset) for at in last]
+    for part in chunks:
         row, start, end = part.row, part.start, part.start + part.count
-        if part.count == 1:
-            tokens.append(row.tokens[start])
-            positions.append(start)
-            slots.append(row.pages[start // size] * size + start % size)
-        else:
-            tokens += row.tokens[start:end]
-            positions += range(start, end)
-            slots += [row.pages[at // size] * size + at % size for at in range(start, end)]
+        tokens += row.tokens[start:end]
+        positions += range(start, end)
+        slots += [row.pages[at // size] * size + at % size for at in range(start, end)]
         if part.draws:
             last.append(len(tokens) - 1)
+            draws.append((part, 0))
     at = torch.tensor([tokens, positions, slots], device=device)
     alike = [(0, single)] if kernel and single else _alike(single, size)
     groups = [_single(rows, first, pool, at[1], dtype) for first, rows in alike]
     if kernel and single:
         groups[0].in_place()
     first = len(single)
-    for part in ordered[len(single) :]:
+    for part in chunks:
         groups.append(_chunk(part, first, pool, at[1], dtype))
         first += part.count
     keep = torch.tensor(last or [0], device=device)
-    return Batch(at[:1], at[1:2], at[2], keep, groups, [part for part in ordered if part.draws], ordered)
+    return Batch(at[:1], at[1:2], at[2], keep, groups, draws, [*(place.part for place in single), *chunks])
 
 
-def _alike(single: list[Slice], size: int) -> list[tuple[int, list[Slice]]]:
+def _places(slices: Sequence[Slice]) -> list[Place]:
+    found = [Place(part, 0, part.start, part.row.tokens[part.start]) for part in slices if part.count == 1]
+    for place in found[:]:
+        part = place.part
+        found += (Place(part, at, part.start + at, token) for at, token in enumerate(part.draft, 1))
+    return sorted(found, key=lambda place: -place.position)
+
+
+def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
     """Split rows, the longest first, where reading all of them to the length of the longest would waste much."""
-    found: list[tuple[int, list[Slice]]] = []
+    found: list[tuple[int, list[Place]]] = []
     waste = 0
-    for at, part in enumerate(single):
-        pages = pages_for(part.start + 1, size)
+    for at, place in enumerate(single):
+        pages = pages_for(place.position + 1, size)
         if found:
-            longest = pages_for(found[-1][1][0].start + 1, size)
+            longest = pages_for(found[-1][1][0].position + 1, size)
             waste += longest - pages
             if waste <= WASTE or 2 * pages > longest:
-                found[-1][1].append(part)
+                found[-1][1].append(place)
                 continue
-        found.append((at, [part]))
+        found.append((at, [place]))
         waste = 0
     return found
 
 
-def _single(rows: list[Slice], first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
-    count = pages_for(rows[0].start + 1, pool.size)
+def _single(rows: list[Place], first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
+    count = pages_for(rows[0].position + 1, pool.size)
     table: list[int] = []
-    for part in rows:
-        mine = part.row.pages[:count]
+    for place in rows:
+        mine = place.part.row.pages[:count]
         table += mine
         table += [0] * (count - len(mine))
     pages = torch.tensor(table, device=positions.device)

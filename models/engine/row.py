@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.detokenizer import TextStream, Vocabulary
@@ -66,9 +67,18 @@ class Row:
         """Tokens that are not in the cache yet; 1 while it decodes."""
         return len(self.tokens) - self.computed
 
-    def draw(self) -> Draw:
-        allowed = None if self.matcher is None else self.matcher.allowed()
-        return Draw(self.job.sampling, self.answered, self.tokens, allowed)
+    def draws(self, draft: Sequence[int] = ()) -> list[Draw]:
+        """How the next token is drawn, and the one after each of `draft`; for a shape they have to fit."""
+        allowed = [None] if self.matcher is None else self.matcher.ahead(draft)
+        if not draft:
+            return [Draw(self.job.sampling, self.answered, self.tokens, allowed[0])]
+        tokens = [*self.tokens, *draft]
+        ends = range(len(self.tokens), len(tokens) + 1)
+        masks = allowed if self.matcher is not None else [None] * len(ends)
+        return [
+            Draw(self.job.sampling, end - self.prompt_length, tokens[:end], mask)
+            for end, mask in zip(ends, masks, strict=True)
+        ]
 
     def read(self, vocabulary: Vocabulary) -> End | None:
         """Read what is already said; its end where a stop string ends it."""
@@ -126,9 +136,9 @@ class Row:
         self.computed = len(found) * pool.size
         return True
 
-    def grow(self, pool: PagePool) -> bool:
-        """Take the page that its last token needs, where it needs one."""
-        if len(self.tokens) <= len(self.pages) * pool.size:
+    def grow(self, pool: PagePool, ahead: int = 0) -> bool:
+        """Take the page that the token `ahead` of its last one needs, where it needs one; at most a page away."""
+        if len(self.tokens) + ahead <= len(self.pages) * pool.size:
             return True
         fresh = pool.take(1)
         if fresh is None:
@@ -154,11 +164,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one."""
+    """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
+
+    Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step.
+    """
 
     row: Row
     start: int
     count: int
+    draft: tuple[int, ...] = ()
 
     @property
     def draws(self) -> bool:

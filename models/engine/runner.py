@@ -51,18 +51,21 @@ class Runner:
         self._graphs: DecodeGraphs | None = None
 
     @torch.inference_mode()
-    def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, Token]]:
-        """The token of every slice that draws."""
+    def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, list[Token]]]:
+        """Of every slice that draws its next token, and the one behind each token of its draft."""
         batch = self.pack(slices)
         begun = time.perf_counter()
         logits = self._logits(batch)
         self.times.forward += time.perf_counter() - begun
         self.times.steps += 1
         self.times.tokens += batch.tokens.shape[1]
-        if not batch.slices:
+        if not batch.draws:
             return []
-        drawn = sample(logits, [part.row.draw() for part in batch.slices])
-        return list(zip(batch.slices, drawn, strict=True))
+        drawing = [part for part, offset in batch.draws if not offset]
+        wanted = {id(part): part.row.draws(part.draft) for part in drawing}
+        drawn = sample(logits, [wanted[id(part)][offset] for part, offset in batch.draws])
+        found = {(id(part), offset): token for (part, offset), token in zip(batch.draws, drawn, strict=True)}
+        return [(part, [found[id(part), offset] for offset in range(len(part.draft) + 1)]) for part in drawing]
 
     def _logits(self, batch: Batch) -> Tensor:
         self.lora.route(batch.order)

@@ -215,15 +215,25 @@ class Worker(threading.Thread):
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
             self._contain(slices, error)
             return
-        tokens = {id(part): token for part, token in drawn if token.finite}
+        tokens = {id(part): found for part, found in drawn}
         for part in slices:
-            token = tokens.get(id(part))
-            if part.draws and token is None:
-                self._fail(part.row, "engine_error", ValueError("the model's logits are not finite"))
-                continue
-            part.row.advance(part.count, self._scheduler.pool)
-            if token is not None:
-                self._take(part.row, token)
+            if found := tokens.get(id(part)):
+                self._accept(part, found)
+            else:
+                part.row.advance(part.count, self._scheduler.pool)
+
+    def _accept(self, part: Slice, tokens: list[Token]) -> None:
+        """Take what was drawn, as far as the draft said the same: what was computed behind it holds."""
+        row, known = part.row, part.count
+        for at, token in enumerate(tokens):
+            if not token.finite:
+                self._fail(row, "engine_error", ValueError("the model's logits are not finite"))
+                return
+            row.advance(known, self._scheduler.pool)
+            self._take(row, token)
+            if row.ended or at == len(part.draft) or token.token != part.draft[at]:
+                return
+            known = 1
 
     def _contain(self, slices: list[Slice], error: Exception) -> None:
         """A step failed: find whose fault it is."""
