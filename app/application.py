@@ -32,6 +32,7 @@ from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
+from app.telemetry.tracing import TracingError
 from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics, create_topics
 from app.worker import Loaded, Worker, load
@@ -295,7 +296,7 @@ def _create() -> ParleyApp:
         for warning in told:
             _tell(f"warning: {warning.message}")
         return create_app(parley)
-    except SettingsError as error:
+    except (SettingsError, TracingError) as error:
         _tell(str(error))
         raise SystemExit(EXIT_WRONG_USE) from None
 

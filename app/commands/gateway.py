@@ -9,6 +9,7 @@ import click
 
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.settings import Settings
+from app.telemetry.log_format import JsonFormatter
 
 
 @click.command()
@@ -22,6 +23,8 @@ def gateway(host: str | None, port: int | None) -> None:
     )
     with plain_failures():
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+        if settings.log_format == "json":
+            logging.root.handlers[0].setFormatter(JsonFormatter())
         asyncio.run(_serve(settings))
 
 
@@ -31,12 +34,16 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.keys import KeysError  # noqa: PLC0415
     from app.gateway.server import address_of, listen, serve  # noqa: PLC0415
     from app.gateway.tokens import TokenSettingsError  # noqa: PLC0415
+    from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
     try:
         access = Access(settings)
     except (KeysError, TokenSettingsError, OpenHostError) as error:
         raise WrongUseError(str(error)) from None
-    edge = await new_gateway(settings, access)
+    try:
+        edge = await new_gateway(settings, access)
+    except TracingError as error:
+        raise WrongUseError(str(error)) from None
     try:
         listener = listen(settings)
     except OSError as error:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from app.delivery.record import Record
 from app.delivery.said import RequestKey
@@ -22,6 +23,7 @@ class Claim:
     the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is
     committed. `carried` are the headers of its trace, which go with everything that is written for it. `taken_ns`,
     `batched_ns` (its batch has left) and `begun_ns` (the engine has begun with it) are Unix times in nanoseconds.
+    `span` is the observer's.
     """
 
     record: Record
@@ -35,6 +37,7 @@ class Claim:
     taken_ns: int = field(default_factory=time.time_ns)
     batched_ns: int | None = None
     begun_ns: int | None = None
+    span: Any = None
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
     on_finish: list[Callable[[], None]] = field(default_factory=list)

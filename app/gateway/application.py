@@ -18,6 +18,7 @@ from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.routes import asking, completions, health, history, socket
 from app.gateway.routes.page import add_page
+from app.gateway.tracing import HttpTraces
 from app.wire import ErrorCode
 
 _CODES = {404: ErrorCode.NOT_FOUND}
@@ -33,6 +34,7 @@ def create_application(gateway: Gateway) -> FastAPI:
 
     application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
     application.state.gateway = gateway
+    application.add_middleware(HttpTraces, tracing=gateway.tracing)
     application.add_middleware(Counting, metrics=gateway.metrics)
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from starlette.requests import HTTPConnection
@@ -19,6 +20,7 @@ from app.gateway.searching import Searching
 from app.kafka_clients import partitions_of
 from app.reader import Update
 from app.settings import Settings
+from app.telemetry.tracing import Tracing
 from app.topics import TopicName
 
 _MOST_MODELS = 100
@@ -29,6 +31,7 @@ class Gateway:
         self.settings = settings
         self.access = access
         self.metrics = Metrics()
+        self.tracing = Tracing.of(settings, "parley-gateway")
         cluster, held = settings.cluster, settings.gateway_held_events
         self.live = LiveAnswers(cluster, settings.topic("tokens"), partitions, held)
         self.outbox = Outbox(settings)
@@ -51,6 +54,8 @@ class Gateway:
         await self.live.stop()
         await self.outbox.stop()
         await self.searching.stop()
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.stop)
 
     def admit(self, identity: Identity, requests: int = 1) -> None:
         """Let so many requests in, or raise `ApiError`."""

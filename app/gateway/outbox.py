@@ -12,6 +12,7 @@ from app.gateway.errors import ApiError
 from app.kafka_clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
+from app.telemetry.context import carried
 from app.wire import Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
 
 _REMEMBERED = 10_000
@@ -78,6 +79,7 @@ class Outbox:
     async def _send(self, topic: str, record: Request | Cancel | Erase) -> None:
         assert self._producer is not None, "the outbox was not started"
         value, headers = encode(record, self._settings.wire_format)
+        headers.extend(carried.get())
         try:
             await self._producer.send_and_wait(
                 self._settings.topic(topic), value, key=record.user_id.encode(), headers=headers

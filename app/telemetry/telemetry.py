@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -15,6 +16,7 @@ from app.telemetry.loop_lag import LoopLag
 from app.telemetry.metrics import Metrics
 from app.telemetry.observers import Observers
 from app.telemetry.request_log import RequestLog
+from app.telemetry.tracing import Tracing
 from app.worker import Worker
 
 
@@ -28,6 +30,11 @@ class Telemetry:
         self.watch = BrokerWatch(Clients(settings), numbers)
         metrics = Metrics(self.registry, settings)
         observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
+        self._tracing = Tracing.of(settings, "parley-worker")
+        if self._tracing is not None:
+            from app.telemetry.request_traces import RequestTraces  # noqa: PLC0415 - imports OpenTelemetry
+
+            observers.insert(0, RequestTraces(self._tracing, settings))
         self.observer = Observers(*observers)
         self._loop_lag = LoopLag(self.registry)
         self.registry.register(WorkerCollector(worker, self.watch, metrics))
@@ -41,3 +48,5 @@ class Telemetry:
     async def stop(self) -> None:
         await self.watch.stop()
         await self._loop_lag.stop()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.stop)

@@ -1,0 +1,59 @@
+"""Around every HTTP request: its trace context, from its headers or new, goes with what is sent to Kafka.
+
+Where traces are off a context that the client brings still goes on, so that the client can join what it started.
+"""
+
+from __future__ import annotations
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.telemetry.context import carried
+from app.telemetry.tracing import Carried, Tracing
+from app.wire.headers import TRACE_HEADERS
+
+_LONGEST = 512
+
+
+class HttpTraces:
+    def __init__(self, app: ASGIApp, tracing: Tracing | None) -> None:
+        self._app = app
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        brought = _brought(scope)
+        if self._tracing is None:
+            carried.set(brought)
+            await self._app(scope, receive, send)
+        elif scope["path"] in {"/healthz", "/readyz", "/metrics"}:
+            await self._app(scope, receive, send)
+        else:
+            await self._traced(self._tracing, brought, scope, receive, send)
+
+    async def _traced(self, tracing: Tracing, brought: Carried, scope: Scope, receive: Receive, send: Send) -> None:
+        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415
+
+        span = tracing.start(scope["method"], SpanKind.SERVER, brought)
+        carried.set(tracing.carry(span) if span.is_recording() else brought)
+
+        async def told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                span.set_attribute("http.response.status_code", message["status"])
+                if message["status"] >= 500:
+                    span.set_status(Status(StatusCode.ERROR))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, told)
+        finally:
+            route = getattr(scope.get("route"), "path", "other")
+            span.update_name(f"{scope['method']} {route}")
+            span.set_attributes({"http.request.method": scope["method"], "http.route": route})
+            span.end()
+
+
+def _brought(scope: Scope) -> Carried:
+    names = {name.encode(): name for name in TRACE_HEADERS}
+    return tuple((names[key], value) for key, value in scope["headers"] if key in names and len(value) <= _LONGEST)

@@ -1,0 +1,150 @@
+"""The trace of a request in a worker: one span from its record to its commit, and one for each stretch of the way.
+
+    chat MODEL        from the record's timestamp to the commit; OpenTelemetry's conventions for generative AI
+      queue           in Kafka, until a worker has the record
+      wait            until it is its turn in its conversation, and a slot is free
+      batch           its prompt is built, and gathered with others
+      schedule        in the engine's queue
+      prefill         until its first token
+      decode          until its last one
+      finish          the transaction of its row, turn and offset
+    index MODEL       the turn, until it is in Milvus
+
+The stretches are made of the times that a claim notes anyway, at its end; so a request that is not sampled costs a
+look at its headers. A worker that is killed tells nothing of its spans; whoever goes on makes its own, `resumed`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.claim import Claim
+from app.delivery.observer import Unobserved
+from app.delivery.record import Record
+from app.settings import Settings
+from app.telemetry.tracing import Tracing
+from app.wire.event import TokenEvent
+from app.wire.headers import carried_by
+from app.wire.request import Request
+from app.wire.turn import Turn
+
+_MS = 1_000_000
+
+
+class RequestTraces(Unobserved):
+    def __init__(self, tracing: Tracing, settings: Settings) -> None:
+        self._tracing = tracing
+        self._settings = settings
+
+    def admitted(self, partition: int, claim: Claim) -> None:
+        model = claim.request.model or self._settings.model
+        span = self._tracing.start(
+            f"chat {model}",
+            SpanKind.CONSUMER,
+            claim.carried,
+            start_time=claim.record.timestamp * _MS,
+            attributes=_asked(claim.request, model) | self._place(claim.record, partition),
+        )
+        if span.is_recording():
+            claim.span = span
+            claim.carried = self._tracing.carry(span)
+
+    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
+        span: Span | None = claim.span
+        if span is None:
+            return
+        now = time.time_ns()
+        for name, began, ended in _stretches(claim, answer, end, now):
+            self._tracing.child(span, name, began, ended, {})
+        if answer.first_at is not None:
+            span.add_event("first token", timestamp=answer.first_at * _MS)
+        span.set_attributes(_told(claim, answer, end))
+        if end.error is not None:
+            span.set_status(Status(StatusCode.ERROR, end.error.code))
+        span.end(now)
+
+    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
+        carried = carried_by(record.headers)
+        if not carried:
+            return
+        attributes = {"gen_ai.operation.name": "embeddings", "gen_ai.conversation.id": turn.conversation_id}
+        span = self._tracing.start(
+            f"index {turn.model_version}",
+            SpanKind.CONSUMER,
+            carried,
+            start_time=taken_ns,
+            attributes=attributes | self._place(record, record.partition),
+        )
+        span.end()
+
+    def _place(self, record: Record, partition: int) -> dict[str, Any]:
+        return {
+            "messaging.system": "kafka",
+            "messaging.operation.type": "process",
+            "messaging.destination.name": self._settings.topic(record.topic),
+            "messaging.destination.partition.id": str(partition),
+            "messaging.kafka.offset": record.offset,
+            "messaging.consumer.group.name": self._settings.group,
+        }
+
+
+def _asked(request: Request, model: str) -> dict[str, Any]:
+    """What the request says; never what it asks."""
+    told = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "parley",
+        "gen_ai.request.model": model,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.temperature": request.temperature,
+        "gen_ai.request.top_p": request.top_p,
+        "gen_ai.request.top_k": request.top_k,
+        "gen_ai.request.seed": request.seed,
+        "gen_ai.conversation.id": request.conversation_id,
+        "gen_ai.response.id": request.request_id,
+        "user.id": request.user_id,
+        "parley.tenant": request.tenant,
+        "parley.priority": request.priority.value,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _told(claim: Claim, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "gen_ai.response.model": end.model_version,
+        "gen_ai.usage.output_tokens": answer.index,
+        "parley.resumed": claim.said is not None,
+    }
+    if end.usage is not None:
+        told["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens
+        told["gen_ai.usage.cache_read.input_tokens"] = end.usage.cached_tokens
+    if end.finish_reason is not None:
+        told["gen_ai.response.finish_reasons"] = [end.finish_reason.value]
+    if end.error is not None:
+        told["error.type"] = end.error.code
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _stretches(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Iterator[tuple[str, int, int]]:
+    """(name, began, ended) in Unix nanoseconds; each begins where the one before has ended."""
+    started = None if claim.started_at is None else claim.started_at * _MS
+    # What a former owner said first was not said here.
+    first = None if answer.first_at is None or claim.said is not None else answer.first_at * _MS
+    told = None if end.timestamp is None else end.timestamp * _MS
+    began = claim.record.timestamp * _MS
+    for name, ended in (
+        ("queue", claim.taken_ns),
+        ("wait", started),
+        ("batch", claim.batched_ns),
+        ("schedule", claim.begun_ns),
+        ("prefill", first),
+        ("decode" if claim.begun_ns is not None else "refuse", told),
+        ("finish", now),
+    ):
+        if ended is not None:
+            yield name, began, max(began, ended)
+            began = max(began, ended)

@@ -1,0 +1,95 @@
+"""OpenTelemetry, where `PARLEY_TRACES` asks for it; nothing of it is imported where it does not.
+
+A trace begins wherever its W3C context comes from: an HTTP header at the gateway, a record header on `requests`, or
+else here. The context goes on in the headers of every token event and of the turn, so whoever reads one can join.
+Exporters are set by OpenTelemetry's own variables, as OTEL_EXPORTER_OTLP_ENDPOINT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span, SpanKind
+
+Carried = tuple[tuple[str, bytes], ...]
+"""Record headers of a W3C trace context."""
+
+
+class TracingError(Exception):
+    """Traces cannot be made as the settings say; one line for people."""
+
+
+class Tracing:
+    """Makes spans of one service; `of` gives None where traces are off."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("parley")
+        self._propagator = TraceContextTextMapPropagator()
+
+    @classmethod
+    def of(cls, settings: Settings, service: str) -> Tracing | None:
+        """Raises `TracingError` where OpenTelemetry is not installed."""
+        if settings.traces == "off":
+            return None
+        if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+            raise TracingError(f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: pip install 'parley[otel]'")
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio  # noqa: PLC0415
+
+        provider = TracerProvider(
+            sampler=ParentBasedTraceIdRatio(settings.traces_sample),
+            resource=Resource.create({"service.name": service}),
+            shutdown_on_exit=False,
+        )
+        provider.add_span_processor(BatchSpanProcessor(_exporter(settings.traces)))
+        return cls(provider)
+
+    def start(self, name: str, kind: SpanKind, carried: Iterable[tuple[str, bytes]], **options: Any) -> Span:
+        """A span under the context that is `carried`, or the first one of a trace."""
+        parent = self._propagator.extract({key: value.decode("ascii", "replace") for key, value in carried})
+        return self._tracer.start_span(name, context=parent, kind=kind, **options)
+
+    def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
+        """A part of `parent` that is over already."""
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+
+        context = set_span_in_context(parent)
+        span = self._tracer.start_span(name, context=context, start_time=began_ns, attributes=dict(attributes))
+        span.end(max(began_ns, ended_ns))
+
+    def carry(self, span: Span) -> Carried:
+        """The headers that make whatever comes next a part of `span`."""
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+
+        headers: dict[str, str] = {}
+        self._propagator.inject(headers, set_span_in_context(span))
+        return tuple((name, value.encode("ascii", "replace")) for name, value in headers.items())
+
+    def stop(self) -> None:
+        """Send what is left; waits for a few seconds at most."""
+        self._provider.force_flush(3000)
+        self._provider.shutdown()
+
+
+def _exporter(kind: str) -> SpanExporter:
+    if kind == "console":
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415
+
+        return ConsoleSpanExporter(formatter=lambda span: span.to_json(indent=None) + "\n")
+    if find_spec("opentelemetry.exporter") is None:
+        raise TracingError("PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: pip install 'parley[otel]'")
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter()
