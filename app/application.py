@@ -30,6 +30,7 @@ from app.local.errors import LocalError
 from app.local.lock import locked
 from app.serving import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
+from app.settle import settle
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
@@ -146,6 +147,7 @@ def prepare(app: ParleyApp) -> None:
         _lock(app)
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
+        settle()
     except KafkaAwayError:
         raise
     except (internals.InternalsError, LocalError, TopicsError, KafkaUnusableError, LoadError) as error:
