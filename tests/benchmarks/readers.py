@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -34,7 +35,6 @@ from app.wire import (
     TokenEvent,
     decode_token_event,
     encode,
-    new_request_id,
     partition_for,
 )
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -144,6 +144,13 @@ async def read_raw(records: AIOKafkaConsumer, tokens: int, delays: list[float]) 
                     delays.append(now - float((event.text or "").split()[1]))
 
 
+async def ask(gateway: GatewayProcess, answers: int) -> list[str]:
+    """Requests of one conversation each; nobody but this process answers them."""
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
+        bodies = [{"prompt": "hello", "conversation_id": str(number)} for number in range(answers)]
+        return [(await http.post("/v1/requests", json=body)).json()["request_id"] for body in bodies]
+
+
 async def open_readers(gateway: GatewayProcess, answers: Sequence[str], each: int) -> list[Reader]:
     loop = asyncio.get_running_loop()
     readers = [Reader(f"/v1/requests/{request_id}/events") for request_id in answers for _ in range(each)]
@@ -159,8 +166,7 @@ async def measure(
     settings: Settings, gateway: GatewayProcess, *, readers: int, answers: int, tokens: int, rate: float
 ) -> Measured:
     """One run; `settings` have their topics, and `gateway` serves them with at least `readers` streams a user."""
-    # As the gateway makes them: it knows by their time that all of their tokens are still to come.
-    ids = [new_request_id() for _ in range(answers)]
+    ids = await ask(gateway, answers)
     process = psutil.Process(gateway.pid)
     before = process.memory_info().rss
     streams = await open_readers(gateway, ids, readers // answers)
@@ -209,8 +215,8 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             embedder="none",
             topic_prefix=f"r{uuid.uuid4().hex[:8]}-",
             gateway_streams=max(2000, options.readers),
-            gateway_wait_s=600.0,
             gateway_requests_per_min=0,
+            gateway_start_s=0.0,
         )
         await create_topics(settings)
         with GatewayProcess(settings, folder / "gateway.log") as gateway:

@@ -196,4 +196,3 @@ class _NamedWorker(WorkerProcess):
 
 
 PEERS: Sequence[Callable[[Rig], System]] = (FaustGenerate, QuixStreams, AiokafkaBatching, FastApi)
-

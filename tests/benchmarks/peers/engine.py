@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from app.settle import settle
 from models.checkpoints import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.generation import Delta, Job, Sampling
@@ -35,11 +35,8 @@ class BareEngine:
 async def open_engine() -> BareEngine:
     """The engine that `BENCH_MODEL`, `BENCH_MAX_RUNNING` and `BENCH_THREADS` ask for, started and warm."""
     checkpoint = load_checkpoint(os.environ["BENCH_MODEL"])
-    options = EngineOptions(
-        max_running=int(os.environ["BENCH_MAX_RUNNING"]), threads=int(os.environ["BENCH_THREADS"])
-    )
+    options = EngineOptions(max_running=int(os.environ["BENCH_MAX_RUNNING"]), threads=int(os.environ["BENCH_THREADS"]))
     engine = TorchEngine(checkpoint, options)
     await engine.start()
-    gc.collect()
-    gc.freeze()  # the collector has nothing to find in what stays
+    settle()
     return BareEngine(engine, PromptBuilder(checkpoint))
