@@ -66,22 +66,28 @@ class Owner:
         await asyncio.gather(*(partition.unsettle() for partition in self.partitions.values()))
 
     async def assigned(self, numbers: Iterable[int], standbys: Iterable[int] = ()) -> None:
-        """This is what the group gives this worker from now on; what is not in it is somebody else's."""
+        """This is what the group gives this worker from now on; what is not in it is somebody else's.
+
+        Records flow while this goes on, so every partition is there for them before anything is waited for.
+        """
         numbers = set(numbers)
         self._retaken.clear()
-        await self._standbys.keep(set(standbys) - numbers)
         gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
         fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
         gone += [self.partitions.pop(number) for number in fenced]
-        for partition in gone:
-            self._flows_again(partition)
-        await asyncio.gather(*(partition.close() for partition in gone))
         kept = list(self.partitions.values())
-        for partition in kept:
+        for partition in (*gone, *kept):
             self._flows_again(partition)  # the consumer forgets what was paused
+        new = [
+            Partition(self._place(number), self._agent, self._relieve)
+            for number in sorted(numbers - set(self.partitions))
+        ]
+        self.partitions |= {partition.number: partition for partition in new}
+        await self._standbys.keep(set(standbys) - numbers)
+        await asyncio.gather(*(partition.close() for partition in gone))
         self._standbys.follow(map(self._place, set(standbys) - numbers))
-        for number in sorted(numbers - set(self.partitions)):
-            self.partitions[number] = Partition(self._place(number), self._agent, self._relieve)
+        for partition in new:
+            partition.begin()
         for partition in kept:
             partition.renew()
 
@@ -147,6 +153,8 @@ class Owner:
 
     def _relieve(self, partition: Partition) -> None:
         """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""
+        if self.partitions.get(partition.number) is not partition:
+            return  # it is being closed; its flow is somebody else's
         limit = self._settings.max_in_flight
         for topic in (REQUESTS, TURNS):
             held = partition.open_of(topic)

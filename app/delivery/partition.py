@@ -69,7 +69,7 @@ def _arrived_in_order(record: Record) -> Record:
 
 
 class Partition:
-    """Begins to take itself over when it is made; `close` when it is revoked."""
+    """Keeps the records that come, and takes itself over after `begin`; `close` when it is revoked."""
 
     def __init__(self, place: Place, agent: Agent, on_load: Callable[[Partition], None]) -> None:
         self.place = place
@@ -86,7 +86,6 @@ class Partition:
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
-        self._settled.set()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
 
     @property
@@ -132,6 +131,10 @@ class Partition:
             self._open[record.topic][record.offset] = _arrived_in_order(record)
             self._agent.take(self, record)
         self._on_load(self)
+
+    def begin(self) -> None:
+        """Nobody else in this process has anything of the partition any more."""
+        self._settled.set()
 
     async def finish(self, finish: Finish) -> None:
         """Commit what a record leaves behind. A finish without a record outlives trouble and a new ownership."""

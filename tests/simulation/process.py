@@ -115,9 +115,11 @@ class Process:
                 await self.worker.owner.revoked()
                 self.broker.world.after(self.broker.world.latency(), partial(self._group.ready, self, generation))
                 continue
+            # Faust lets records flow as soon as it has told of the assignment, however long that is dealt with.
             opened = self.broker.world.random.random() < 0.5
             if opened:
                 self._flow.open(self, generation, numbers)
+                self.generation = generation
             others = set(range(self.settings.partitions)) - numbers
             standbys = {number for number in others if self.broker.world.random.random() < 0.5}
             await self.worker.owner.assigned(numbers, standbys)
