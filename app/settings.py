@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
 
     # What an operator sees
-    log_format: Literal["text", "json"] = Field("text", description="`json`: one object a line")
+    log_format: Literal["text", "json"] = Field("text", description="`json`: one object a line; `faust --quiet` has no banner")
     traces: Literal["off", "otlp", "console"] = Field("off", description="OpenTelemetry's traces, by the extra `otel`")
     traces_sample: float = Field(1.0, ge=0, le=1, description="share of the traces that begin here and are kept")
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")

@@ -19,7 +19,7 @@ from models.serving import Serving
 class AnswerLog:
     """Writes the events of one claim, from where its former owner left off.
 
-    `gaps` are the seconds between its deltas, as they came from the engine.
+    `first_at` and `ended_at` are Unix milliseconds, `gaps` the seconds between its deltas as they came from the engine.
     """
 
     def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
@@ -31,6 +31,7 @@ class AnswerLog:
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self.index = claim.said.position if claim.said else 0
         self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
+        self.ended_at = claim.said.end.timestamp if claim.said and claim.said.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
@@ -72,6 +73,7 @@ class AnswerLog:
     async def _end(self, event: TokenEvent) -> TokenEvent:
         """Send the end and see the whole answer delivered: it is complete in the log before the request is finished."""
         await self._send(event)
+        self.ended_at = time.time_ns() // 1_000_000
         await asyncio.gather(*self._deliveries)
         return event
 

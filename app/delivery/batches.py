@@ -16,6 +16,7 @@ from models.generation import Engine, Job, Stream
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
     job: Job
+    claim: Claim
     stream: asyncio.Future[Stream]
 
 
@@ -31,8 +32,7 @@ class Batches:
     @asynccontextmanager
     async def stream(self, partition: int, engine: Engine, job: Job, claim: Claim) -> AsyncIterator[Stream]:
         """The job's stream, which ends early where the claim is stopped; left early, it is cancelled."""
-        stream = await self._begin(partition, engine, job)
-        claim.batched_ns = time.time_ns()
+        stream = await self._begin(partition, engine, job, claim)
         claim.on_stop = stream.cancel
         if claim.stop is not None:
             stream.cancel(claim.stop)
@@ -43,10 +43,10 @@ class Batches:
             claim.on_stop = None
             stream.cancel()
 
-    async def _begin(self, partition: int, engine: Engine, job: Job) -> Stream:
+    async def _begin(self, partition: int, engine: Engine, job: Job, claim: Claim) -> Stream:
         """Wait for the job's batch to leave; cancelling the wait takes the job out."""
         batcher = self._of.get((partition, engine)) or self._make(partition, engine)
-        asked = _Asked(job, asyncio.get_running_loop().create_future())
+        asked = _Asked(job, claim, asyncio.get_running_loop().create_future())
         batcher.add(asked, job.priority)
         try:
             return await asked.stream
@@ -69,7 +69,9 @@ class Batches:
 
 
 def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
+    now = time.time_ns()
     for asked, stream in zip(batch, engine.submit([asked.job for asked in batch]), strict=True):
+        asked.claim.batched_ns = now
         if asked.stream.cancelled():
             stream.cancel()
         else:

@@ -97,8 +97,8 @@ class Metrics(Unobserved):
         asked = claim.record.timestamp
         if claim.said is None:
             self._timed(claim, answer)
-        if end.timestamp is not None:
-            self._whole.observe(max(0, end.timestamp - asked) / 1000)
+        if answer.ended_at is not None:
+            self._whole.observe(max(0, answer.ended_at - asked) / 1000)
         self._gaps.observe_all(answer.gaps)
         if end.usage is not None:
             self._spent(claim.request.tenant or "", end.model_version or "", end.usage)

@@ -45,7 +45,7 @@ class RequestLog(Unobserved):
             "batched_ms": None if claim.batched_ns is None else claim.batched_ns // 1_000_000 - asked,
             "engine_ms": None if claim.begun_ns is None else claim.begun_ns // 1_000_000 - asked,
             "first_token_ms": None if answer.first_at is None else answer.first_at - asked,
-            "end_ms": None if end.timestamp is None else end.timestamp - asked,
+            "end_ms": None if answer.ended_at is None else answer.ended_at - asked,
             "trace": _trace_of(claim.carried),
         }
         self._tell("request ended", told)

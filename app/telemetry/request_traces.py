@@ -59,7 +59,7 @@ class RequestTraces(Unobserved):
         if span is None:
             return
         now = time.time_ns()
-        for name, began, ended in _stretches(claim, answer, end, now):
+        for name, began, ended in _stretches(claim, answer, now):
             self._tracing.child(span, name, began, ended, {})
         if answer.first_at is not None:
             span.add_event("first token", timestamp=answer.first_at * _MS)
@@ -129,12 +129,12 @@ def _told(claim: Claim, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _stretches(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Iterator[tuple[str, int, int]]:
+def _stretches(claim: Claim, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
     """(name, began, ended) in Unix nanoseconds; each begins where the one before has ended."""
     started = None if claim.started_at is None else claim.started_at * _MS
     # What a former owner said first was not said here.
     first = None if answer.first_at is None or claim.said is not None else answer.first_at * _MS
-    told = None if end.timestamp is None else end.timestamp * _MS
+    told = None if answer.ended_at is None else answer.ended_at * _MS
     began = claim.record.timestamp * _MS
     for name, ended in (
         ("queue", claim.taken_ns),

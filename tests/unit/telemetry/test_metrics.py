@@ -45,11 +45,11 @@ def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3) -> No
     answer = AnswerLog.__new__(AnswerLog)
     answer.gaps = [0.02] * (tokens - 1)
     answer.first_at = ASKED_AT + 120
+    answer.ended_at = ASKED_AT + 200
     answer.index = tokens
     end = TokenEvent(
         type=EventType.DONE,
         model_version="m@1",
-        timestamp=ASKED_AT + 200,
         finish_reason=FinishReason.STOP,
         usage=Usage(7, tokens, 4),
     )
