@@ -1,0 +1,115 @@
+"""Spans as an exporter gets them, and what traces cost where they are off."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.record import TURNS, Record
+from app.settings import Settings
+from app.telemetry.request_traces import RequestTraces
+from app.telemetry.tracing import Tracing
+from app.wire.codes import ErrorCode
+from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.turn import Turn
+from models.generation import FinishReason, Usage
+from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
+
+SETTINGS = Settings(_env_file=None)
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def traces(exporter: InMemorySpanExporter) -> RequestTraces:
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return RequestTraces(Tracing(provider), SETTINGS)
+
+
+def answer(first_at: int | None = ASKED_AT + 50, ended_at: int = ASKED_AT + 90) -> AnswerLog:
+    log = AnswerLog.__new__(AnswerLog)
+    log.first_at, log.ended_at, log.index = first_at, ended_at, 3
+    return log
+
+
+def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
+    traces: RequestTraces, exporter: InMemorySpanExporter
+) -> None:
+    claim = claim_of(model="other")
+    claim.taken_ns, claim.started_at = (ASKED_AT + 1) * 1_000_000, ASKED_AT + 2
+    traces.admitted(0, claim)
+    end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
+    traces.answered(0, claim, answer(first_at=None), end)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    assert set(spans) == {"queue", "wait", "refuse", "finish", "chat other"}
+    assert not spans["chat other"].status.is_ok
+    assert spans["chat other"].attributes is not None
+    assert spans["chat other"].attributes["error.type"] == "model_not_found"
+
+
+def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_of_its_own(
+    traces: RequestTraces, exporter: InMemorySpanExporter
+) -> None:
+    claim = claim_of()
+    claim.said = answer_with("a", "b")
+    claim.started_at, claim.batched_ns, claim.begun_ns = ASKED_AT + 2, ASKED_AT * 1_000_000, ASKED_AT * 1_000_000
+    traces.admitted(0, claim)
+    end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, usage=Usage(5, 3))
+    traces.answered(0, claim, answer(), end)
+    chat = exporter.get_finished_spans()[-1]
+    assert chat.attributes is not None
+    assert chat.attributes["parley.resumed"] is True
+    assert "prefill" not in {span.name for span in exporter.get_finished_spans()}
+
+
+def test_the_index_joins_the_trace_that_the_turn_carries(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
+    claim = claim_of()
+    traces.admitted(0, claim)
+    turn = Turn(
+        request_id="r1",
+        user_id="ann",
+        conversation_id="default",
+        prompt="secret",
+        answer="secret",
+        finish_reason=FinishReason.STOP,
+        usage=Usage(1, 1),
+        model_version="m@1",
+        created_at=ASKED_AT,
+    )
+    traces.indexed(Record(TURNS, 0, 7, ASKED_AT, b"ann", b"", claim.carried), turn, ASKED_AT * 1_000_000)
+    (index,) = exporter.get_finished_spans()
+    assert index.name == "index m@1"
+    assert index.parent is not None
+    assert f"{index.parent.span_id:016x}" in claim.carried[0][1].decode()
+    traces.indexed(Record(TURNS, 0, 8, ASKED_AT, b"ann", b""), turn, ASKED_AT * 1_000_000)
+    assert len(exporter.get_finished_spans()) == 1, "a turn of no trace begins none"
+
+
+def test_nothing_that_was_said_is_in_a_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
+    claim = claim_of(prompt="what-was-asked", metadata={"note": "what-was-asked"}, stop="what-was-asked")
+    traces.admitted(0, claim)
+    traces.answered(0, claim, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="said"))
+    assert all("what-was-asked" not in span.to_json() for span in exporter.get_finished_spans())
+
+
+def test_where_traces_are_off_nothing_of_opentelemetry_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "from app.settings import Settings\n"
+        "from app.telemetry.telemetry import Telemetry\n"
+        "Telemetry(Settings(_env_file=None), lambda: None)\n"
+        "worker = 'opentelemetry' in sys.modules\n"
+        "import app.gateway.application\n"  # FastAPI looks for OpenTelemetry's API by itself
+        "sys.exit(worker or 'opentelemetry.sdk' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
