@@ -55,23 +55,29 @@ def paged_attention(
     """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
     if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
         raise NotImplementedError("this model's attention takes something that the engine does not implement")
-    keys, values = context.cache.keys[module.layer_idx], context.cache.values[module.layer_idx]
-    slots = context.batch.slots
-    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, key[0].transpose(0, 1))
-    values.view(-1, *values.shape[2:]).index_copy_(0, slots, value[0].transpose(0, 1))
     scores = Scores(scaling or query.shape[3] ** -0.5, sliding_window, softcap)
+    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
+    return attend(query, key, value, module.layer_idx, context, scores).unsqueeze(0), None
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, layer: int, context: Context, scores: Scores) -> Tensor:
+    """`query` is [T, heads, size], `key` and `value` [T, KV heads, size]; the result is as `query`."""
+    keys, values = context.cache.keys[layer], context.cache.values[layer]
+    slots = context.batch.slots
+    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, key)
+    values.view(-1, *values.shape[2:]).index_copy_(0, slots, value)
     parts = []
     for group in context.batch.groups:
         span = slice(group.first, group.first + group.rows * group.width)
         if group.table is not None:
-            parts.append(_in_place(query[0, :, span], keys, values, group, scores))
+            parts.append(_in_place(query[span], keys, values, group, scores))
             continue
         if group.pages is None:
-            seen = key[:, :, span], value[:, :, span]
+            seen = key[span].transpose(0, 1).unsqueeze(0), value[span].transpose(0, 1).unsqueeze(0)
         else:
             seen = _gather(context.cache, keys, group, 0), _gather(context.cache, values, group, 1)
-        parts.append(_attend(query[0, :, span], *seen, group, scores))
-    return (parts[0] if len(parts) == 1 else torch.cat(parts)).unsqueeze(0), None
+        parts.append(_attend(query[span], *seen, group, scores))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _in_place(query: Tensor, keys: Tensor, values: Tensor, group: Group, how: Scores) -> Tensor:
@@ -79,8 +85,9 @@ def _in_place(query: Tensor, keys: Tensor, values: Tensor, group: Group, how: Sc
 
     assert group.table is not None
     assert group.lengths is not None
-    rows = query.transpose(0, 1)
-    return paged_decode(rows, keys, values, group.table, group.lengths, scale=how.scale, window=how.window, cap=how.cap)
+    return paged_decode(
+        query, keys, values, group.table, group.lengths, scale=how.scale, window=how.window, cap=how.cap
+    )
 
 
 def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:
@@ -92,20 +99,19 @@ def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Scores) -> Tensor:
-    """`query` is [heads, tokens, size]; the result [tokens, heads, size]."""
-    heads, tokens, size = query.shape
+    """`query` and the result are [tokens, heads, size], `key` and `value` [rows, KV heads, length, size]."""
+    tokens, heads, size = query.shape
     window = scores.window
     if scores.cap is not None:
         return _capped(query, key, value, group, scores)
     if group.width == 1:
         # the heads that share keys become rows of one product: nothing is repeated
-        shared = heads // key.shape[1]
-        rows = query.view(key.shape[1], shared, tokens, size).permute(2, 0, 1, 3)
+        rows = query.view(tokens, key.shape[1], -1, size)
         out = scaled_dot_product_attention(rows, key, value, attn_mask=group.mask(window), scale=scores.scale)
         return out.reshape(tokens, heads, size)
     causal = group.pages is None and (window is None or group.width <= window)
     out = scaled_dot_product_attention(
-        query.unsqueeze(0),
+        query.transpose(0, 1).unsqueeze(0),
         key,
         value,
         attn_mask=None if causal else group.mask(window),
@@ -118,9 +124,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Sco
 
 def _capped(query: Tensor, key: Tensor, value: Tensor, group: Group, how: Scores) -> Tensor:
     """With soft-capped scores (Gemma 2), which no fused kernel of torch has."""
-    heads, tokens, size = query.shape
+    tokens, heads, size = query.shape
     kv = key.shape[1]
-    rows = query.view(kv, heads // kv, group.rows, group.width, size).permute(2, 0, 1, 3, 4)
+    rows = query.view(group.rows, group.width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)
     scores = rows @ key.unsqueeze(2).transpose(3, 4) * how.scale
     assert how.cap is not None
     scores = (scores / how.cap).tanh() * how.cap + group.mask(how.window).unsqueeze(2)

@@ -16,6 +16,7 @@ from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
 from models.engine.graphs import DecodeGraphs
+from models.engine.lean import lean
 from models.engine.lora import Lora
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
@@ -46,6 +47,7 @@ class Runner:
         self.cache = cache
         self.times = StepTimes()
         self.lora = Lora(self.model)
+        self._lean = lean(self.model)
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._graphs: DecodeGraphs | None = None
@@ -81,12 +83,15 @@ class Runner:
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
+        context = Context(batch, self.cache)
+        if self._lean is not None and not self.lora.active:  # adapters are hooked into the model's own layers
+            return self._lean(context)
         found: Tensor = self.model(
             input_ids=batch.tokens,
             position_ids=batch.positions,
             use_cache=False,
             logits_to_keep=batch.last,
-            context=Context(batch, self.cache),
+            context=context,
         ).logits[0]
         return found
 

@@ -33,6 +33,11 @@ async def engines():
         engine.pool.check()
 
 
+def plug(engine, model):
+    """The engine computes with `model` from now on, and through its own forward."""
+    engine._runner.model, engine._runner._lean = model, None
+
+
 class Oracle:
     """What the model itself says greedily, token by token, and how sure it was."""
 

@@ -12,7 +12,7 @@ from models.engine import EngineDied
 from models.engine.attention import Scores
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
-from tests.unit.models.engine.conftest import Oracle
+from tests.unit.models.engine.conftest import Oracle, plug
 from tests.unit.models.engine.reading import job, read
 
 CHECKPOINT = tiny.checkpoint()
@@ -183,7 +183,7 @@ class Spoiled:
 
     def __init__(self, engine, token, error=None):
         self.model, self.token, self.error = engine._runner.model, token, error
-        engine._runner.model = self
+        plug(engine, self)
 
     def __call__(self, input_ids, **arguments):
         found = self.model(input_ids=input_ids, **arguments)
@@ -274,7 +274,7 @@ async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(
             raise torch.OutOfMemoryError("no memory")
         return model(input_ids=input_ids, **arguments)
 
-    engine._runner.model = forgetful
+    plug(engine, forgetful)
     (answer,) = await ask(engine, job(PROMPT, 5))
     assert answer.tokens == whole
     assert engine.scheduler.limits.chunk == 20
@@ -287,17 +287,18 @@ async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_an
     def broken(**arguments):
         raise RuntimeError("illegal memory access")
 
-    engine._runner.model = broken
+    plug(engine, broken)
     with pytest.raises(EngineDied, match="illegal memory access"):
         await ask(engine, job(PROMPT), job(PROMPT[1:]))
     assert len(told) == 1
 
 
-async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch):
-    monkeypatch.setattr("models.engine.attention.Scores", lambda scale, window, cap: Scores(scale * 0.8, window, cap))
+@pytest.mark.parametrize(("kind", "place"), [("llama", "lean"), ("phi3", "attention")])
+async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place):
+    monkeypatch.setattr(f"models.engine.{place}.Scores", lambda scale, window, cap: Scores(scale * 0.8, window, cap))
     told = []
-    with pytest.raises(CheckpointError, match=r"llama: the engine's logits differ from its own by \d"):
-        await engines(tiny.checkpoint(), on_fatal=told.append)
+    with pytest.raises(CheckpointError, match=rf"{kind}: the engine's logits differ from its own by \d"):
+        await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=told.append)
     assert not told
 
 

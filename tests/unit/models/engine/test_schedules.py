@@ -8,6 +8,7 @@ from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
 from models.generation import Sampling
 from tests.unit.models import tiny
+from tests.unit.models.engine.conftest import plug
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, Tally, make, run_schedule
 
@@ -89,7 +90,7 @@ class Chaos:
                 found.logits[0, fails.randrange(found.logits.shape[1])] = float("nan")
             return found
 
-        engine._runner.model = flaky
+        plug(engine, flaky)
         for number in range(operations):
             if self.open and self.chance.random() < 0.3:
                 self.chance.choice(self.open).cancel()

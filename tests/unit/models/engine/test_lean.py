@@ -1,0 +1,94 @@
+"""The leaner forward computes what the model's own code computes, and only where it is known to."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from models.engine.attention import NAME, Context
+from models.engine.batch import pack
+from models.engine.cache import KVCache
+from models.engine.lean import lean
+from models.engine.pages import PagePool
+from models.engine.row import Row, Slice
+from models.engine.stream import TokenStream
+from models.generation import Job
+from tests.unit.models import tiny
+from tests.unit.models.engine.schedules import ARCHITECTURES
+
+FAMILY = ("llama", "qwen2", "qwen2 sliding", "qwen3", "mistral", "mistral sliding")
+
+
+def make(architecture, **changes):
+    return tiny.model(architecture.split(maxsplit=1)[0], **(ARCHITECTURES[architecture] | changes))
+
+
+def both_ways(model, dtype=torch.float32):
+    """Logits of two chunks and a single token, by the lean forward and by the model's own."""
+    model = model.to(dtype)
+    model.set_attn_implementation(NAME)
+    leaner = lean(model)
+    assert leaner is not None
+    found = []
+    for forward in (leaner, lambda context: own(model, context)):
+        pool, cache = PagePool(40, 16), KVCache(model.config, 40, model.device, dtype)
+        row = Row(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
+        row.pages = pool.take(4)
+        slices = [[Slice(row, 0, 30)], [Slice(row, 30, 24)], [Slice(row, 54, 1)]]
+        with torch.inference_mode():
+            batches = [pack(part, pool, model.device, dtype) for part in slices]
+            found.append(torch.cat([forward(Context(batch, cache)) for batch in batches]))
+    return found
+
+
+def own(model, context):
+    batch = context.batch
+    return model(
+        input_ids=batch.tokens,
+        position_ids=batch.positions,
+        use_cache=False,
+        logits_to_keep=batch.last,
+        context=context,
+    ).logits[0]
+
+
+@pytest.mark.parametrize("architecture", FAMILY)
+def test_its_logits_are_the_models_own(architecture):
+    leaner, theirs = both_ways(make(architecture))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_biases_are_joined_as_well_and_half_precision_stays_close():
+    leaner, theirs = both_ways(make("llama", attention_bias=True, mlp_bias=True))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
+    leaner, theirs = both_ways(make("llama"), torch.bfloat16)
+    assert (leaner - theirs).norm() < 0.05 * theirs.norm()
+
+
+def test_the_models_weights_are_views_of_the_joined_ones_and_stay_what_they_were():
+    model = make("qwen2")
+    before = copy.deepcopy(model.state_dict())
+    lean(model)
+    attention = model.model.layers[0].self_attn
+    storage = {layer.weight.untyped_storage().data_ptr() for layer in (attention.q_proj, attention.v_proj)}
+    assert len(storage) == 1
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+
+
+@pytest.mark.parametrize("architecture", ["phi3", "gemma2", "gemma3_text"])
+def test_other_architectures_are_left_alone(architecture):
+    assert lean(make(architecture)) is None
+
+
+def test_a_model_with_layers_of_another_kind_is_left_alone():
+    class Packed(nn.Linear):
+        pass
+
+    model = make("llama")
+    model.model.layers[1].mlp.up_proj.__class__ = Packed
+    assert lean(model) is None
+    assert lean(make("llama", hidden_act="gelu")) is None
