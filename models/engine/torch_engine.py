@@ -21,6 +21,8 @@ from models.engine.probe import probe
 from models.engine.row import pages_for
 from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Limits, Scheduler
+from models.engine.speculation import Speculation, SpeculationMode
+from models.engine.speculation_draft import DraftModel, check_draft
 from models.engine.stream import TokenStream
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineFigures, Failure, FinishReason, Job, Stream
@@ -34,7 +36,8 @@ STOP_PATIENCE_S = 30.0
 class EngineOptions:
     """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead.
 
-    Adapters have up to `adapters_gb` of memory, and those in use once more as much.
+    Adapters have up to `adapters_gb` of memory, and those in use once more as much. `draft` is the model that guesses
+    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text.
     """
 
     max_running: int = 64
@@ -44,6 +47,8 @@ class EngineOptions:
     pages: int = 0
     hang_s: float = 120.0
     adapters_gb: float = 1.0
+    speculation: SpeculationMode = SpeculationMode.OFF
+    draft: Checkpoint | None = None
     limits: Limits | None = None
 
 
@@ -79,11 +84,13 @@ class TorchEngine:
             int(options.adapters_gb * GIB),
             self._fetched,
         )
+        self.speculation = self._make_speculation(pages)
         self._worker = Worker(
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
             shapes=Shapes(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
+            speculation=self.speculation,
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
@@ -164,7 +171,18 @@ class TorchEngine:
         begun = time.perf_counter()
         probe(self._runner, self.pool)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
+        if self.speculation is not None:
+            self.speculation.measure(self._runner.check)
         log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
+
+    def _make_speculation(self, pages: int) -> Speculation | None:
+        mode, draft = self._options.speculation, self._options.draft
+        if mode is SpeculationMode.OFF:
+            return None
+        if mode is SpeculationMode.LOOKUP or draft is None:
+            return Speculation(self.pool)
+        check_draft(draft, self._checkpoint)
+        return Speculation(self.pool, DraftModel(draft, pages, self.pool))
 
     def _refusal(self, job: Job, room: int) -> Failure | None:
         said = len(job.said)

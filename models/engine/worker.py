@@ -25,6 +25,7 @@ from models.engine.adapters import Adapters, Fetched
 from models.engine.row import Row, Slice
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
+from models.engine.speculation import Speculation
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
@@ -75,6 +76,7 @@ class Worker(threading.Thread):
         scheduler: Scheduler,
         adapters: Adapters,
         shapes: Shapes,
+        speculation: Speculation | None,
         vocabulary: Vocabulary,
         eos: frozenset[int],
         context_length: int,
@@ -91,6 +93,7 @@ class Worker(threading.Thread):
         self._scheduler = scheduler
         self._adapters = adapters
         self._shapes = shapes
+        self._speculation = speculation
         self._vocabulary = vocabulary
         self._eos = eos
         self._context_length = context_length
@@ -205,16 +208,29 @@ class Worker(threading.Thread):
         self.step_began = began = time.monotonic()
         slices = self._scheduler.plan()
         if slices:
-            self._compute(slices)
+            self._compute(self._with_drafts(slices))
             self._runner.times.total += time.monotonic() - began
         self.step_began = None
 
+    def _with_drafts(self, slices: list[Slice]) -> list[Slice]:
+        if self._speculation is None:
+            return slices
+        try:
+            return self._speculation.extend(slices)
+        except Exception:  # whatever it is, the answers do not need it
+            log.exception("speculation failed and is off from now on")
+            self._speculation = None
+            return slices
+
     def _compute(self, slices: list[Slice]) -> None:
+        begun = time.perf_counter()
         try:
             drawn = self._runner.run(slices)
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
             self._contain(slices, error)
             return
+        if self._speculation is not None:
+            self._speculation.learn(slices, drawn, time.perf_counter() - begun)
         tokens = {id(part): found for part, found in drawn}
         for part in slices:
             if found := tokens.get(id(part)):
@@ -273,6 +289,8 @@ class Worker(threading.Thread):
         freed = self._scheduler.remove(row, forget=forget)
         if row.job.adapter:
             self._adapters.leave(row)
+        if self._speculation is not None:
+            self._speculation.leave(row)
         if forget:
             self._runner.scrub(freed)
         self._out.append((row.stream, event))

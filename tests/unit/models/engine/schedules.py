@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
+from models.engine.speculation import SpeculationMode
+from models.engine.speculation_cost import Cost
 from models.generation import FinishReason, Job, Priority
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle
@@ -34,6 +36,18 @@ ARCHITECTURES = {
 }
 
 
+class Free(Cost):
+    """Tokens cost nothing: whatever can be guessed is."""
+
+    known = True
+
+    def of(self, tokens: float) -> float:
+        return 1.0
+
+    def each(self) -> float:
+        return 0.0
+
+
 @dataclass
 class Ask:
     job: Job
@@ -50,6 +64,8 @@ class Tally:
     unsure: int = 0
     cached: int = 0
     preempted: int = 0
+    guessed: int = 0
+    right: int = 0
 
 
 def make(architecture: str) -> tuple[tiny.Checkpoint, Oracle]:
@@ -59,14 +75,23 @@ def make(architecture: str) -> tuple[tiny.Checkpoint, Oracle]:
     return checkpoint, Oracle(checkpoint)
 
 
-async def run_schedule(checkpoint: tiny.Checkpoint, oracle: Oracle, seed: int, tally: Tally) -> None:
+async def run_schedule(
+    checkpoint: tiny.Checkpoint, oracle: Oracle, seed: int, tally: Tally, *, speculative: bool = False
+) -> None:
     """One engine with odd limits, a dozen conversations with common beginnings, some cut short."""
     chance = random.Random(seed)
     tight = seed % 2 == 0  # too many at once for the memory there is, so rows are preempted
     rows, headroom, pages = (12, 0, 14) if tight else chance.choice([(2, 0, 14), (8, 32, 20), (12, 0, 400)])
     limits = Limits(rows, chance.choice([5, 24, 64]), chance.choice([24, 300]), headroom)
-    engine = TorchEngine(checkpoint, EngineOptions(limits.max_running, threads=1, pages=pages, limits=limits))
+    mode = SpeculationMode.AUTO if speculative else SpeculationMode.OFF
+    draft = checkpoint if speculative and seed % 3 else None
+    engine = TorchEngine(
+        checkpoint,
+        EngineOptions(limits.max_running, threads=1, pages=pages, limits=limits, speculation=mode, draft=draft),
+    )
     await engine.start()
+    if engine.speculation is not None:
+        engine.speculation.cost = Free()
     trunk = [chance.randrange(5, 300) for _ in range(120)]
 
     def invent() -> Ask:
@@ -101,6 +126,8 @@ async def run_schedule(checkpoint: tiny.Checkpoint, oracle: Oracle, seed: int, t
     # the oracle blocks the event loop, so it speaks before anybody is asked
     await asyncio.gather(*map(one, [invent() for _ in range(12)]))
     tally.preempted += engine.scheduler.preempted
+    tally.guessed += engine.speculation.guessed if engine.speculation is not None else 0
+    tally.right += engine.speculation.right if engine.speculation is not None else 0
     await engine.stop()
     engine.pool.check()
     assert engine.pool.in_use == 0

@@ -1,0 +1,133 @@
+"""Speculation: guess the next tokens of an answer, compute them all in one step, and keep those that are right.
+
+Sampling draws token `i` with noise keyed by `(seed, i)`, so what would be drawn behind a right guess is drawn in the
+same step, and what is said is exactly what would have been said without guessing, greedy or sampled (stricter than the
+rejection rule of Leviathan et al. 2023, which keeps only the distribution). A wrong guess costs its place in the step
+and leaves keys and values that the next step overwrites.
+
+Whether to guess is decided from what was measured. One more token in a step costs `each` seconds; a token that is
+right spares its row's share of a step. So a guess pays where its chance is above `each * rows / step`: nearly always
+when one row runs alone, seldom when a CPU is busy with many. The chance is each row's own record.
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Sequence
+
+from models.engine.pages import PagePool
+from models.engine.row import Row, Slice
+from models.engine.speculation_cost import Cost
+from models.engine.speculation_draft import DraftModel
+from models.engine.speculation_record import LONGEST, Chance, Record
+from models.sampler import Token
+
+MEASURED = (1, 16)
+WIDEST = 256  # tokens of a step, drafts included
+
+Drafts = dict[Row, tuple[int, ...]]
+
+
+class SpeculationMode(enum.StrEnum):
+    OFF = "off"
+    LOOKUP = "lookup"
+    AUTO = "auto"
+
+
+class Speculation:
+    """Belongs to the engine's thread. `draft` guesses where nothing is found in the text of a row."""
+
+    def __init__(self, pool: PagePool, draft: DraftModel | None = None) -> None:
+        self.cost = Cost()
+        self.guessed = 0
+        self.right = 0
+        self._pool = pool
+        self._draft = draft
+        self._found, self._drafted = Chance(), Chance()
+        self._records: dict[Row, Record] = {}
+
+    def measure(self, compute: Callable[[int], None]) -> None:
+        """Before anything is asked: what a step of few and of more tokens costs."""
+        for tokens in MEASURED:
+            seconds = []
+            for _ in range(3):
+                begun = time.perf_counter()
+                compute(tokens)
+                seconds.append(time.perf_counter() - begun)
+            self.cost.learn(tokens, min(seconds))
+
+    def extend(self, slices: list[Slice]) -> list[Slice]:
+        """Give drafts to the slices that draw, where that pays."""
+        rows = [part.row for part in slices if part.count == 1 and part.draws]
+        tokens = sum(part.count for part in slices)
+        if not rows or not self.cost.known:
+            return slices
+        least = len(rows) * self.cost.each() / self.cost.of(tokens)
+        drafts: Drafts = {}
+        asking = [row for row in rows if not self._look_up(row, least, drafts)]
+        if self._draft is not None:
+            self._ask(self._draft, asking, least, tokens, drafts)
+        room = max(0, WIDEST - tokens)
+        extended = []
+        for part in slices:
+            draft = drafts.get(part.row, ())[:room]
+            room -= len(draft)
+            extended.append(Slice(part.row, part.start, part.count, draft))
+        return extended
+
+    def learn(self, slices: Sequence[Slice], drawn: Sequence[tuple[Slice, list[Token]]], seconds: float) -> None:
+        """A step computed `slices` in so many seconds, and `drawn` came out."""
+        if all(part.count == 1 for part in slices):
+            self.cost.learn(sum(1 + len(part.draft) for part in slices), seconds)
+        for part, tokens in drawn:
+            self._judge(part, tokens)
+
+    def _judge(self, part: Slice, tokens: Sequence[Token]) -> None:
+        if part.draft and (record := self._records.get(part.row)) is not None:
+            right = 0
+            while right < len(part.draft) and tokens[right].token == part.draft[right]:
+                right += 1
+            record.last.learn(len(part.draft), right)
+            self.guessed += len(part.draft)
+            self.right += right
+
+    def leave(self, row: Row) -> None:
+        self._records.pop(row, None)
+        if self._draft is not None:
+            self._draft.leave(row)
+
+    def _look_up(self, row: Row, least: float, drafts: Drafts) -> bool:
+        """Whether something was found; it is guessed only where that pays."""
+        record = self._records.get(row)
+        if record is None:
+            record = self._records[row] = Record(row, self._found, self._drafted)
+        found = self._fitting(row, record.lookup.guess(row.tokens, LONGEST))
+        if not found:
+            return False
+        record.last = record.found
+        drafts[row] = found[: self._room(row, record.found.worth(least))]
+        return True
+
+    def _ask(self, model: DraftModel, rows: Sequence[Row], least: float, tokens: int, drafts: Drafts) -> None:
+        records = self._records
+        wanted = [(row, self._room(row, records[row].draft.worth(least))) for row in rows]
+        asked = [(row, most) for row, most in wanted if most > 0]
+        if not asked:
+            return
+        most = model.worth([records[row].draft.value for row, _ in asked], self.cost, tokens)
+        for row, draft in model.guess([(row, min(most, own)) for row, own in asked]).items():
+            records[row].last = records[row].draft
+            drafts[row] = self._fitting(row, draft)
+
+    def _fitting(self, row: Row, draft: tuple[int, ...]) -> tuple[int, ...]:
+        """What of a draft the row's shape allows."""
+        return draft if row.matcher is None or not draft else draft[: row.matcher.fitting(draft)]
+
+    def _room(self, row: Row, most: int) -> int:
+        """So much of `most` as the answer may still have and its pages have room for: no row gives way to a guess."""
+        most = min(most, row.limit - len(row.tokens) - 1)
+        room = len(row.pages) * self._pool.size - len(row.tokens)
+        if most > room and self._pool.available > len(self._records) and row.grow(self._pool, most):
+            room = most
+        return max(0, min(most, room))

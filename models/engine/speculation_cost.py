@@ -1,0 +1,47 @@
+"""What a step costs by the number of its tokens, as it was measured: seconds = fixed + each * tokens."""
+
+from __future__ import annotations
+
+SHARE = 0.1  # of a new measurement in what is known of its size
+OUTLIER = 3.0  # a step that takes so many times as long was held up by something else
+
+
+class Cost:
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[float, float]] = {}  # by size class: mean tokens, mean seconds
+        self._line: tuple[float, float] | None = None
+
+    def learn(self, tokens: int, seconds: float) -> None:
+        size = tokens.bit_length()
+        known = self._seen.get(size)
+        if known is None:
+            self._seen[size] = float(tokens), seconds
+        else:
+            seconds = min(seconds, OUTLIER * known[1])
+            self._seen[size] = known[0] + SHARE * (tokens - known[0]), known[1] + SHARE * (seconds - known[1])
+        self._line = None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured yet; before, the others must not be asked."""
+        return bool(self._seen)
+
+    def of(self, tokens: float) -> float:
+        """Seconds of a step."""
+        fixed, each = self._fit()
+        return fixed + each * tokens
+
+    def each(self) -> float:
+        """Seconds that one more token adds."""
+        return self._fit()[1]
+
+    def _fit(self) -> tuple[float, float]:
+        """Least squares through the size classes; with a single one nothing is known to be free."""
+        if self._line is None:
+            points = list(self._seen.values())
+            x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
+            spread = sum((tokens - x) ** 2 for tokens, _ in points)
+            each = sum((tokens - x) * (seconds - y) for tokens, seconds in points) / spread if spread else y / x
+            each = min(max(each, 0.0), y / x)
+            self._line = y - each * x, each
+        return self._line

@@ -1,0 +1,118 @@
+"""A small model that guesses for a large one.
+
+It shares the pages of the rows: a page of the large model's cache has its counterpart here. It draws with the same
+noise, penalties and shape as the large one, so that both say the same wherever they think the same. Nothing of it can
+change an answer: keys and values that are missing here only make its guesses worse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import torch
+
+from models.checkpoints import Checkpoint, CheckpointError
+from models.engine.cache import KVCache
+from models.engine.pages import PagePool
+from models.engine.row import Row, Slice
+from models.engine.runner import Runner
+from models.engine.speculation_cost import Cost
+from models.engine.speculation_record import LONGEST
+from models.sampler import sample
+
+CHUNK = 256  # tokens of a prompt that are read in before a step
+
+
+class Shadow:
+    """A row as the small model sees it: it computes the tokens of `row`, and guesses behind them."""
+
+    __slots__ = ("guessed_at", "row", "source")
+
+    def __init__(self, source: Row) -> None:
+        plain = dataclasses.replace(source.job, said=(), shape=None, adapter="")
+        self.source = source
+        self.row = Row(plain, source.stream, source.sequence, 0.0, source.limit)
+        self.guessed_at = 0  # tokens of the source when it was last guessed for
+
+    def follow(self) -> int:
+        """Take over what the source has said; returns the tokens that are still to be computed."""
+        row, source = self.row, self.source
+        if row.pages is not source.pages:  # it begins, or was preempted
+            row.pages, row.computed = source.pages, 0
+        same = self.guessed_at
+        while same < min(len(row.tokens), len(source.tokens)) and row.tokens[same] == source.tokens[same]:
+            same += 1
+        row.tokens[same:] = source.tokens[same:]
+        row.computed = min(row.computed, same)
+        self.guessed_at = len(source.tokens)
+        return len(row.tokens) - row.computed
+
+
+class DraftModel:
+    """Guesses for many rows at once; belongs to the engine's thread."""
+
+    def __init__(self, checkpoint: Checkpoint, pages: int, pool: PagePool) -> None:
+        model = checkpoint.model
+        self._runner = Runner(checkpoint, KVCache(model.config, pages, model.device, model.dtype), pool)
+        self._eos = checkpoint.eos
+        self._shadows: dict[Row, Shadow] = {}
+        self.cost = Cost()
+
+    def worth(self, chances: Sequence[float], cost: Cost, tokens: int) -> int:
+        """How many tokens to guess for rows of these chances, so that most is said in a second.
+
+        `tokens` are in the large model's step as it is, whose cost is `cost`.
+        """
+        rows, chance = len(chances), sum(chances) / len(chances)
+
+        def per_second(length: int) -> float:
+            said = tokens + rows * sum(chance**at for at in range(1, length + 1))
+            own = length * self.cost.of(rows) if self.cost.known else 0.0  # never tried: as if it were free
+            return said / (cost.of(tokens + rows * length) + own)
+
+        return max(range(LONGEST + 1), key=per_second)
+
+    @torch.inference_mode()
+    def guess(self, asked: Sequence[tuple[Row, int]]) -> dict[Row, tuple[int, ...]]:
+        """At most so many tokens for each row; none where its prompt is still to be read in."""
+        ready: list[tuple[Shadow, int]] = []
+        for row, most in asked:
+            shadow = self._shadows.setdefault(row, Shadow(row))
+            if shadow.follow() > CHUNK:
+                self._compute([Slice(shadow.row, shadow.row.computed, CHUNK)])
+                shadow.row.computed += CHUNK
+            elif most > 0:
+                ready.append((shadow, most))
+        for length in range(max((most for _, most in ready), default=0)):
+            going = [shadow for shadow, most in ready if most > length and shadow.row.tokens[-1] not in self._eos]
+            if going:
+                self._say(going)
+        return {shadow.source: tuple(shadow.row.tokens[len(shadow.source.tokens) :]) for shadow, _ in ready}
+
+    def leave(self, row: Row) -> None:
+        self._shadows.pop(row, None)
+
+    def _say(self, shadows: Sequence[Shadow]) -> None:
+        """One more token for each."""
+        begun, tokens = time.perf_counter(), sum(shadow.row.pending for shadow in shadows)
+        slices = [Slice(shadow.row, shadow.row.computed, shadow.row.pending) for shadow in shadows]
+        batch = self._runner.pack(slices)
+        by_row = {shadow.row: shadow for shadow in shadows}
+        drawing = [by_row[part.row] for part, _ in batch.draws]
+        draws = [shadow.source.draws(shadow.row.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
+        for shadow, token in zip(drawing, sample(self._runner.forward(batch), draws), strict=True):
+            shadow.row.computed = len(shadow.row.tokens)
+            shadow.row.tokens.append(token.token)
+        if tokens <= 2 * len(shadows):  # no prompt among them
+            self.cost.learn(tokens, time.perf_counter() - begun)
+
+    def _compute(self, slices: Sequence[Slice]) -> None:
+        self._runner.forward(self._runner.pack(slices))
+
+
+def check_draft(draft: Checkpoint, checkpoint: Checkpoint) -> None:
+    """Raise `CheckpointError` where `draft` cannot guess for `checkpoint`."""
+    if draft.tokenizer.get_vocab() != checkpoint.tokenizer.get_vocab():
+        raise CheckpointError(f"model {draft.name} cannot guess for {checkpoint.name}: their tokenizers differ")
