@@ -116,9 +116,9 @@ class Archive:
 
 
 def time_of(request_id: str) -> float | None:
-    """When a UUIDv7 was made, in Unix seconds."""
+    """When a UUIDv7 was made, in Unix seconds; what stands behind it and a dot is its maker's own."""
     try:
-        made = uuid.UUID(request_id)
+        made = uuid.UUID(request_id.partition(".")[0])
     except ValueError:
         return None
     return (made.int >> 80) / 1000 if made.version == 7 else None

@@ -5,26 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.usefixtures("worker")
 LONG_MS = 60_000
+MARKDOWN = """\
+## Your order
+| order | state |
+|---|---|
+| 4711 | on its way |
+
+- outer with `code` and **weight**
+    - inner
+
+3. third
+
+> said before
+
+```python
+def hello():  # greets
+    return "<b>"
+```
+"""
+JSON = '{"order": 4711}'
 
 
 async def enter(context: BrowserContext, gateway: GatewayProcess, user: str) -> Page:
     page = await context.new_page()
     await page.goto(gateway.url)
-    # The page first tells who the caller is, and would write over what is typed before that.
-    await expect(page.get_by_label("User", exact=True)).not_to_have_value("")
     await page.get_by_label("User", exact=True).fill(user)
     await page.get_by_label("User", exact=True).press("Enter")
-    await page.get_by_label("Message").fill("")
     return page
 
 
@@ -49,6 +66,19 @@ async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
     return str(told.json()["text"]).strip()
 
 
+async def stored(gateway: GatewayProcess, user: str, count: int) -> None:
+    """Until so many turns of the user are in the history."""
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}) as http, asyncio.timeout(30):
+        while sum(one["turns"] for one in (await http.get("/v1/conversations")).json()["conversations"]) < count:
+            await asyncio.sleep(0.1)
+
+
+def past(answer: str) -> dict[str, Any]:
+    usage = {"completion_tokens": 9}
+    about = {"request_id": str(len(answer)), "prompt": "p", "finish_reason": "stop", "model_version": "m"}
+    return {**about, "answer": answer, "usage": usage, "created_at": 0}
+
+
 async def over(page: Page) -> None:
     await expect(page.locator("article").last).not_to_have_class("live", timeout=LONG_MS)
 
@@ -63,11 +93,91 @@ async def test_tokens_come_live_are_stopped_and_made_again(context: BrowserConte
     await expect(page.locator("article .actions")).to_contain_text("It was stopped.")
     await expect(page.locator("#panel")).to_contain_text("paced@1")
     assert await page.locator(".answer").inner_text() == await whole(gateway, page, "nina")
-    await page.get_by_role("button", name="Regenerate").click()
-    await expect(page.locator("article")).to_have_count(2)
+
+
+async def test_an_answer_made_again_takes_its_place_and_the_earlier_one_is_a_leaf_away(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "vera")
+    await say(page, "tell me a long story")
     await words(page, 3)
+    await page.keyboard.press("Escape")
+    await over(page)
+    first = await page.locator(".answer").inner_text()
+    await page.get_by_role("button", name="Regenerate").click()
+    await expect(page.locator(".count")).to_have_text("2/2")
+    await words(page, len(first.split()) + 3)
     await page.get_by_role("button", name="Stop").click()
     await over(page)
+    assert await page.locator(".answer").inner_text() == await whole(gateway, page, "vera")
+    await page.get_by_role("button", name="Earlier answer").click()
+    await expect(page.locator(".answer")).to_have_text(first)
+    await stored(gateway, "vera", 2)
+    await page.reload()
+    await expect(page.locator(".count")).to_have_text("2/2")
+    await expect(page.locator("article")).to_have_count(1)
+
+
+async def test_an_answer_that_goes_on_grows_in_its_place_through_a_reload(
+    context: BrowserContext, gateway: GatewayProcess
+) -> None:
+    page = await enter(context, gateway, "gina")
+    await say(page, "tell me a long story")
+    await words(page, 3)
+    await page.keyboard.press("Escape")
+    await over(page)
+    first = await page.locator(".answer").inner_text()
+    await page.get_by_role("button", name="Go on").click()
+    await words(page, len(first.split()) + 3)
+    await page.keyboard.press("Escape")
+    await over(page)
+    joined = await page.locator(".answer").inner_text()
+    assert joined == f"{first} {await whole(gateway, page, 'gina')}"
+    await stored(gateway, "gina", 2)
+    await page.reload()
+    await expect(page.locator(".answer")).to_have_text(joined)
+    async with page.expect_request("**/v1/requests*") as asked:
+        await say(page, "and then?")
+    # What is shown is what is meant: not the two requests that a worker remembers.
+    said = [message["content"] for message in (await asked.value).post_data_json["messages"]]
+    assert [" ".join(text.split()) for text in said] == ["tell me a long story", joined, "and then?"]
+    await page.keyboard.press("Escape")
+    await over(page)
+
+
+async def test_what_is_typed_while_the_page_enters_is_kept(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await context.new_page()
+    told = asyncio.Event()
+
+    async def slowly(route: Route) -> None:
+        await told.wait()
+        await route.continue_()
+
+    await page.route("**/v1/me*", slowly)
+    await page.goto(gateway.url)
+    await expect(page.get_by_label("User", exact=True)).to_be_disabled()
+    await expect(page.get_by_label("Message")).to_be_disabled()
+    told.set()
+    await page.get_by_label("User", exact=True).fill("theo")
+    await page.get_by_label("User", exact=True).press("Enter")
+    await page.get_by_label("Message").fill("typed early")
+    await expect(page.get_by_label("User", exact=True)).to_have_value("theo")
+    await expect(page.get_by_label("Message")).to_have_value("typed early")
+
+
+async def test_markdown_looks_like_what_it_says(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "mia")
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": [past(MARKDOWN), past(JSON)]}))
+    await page.get_by_role("button", name="New conversation").click()
+    first, second = page.locator(".answer").nth(0), page.locator(".answer").nth(1)
+    await expect(first.locator("table td")).to_have_text(["4711", "on its way"])
+    await expect(first.locator("ul ul li")).to_have_text(["inner"])
+    await expect(first.locator("ol")).to_have_attribute("start", "3")
+    await expect(first.locator("pre .word").first).to_have_text("def")
+    await expect(first.locator("pre .string")).to_have_text(['"<b>"'])
+    await expect(first.locator("b")).to_have_count(0)
+    await expect(second.locator("figcaption")).to_contain_text("json")
+    await expect(second.locator("pre")).to_have_text('{\n  "order": 4711\n}')
 
 
 async def test_a_reload_in_mid_answer_goes_on_where_it_was(context: BrowserContext, gateway: GatewayProcess) -> None:

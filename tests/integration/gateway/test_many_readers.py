@@ -12,7 +12,7 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 async def test_a_hundred_readers_get_every_token_once_and_cost_little(
     new_settings: NewSettings, tmp_path: Path
 ) -> None:
-    settings = await new_settings(gateway_wait_s=60.0)
+    settings = await new_settings()
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         found = await measure(settings, gateway, readers=100, answers=10, tokens=12, rate=6.0)
     assert len(found.raw) == 120

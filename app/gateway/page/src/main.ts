@@ -2,6 +2,7 @@
 
 import { caller, conversations, me, Refusal } from './api'
 import { byId, element } from './dom'
+import { random } from './ids'
 import { SearchView } from './search'
 import { onNews, remember, remembered, running } from './store'
 import './style.css'
@@ -9,15 +10,23 @@ import { Talk } from './talk'
 
 const talk = new Talk()
 const prompt = byId<HTMLTextAreaElement>('prompt')
-const search = new SearchView((conversationId) => void open(conversationId))
+const user = byId<HTMLInputElement>('user')
+const search = new SearchView(
+  (hit) => void open(hit.conversation_id, hit.request_id),
+  () => talk.conversationId,
+)
 
-const fresh = (): string => crypto.randomUUID().slice(0, 8)
+const fresh = (): string => random(8)
 
-async function open(conversationId: string): Promise<void> {
+async function open(conversationId: string, requestId?: string): Promise<void> {
   remember(`conversation.${caller.user}`, conversationId)
+  byId('side').classList.remove('open')
+  const before = document.activeElement
   await talk.open(conversationId).catch(talk.refuse)
+  if (requestId) talk.show(requestId)
   await list()
-  prompt.focus()
+  // Whoever has begun to type elsewhere meanwhile goes on there.
+  if (document.activeElement === before || document.activeElement === document.body) prompt.focus()
 }
 
 async function list(): Promise<void> {
@@ -50,14 +59,16 @@ async function send(): Promise<void> {
 }
 
 function fit(): void {
-  prompt.rows = Math.min(8, Math.max(1, prompt.value.split('\n').length))
+  prompt.style.height = 'auto'
+  prompt.style.height = `${prompt.scrollHeight}px`
 }
 
 let entering = 0
 
 async function enter(): Promise<void> {
   const turn = ++entering
-  prompt.disabled = true
+  // Until it is known who asks, nothing can be typed that would be lost.
+  prompt.disabled = user.disabled = true
   try {
     const told = await me()
     if (turn !== entering) return // somebody else has come in since
@@ -69,10 +80,9 @@ async function enter(): Promise<void> {
     await login()
     return enter()
   }
-  const user = byId<HTMLInputElement>('user')
   user.value = caller.user
   user.readOnly = !caller.development
-  prompt.disabled = false
+  prompt.disabled = user.disabled = false
   await open(remembered(`conversation.${caller.user}`) || fresh())
 }
 
@@ -105,8 +115,9 @@ byId('theme').addEventListener('click', () => {
   remember('theme', isDark ? 'light' : 'dark')
   theme(isDark ? 'light' : 'dark')
 })
-byId('user').addEventListener('change', (event) => {
-  caller.user = (event.target as HTMLInputElement).value.trim()
+byId('menu').addEventListener('click', () => byId('menu').setAttribute('aria-expanded', String(byId('side').classList.toggle('open'))))
+user.addEventListener('change', () => {
+  caller.user = user.value.trim()
   remember('user', caller.user)
   void enter().catch(talk.refuse)
 })

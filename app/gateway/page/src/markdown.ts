@@ -1,6 +1,7 @@
 /** Markdown as models write it, into nodes. No HTML is ever parsed, and links go to the web or to mail alone. */
 
 import { element } from './dom'
+import { highlighted } from './highlight'
 
 const INLINE =
   /(`+)(.+?)\1|\*\*(?=\S)(.+?)\*\*|\*(?=\S)([^*]+?)\*|\[([^\]]+)\]\(([^)\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?])/
@@ -27,49 +28,102 @@ function inline(text: string): Node[] {
   ]
 }
 
-function codeBlock(lines: string[], language: string): Node {
-  const text = lines.join('\n')
-  const copy = element('button', { type: 'button', className: 'quiet copy', textContent: 'Copy' })
-  copy.addEventListener('click', () => {
-    void navigator.clipboard.writeText(text).then(() => (copy.textContent = 'Copied'))
-  })
-  return element('figure', {}, element('figcaption', {}, language || 'code', copy), element('pre', {}, element('code', {}, text)))
+function codeBlock(text: string, language: string): Node {
+  const caption = element('figcaption', {}, language || 'code')
+  if (navigator.clipboard) {
+    const copy = element('button', { type: 'button', className: 'quiet copy', textContent: 'Copy' })
+    copy.addEventListener('click', () => {
+      void navigator.clipboard.writeText(text).then(() => (copy.textContent = 'Copied'))
+    })
+    caption.append(copy)
+  }
+  return element('figure', {}, caption, element('pre', { tabIndex: 0 }, element('code', {}, ...highlighted(text))))
+}
+
+/** An answer that is one JSON value, as `response_format` gives it. */
+function json(text: string): string | null {
+  if (!/^\s*[[{]/.test(text)) return null
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2)
+  } catch {
+    return null
+  }
+}
+
+const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/
+const RULE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/
+
+/** The lines of one block are taken from the front of `lines`. */
+function list(lines: string[]): Node {
+  const [, indent = '', mark = ''] = ITEM.exec(lines[0] ?? '') ?? []
+  const made = element(/\d/.test(mark) ? 'ol' : 'ul')
+  if (made instanceof HTMLOListElement) made.start = parseInt(mark, 10)
+  for (let match = ITEM.exec(lines[0] ?? ''); match; match = ITEM.exec(lines[0] ?? '')) {
+    const depth = (match[1] ?? '').length
+    if (depth < indent.length) break
+    if (depth > indent.length + 1) (made.lastElementChild ?? made).append(list(lines))
+    else made.append(element('li', {}, ...inline((lines.shift(), match[3] ?? ''))))
+  }
+  return made
+}
+
+function cells(line: string): string[] {
+  return line.trim().replace(/^\||\|$/g, '').split('|').map((cell) => cell.trim())
+}
+
+function table(lines: string[]): Node {
+  const row = (name: 'th' | 'td', line: string): Node =>
+    element('tr', {}, ...cells(line).map((cell) => element(name, {}, ...inline(cell))))
+  const head = element('thead', {}, row('th', lines.shift() ?? ''))
+  lines.shift()
+  const body = element('tbody')
+  while (lines[0]?.includes('|')) body.append(row('td', lines.shift() ?? ''))
+  return element('div', { className: 'table', tabIndex: 0 }, element('table', {}, head, body))
+}
+
+function fenced(lines: string[], language: string): Node {
+  const body: string[] = []
+  lines.shift()
+  while (lines.length && !/^\s*```\s*$/.test(lines[0] ?? '')) body.push(lines.shift() ?? '')
+  lines.shift()
+  return codeBlock(body.join('\n'), language)
+}
+
+function quote(lines: string[]): Node {
+  const body: string[] = []
+  while (/^>/.test(lines[0] ?? '')) body.push((lines.shift() ?? '').replace(/^>\s?/, ''))
+  return element('blockquote', {}, markdown(body.join('\n')))
 }
 
 export function markdown(text: string): DocumentFragment {
   const made = document.createDocumentFragment()
+  const value = json(text)
+  if (value !== null) {
+    made.append(codeBlock(value, 'json'))
+    return made
+  }
   const lines = text.split('\n')
   let paragraph: string[] = []
   const close = (): void => {
     if (paragraph.length) made.append(element('p', {}, ...inline(paragraph.join('\n'))))
     paragraph = []
   }
-  for (let at = 0; at < lines.length; at += 1) {
-    const line = lines[at] ?? ''
+  const block = (node: Node): void => (close(), void made.append(node))
+  while (lines.length) {
+    const line = lines[0] ?? ''
     const fence = /^\s*```(\w*)/.exec(line)
     const heading = /^(#{1,6})\s+(.*)/.exec(line)
-    const item = /^\s*([-*+]|\d+[.)])\s+/.exec(line)
-    if (fence) {
-      close()
-      const body: string[] = []
-      while (++at < lines.length && !/^\s*```\s*$/.test(lines[at] ?? '')) body.push(lines[at] ?? '')
-      made.append(codeBlock(body, fence[1] ?? ''))
-    } else if (heading) {
-      close()
-      made.append(element('h3', {}, ...inline(heading[2] ?? '')))
-    } else if (item) {
-      close()
-      const list = element(/\d/.test(item[1] ?? '') ? 'ol' : 'ul')
-      for (; at < lines.length && /^\s*([-*+]|\d+[.)])\s+/.test(lines[at] ?? ''); at += 1) {
-        list.append(element('li', {}, ...inline((lines[at] ?? '').replace(/^\s*([-*+]|\d+[.)])\s+/, ''))))
-      }
-      at -= 1
-      made.append(list)
-    } else if (/^>\s?/.test(line)) {
-      close()
-      made.append(element('blockquote', {}, ...inline(line.replace(/^>\s?/, ''))))
-    } else if (!line.trim()) close()
-    else paragraph.push(line)
+    if (fence) block(fenced(lines, fence[1] ?? ''))
+    else if (ITEM.test(line)) block(list(lines))
+    else if (/^>/.test(line)) block(quote(lines))
+    else if (line.includes('|') && RULE.test(lines[1] ?? '')) block(table(lines))
+    else {
+      lines.shift()
+      if (heading) block(element(heading[1] === '#' || heading[1] === '##' ? 'h3' : 'h4', {}, ...inline(heading[2] ?? '')))
+      else if (/^\s*([-*_])(\s*\1){2,}\s*$/.test(line)) block(element('hr'))
+      else if (!line.trim()) close()
+      else paragraph.push(line)
+    }
   }
   close()
   return made

@@ -1,7 +1,7 @@
 /** The figures of the answer that came last. */
 
 import { byId, element } from './dom'
-import type { Figures } from './turn'
+import type { Figures } from './said'
 
 const time = (ms: number | null): string => (ms === null ? '–' : ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
 

@@ -12,23 +12,27 @@ function marked(text: string, query: string): (Node | string)[] {
   return text.split(pattern).map((part, at) => (at % 2 ? element('mark', {}, part) : part))
 }
 
-function row(hit: Hit, query: string, open: (conversationId: string) => void): HTMLElement {
+function row(hit: Hit, query: string, open: (hit: Hit) => void): HTMLElement {
   const button = element(
     'button',
     { type: 'button', className: 'hit' },
-    element('small', {}, `${hit.role === 'user' ? 'You' : 'Answer'} · ${new Date(hit.created_at).toLocaleString()} · ${hit.similarity.toFixed(2)}`),
+    element('small', {}, `${hit.role === 'user' ? 'You' : 'Answer'} · ${new Date(hit.created_at).toLocaleString()} · ${Math.round(hit.similarity * 100)}% near`),
     element('span', {}, ...marked(hit.text, query)),
   )
-  button.addEventListener('click', () => open(hit.conversation_id))
+  button.addEventListener('click', () => open(hit))
   return element('li', {}, button)
 }
 
 export class SearchView {
-  constructor(private readonly open: (conversationId: string) => void) {
+  constructor(
+    private readonly open: (hit: Hit) => void,
+    private readonly conversation: () => string,
+  ) {
     byId('query').addEventListener('submit', (event) => {
       event.preventDefault()
       void this.run()
     })
+    for (const id of ['role', 'since', 'here']) byId(id).addEventListener('change', () => void this.run())
     byId('close-search').addEventListener('click', () => this.toggle(false))
   }
 
@@ -46,12 +50,13 @@ export class SearchView {
     const filters: Record<string, string> = { q: query, limit: '30' }
     if (role) filters.role = role
     if (days) filters.since = String(Date.now() - Number(days) * DAY_MS)
+    if (byId<HTMLInputElement>('here').checked) filters.conversation_id = this.conversation()
     byId('found').textContent = 'Searching…'
     byId('hits').replaceChildren()
     try {
       const hits = await search(filters)
       byId('found').textContent = hits.length ? `${hits.length} found` : 'Nothing was found.'
-      byId('hits').replaceChildren(...hits.map((hit) => row(hit, query, (id) => (this.toggle(false), this.open(id)))))
+      byId('hits').replaceChildren(...hits.map((hit) => row(hit, query, (one) => (this.toggle(false), this.open(one)))))
     } catch (error) {
       byId('found').textContent = error instanceof Error ? error.message : String(error)
     }

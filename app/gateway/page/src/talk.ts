@@ -2,22 +2,32 @@
 
 import { ask, cancel, Refusal, turnsOf } from './api'
 import { byId } from './dom'
+import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
+import { Said } from './said'
 import { begun, ended, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
 
 const NEAR_PX = 120
+const GO_ON = 'Please go on.'
+// As many as a worker remembers by default.
+const MOST_TURNS = 10
+
+interface Message {
+  role: 'user' | 'assistant'
+  content: string
+}
 
 export class Talk {
   conversationId = ''
   onEnd: () => void = () => undefined
-  private turns = new Map<string, TurnView>()
+  private turns: TurnView[] = []
   private leaving = new AbortController()
   private readonly list = byId('turns')
 
   constructor() {
-    setInterval(() => this.turns.forEach((turn) => turn.tick()), 500)
+    setInterval(() => this.turns.forEach((turn) => turn.live.forEach((said) => said.tick())), 500)
   }
 
   async open(conversationId: string): Promise<void> {
@@ -25,89 +35,66 @@ export class Talk {
     this.leaving = new AbortController()
     const here = this.leaving.signal
     this.conversationId = conversationId
-    this.turns = new Map()
+    this.turns = []
     this.list.replaceChildren()
     this.changed()
     const turns = await turnsOf(conversationId)
     if (here.aborted) return
-    for (const told of turns) {
-      const { answer, finish_reason: reason, model_version: model, usage } = told
-      const turn = this.add(told.request_id, told.prompt, told.created_at)
-      turn.finished(answer, reason, model, usage.completion_tokens)
-    }
+    for (const told of turns) if (!this.find(told.request_id)) this.place(told.prompt, Said.of(told))
     for (const one of running()) if (one.conversationId === conversationId) this.join(one)
     this.list.scrollTop = this.list.scrollHeight
   }
 
-  async ask(prompt: string, context: object = { prompt }): Promise<void> {
-    const conversationId = this.conversationId
-    const askedAt = Date.now()
-    const { request_id: requestId } = await ask({ ...context, conversation_id: conversationId })
-    const one: Running = { requestId, conversationId, prompt, askedAt }
-    begun(one)
-    this.join(one)
+  /** Ask something new. */
+  async ask(prompt: string): Promise<void> {
+    // What a worker remembers is all that was said; what is meant is what is shown.
+    const rewritten = this.turns.some((turn) => turn.isRewritten)
+    const context = rewritten ? { messages: [...this.said(this.turns), { role: 'user', content: prompt }] } : { prompt }
+    await this.send(prompt, context, newId())
     this.list.scrollTop = this.list.scrollHeight
   }
 
   /** Follow an answer that is under way, whoever asked. */
   join(one: Running): void {
     if (one.conversationId !== this.conversationId) return
-    const known = this.turns.get(one.requestId)
+    const known = this.find(one.requestId)
     if (known) {
       // One that is shown as it is made stays remembered: a reload must find it.
       if (known.isOver) ended(one.requestId)
       return
     }
-    const turn = this.add(one.requestId, one.prompt, one.askedAt)
+    const said = new Said(one.requestId, one.askedAt)
+    this.place(one.prompt, said)
     const here = this.leaving.signal
     follow(
       one.requestId,
-      (event) => turn.take(event),
-      (isLost) => turn.lost(isLost),
+      (event) => said.take(event),
+      (isLost) => said.lost(isLost),
       here,
     )
-      .catch((error: unknown) => turn.refused(error instanceof Error ? error.message : String(error)))
+      .catch((error: unknown) => said.refused(error instanceof Error ? error.message : String(error)))
       .finally(() => {
         if (here.aborted) return
         ended(one.requestId)
+        byId('heard').textContent = `Answer: ${said.text.trim() || said.note}`
         this.onEnd()
       })
   }
 
+  /** Bring the turn of a request into view. */
+  show(requestId: string): void {
+    const turn = this.turns.find((one) => one.said(requestId))
+    turn?.node.scrollIntoView({ block: 'center' })
+    turn?.node.classList.add('found')
+  }
+
   /** What the conversation began with; empty where nothing was asked. */
   get title(): string {
-    return [...this.turns.values()][0]?.prompt ?? ''
+    return this.turns[0]?.prompt ?? ''
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.live().map((turn) => cancel(turn.requestId)))
-  }
-
-  private live(): TurnView[] {
-    return [...this.turns.values()].filter((turn) => !turn.isOver)
-  }
-
-  private add(requestId: string, prompt: string, askedAt: number): TurnView {
-    const turn = new TurnView(requestId, prompt, askedAt)
-    turn.onChange = () => this.changed()
-    turn.again = () => void this.regenerate(turn)
-    turn.goOn = () => void this.ask('Please go on.').catch(this.refuse)
-    this.turns.set(requestId, turn)
-    this.list.append(turn.node)
-    this.changed()
-    return turn
-  }
-
-  /** Ask again as if the answer had not been given: with what was said before it, and nothing else. */
-  private async regenerate(turn: TurnView): Promise<void> {
-    const messages: { role: string; content: string }[] = []
-    for (const before of this.turns.values()) {
-      if (before === turn) break
-      messages.push({ role: 'user', content: before.prompt }, { role: 'assistant', content: before.text })
-    }
-    messages.push({ role: 'user', content: turn.prompt })
-    const seed = Math.floor(Math.random() * 2 ** 31)
-    await this.ask(turn.prompt, { messages, seed }).catch(this.refuse)
+    await Promise.all(this.live().map((said) => cancel(said.requestId)))
   }
 
   readonly refuse = (error: unknown): void => {
@@ -117,11 +104,63 @@ export class Talk {
     setTimeout(() => (banner.hidden = true), 8000)
   }
 
+  private find(requestId: string): Said | undefined {
+    for (const turn of this.turns) {
+      const said = turn.said(requestId)
+      if (said) return said
+    }
+    return undefined
+  }
+
+  private live(): Said[] {
+    return this.turns.flatMap((turn) => turn.live)
+  }
+
+  /** Put an answer into the turn that its id names, or into one of its own. */
+  private place(prompt: string, said: Said): void {
+    const relation = relationOf(said.requestId)
+    if (relation && this.turns.some((turn) => turn.add(said, relation))) return
+    const turn = new TurnView(prompt, said)
+    turn.onChange = () => this.changed()
+    turn.ask = (to) => void this.askAbout(turn, to).catch(this.refuse)
+    this.turns.push(turn)
+    this.list.append(turn.node)
+    this.changed()
+  }
+
+  /** Another answer to the turn's question, as if none had been given, or more of the one that is shown. */
+  private async askAbout(turn: TurnView, relation: Relation): Promise<void> {
+    const messages = this.said(this.turns.slice(0, this.turns.indexOf(turn)))
+    messages.push({ role: 'user', content: turn.prompt })
+    if (relation.kind === 'more') messages.push({ role: 'assistant', content: turn.text }, { role: 'user', content: GO_ON })
+    await this.send(turn.prompt, { messages }, newId(relation))
+  }
+
+  private said(turns: TurnView[]): Message[] {
+    return turns
+      .filter((turn) => turn.text)
+      .slice(-MOST_TURNS)
+      .flatMap((turn) => [
+        { role: 'user', content: turn.prompt },
+        { role: 'assistant', content: turn.text },
+      ])
+  }
+
+  private async send(prompt: string, context: object, requestId: string): Promise<void> {
+    const conversationId = this.conversationId
+    const askedAt = Date.now()
+    await ask({ ...context, conversation_id: conversationId, request_id: requestId })
+    const one: Running = { requestId, conversationId, prompt, askedAt }
+    begun(one)
+    byId('heard').textContent = 'Sent; the answer is being made.'
+    this.join(one)
+  }
+
   private changed(): void {
     const live = this.live()
     byId('stop').hidden = live.length === 0
-    const shown = live[0] ?? [...this.turns.values()].at(-1)
-    if (shown) panel.show(shown.figures, live.filter((turn) => turn.figures.state === 'waiting').length)
+    const shown = live[0] ?? this.turns.at(-1)
+    if (shown) panel.show(shown.figures, live.filter((said) => said.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()
     const { scrollHeight, scrollTop, clientHeight } = this.list
     if (scrollHeight - scrollTop - clientHeight < NEAR_PX) this.list.scrollTop = scrollHeight

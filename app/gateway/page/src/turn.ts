@@ -1,8 +1,9 @@
-/** One question and its answer on the page: live while it is made, and what can be done with it afterwards. */
+/** One question on the page, and its answers: one is shown, the others can be leafed to. */
 
-import { Answer, type TokenEvent } from '../../../reader/reader.mjs'
 import { element } from './dom'
+import { tail, type Relation } from './ids'
 import { markdown } from './markdown'
+import type { Figures, Said } from './said'
 
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -11,132 +12,93 @@ const ENDS: Record<string, string> = {
   filtered: 'It was filtered.',
   partial: 'Only a part of it could be given.',
 }
-const SILENCE_MS = 2500
-// Tokens that came all at once, of an answer that was there already, tell no speed.
-const LEAST_S = 0.2
 
-export interface Figures {
-  firstTokenMs: number | null
-  tokensPerS: number | null
-  tokens: number
-  model: string
-  state: string
+/** One answer: what was said at first, and what was said when it was asked to go on. */
+type Variant = Said[]
+
+function joined(parts: Variant): string {
+  return parts
+    .map((part) => part.text)
+    .reduce((before, more) => (before && more && !/\s$/.test(before) && !/^\s/.test(more) ? `${before} ${more}` : before + more))
 }
 
 export class TurnView {
   readonly node: HTMLElement
   onChange: () => void = () => undefined
-  again: (() => void) | null = null
-  goOn: (() => void) | null = null
-  private readonly said = element('div', { className: 'answer' })
+  ask: (relation: Relation) => void = () => undefined
+  private readonly variants: Variant[]
+  private shown = 0
+  private painting = false
+  private offered = ''
+  private readonly answer = element('div', { className: 'answer' })
   private readonly note = element('p', { className: 'note', hidden: true })
   private readonly actions = element('div', { className: 'actions' })
-  private answer: Answer
-  private finalText: string | null = null
-  private finalTokens: number | null = null
-  private firstAt: number | null = null
-  private lastAt = performance.now()
-  private epoch: number | null = null
-  private reason = ''
-  private model = ''
-  private painting = false
 
   constructor(
-    readonly requestId: string,
     readonly prompt: string,
-    private readonly askedAt: number,
+    first: Said,
   ) {
-    this.answer = new Answer('', requestId)
-    this.said.setAttribute('aria-label', 'Answer')
+    this.variants = [[first]]
+    this.answer.setAttribute('aria-label', 'Answer')
+    this.answer.setAttribute('role', 'group')
     this.note.setAttribute('role', 'status')
-    this.node = element(
-      'article',
-      {},
-      element('div', { className: 'prompt' }, prompt),
-      this.said,
-      this.note,
-      this.actions,
-    )
-    this.node.dataset.request = requestId
-    this.paint()
+    const question = element('div', { className: 'prompt' }, prompt)
+    question.setAttribute('role', 'group')
+    question.setAttribute('aria-label', 'You')
+    this.node = element('article', {}, question, this.answer, this.note, this.actions)
+    this.watch(first)
+  }
+
+  /** What was said to the request, where it belongs to this question. */
+  said(requestId: string): Said | undefined {
+    return this.variants.flat().find((said) => said.requestId === requestId)
+  }
+
+  /** Take the answer of a request that names one of these; false where it names none. */
+  add(said: Said, relation: Relation): boolean {
+    const at = this.variants.findIndex((parts) => parts.some((part) => tail(part.requestId) === relation.of))
+    if (at < 0) return false
+    if (relation.kind === 'more') this.variants[at]?.push(said)
+    else this.variants.push([said])
+    this.shown = relation.kind === 'more' ? at : this.variants.length - 1
+    this.watch(said)
+    return true
   }
 
   get text(): string {
-    return this.finalText ?? this.answer.text
+    return joined(this.parts)
   }
 
   get isOver(): boolean {
-    return this.finalText !== null || this.answer.end !== null
+    return this.live.length === 0
+  }
+
+  get live(): Said[] {
+    return this.variants.flat().filter((said) => !said.isOver)
   }
 
   get figures(): Figures {
-    const tokens = this.finalTokens ?? this.answer.tokens.length
-    const seconds = this.firstAt === null ? 0 : (this.lastAt - this.firstAt) / 1000
-    return {
-      firstTokenMs: this.firstAt === null ? null : performance.timeOrigin + this.firstAt - this.askedAt,
-      tokensPerS: tokens > 1 && seconds > LEAST_S ? (tokens - 1) / seconds : null,
-      tokens,
-      model: this.model,
-      state: this.isOver ? this.reason || 'over' : tokens ? 'answering' : 'waiting',
-    }
+    return this.last.figures
   }
 
-  /** An answer of the past. */
-  finished(text: string, reason: string, model: string, tokens: number): void {
-    this.finalText = text
-    this.finalTokens = tokens
-    this.reason = reason
-    this.model = model
+  /** Whether the page shows anything else than what was said first. */
+  get isRewritten(): boolean {
+    return this.variants.flat().length > 1
+  }
+
+  private get parts(): Variant {
+    return this.variants[this.shown] ?? []
+  }
+
+  private get last(): Said {
+    const last = this.parts.at(-1)
+    if (!last) throw new Error('an answer has at least one part')
+    return last
+  }
+
+  private watch(said: Said): void {
+    said.onChange = () => this.schedule()
     this.paint()
-  }
-
-  take(event: TokenEvent): void {
-    if (event.type === 'notice') {
-      this.say(event.notice?.message ?? '')
-      return
-    }
-    const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
-    this.epoch = event.epoch ?? this.epoch
-    this.model = event.model_version ?? this.model
-    this.answer.take(event)
-    if (event.type === 'token') {
-      this.firstAt ??= performance.now()
-      this.lastAt = performance.now()
-    }
-    if (newOwner && event.type === 'token') this.say('The worker was lost; another one took over, and the answer goes on.')
-    if (this.answer.end) this.ends(this.answer.end)
-    this.schedule()
-  }
-
-  lost(isLost: boolean): void {
-    if (isLost) this.say('The connection was lost; trying again.')
-    else if (this.note.textContent?.startsWith('The connection')) this.say('')
-  }
-
-  refused(message: string): void {
-    this.finalText = this.answer.text
-    this.say(message)
-    this.paint()
-  }
-
-  /** Called now and then while the answer is under way. */
-  tick(): void {
-    const silent = performance.now() - this.lastAt > SILENCE_MS
-    if (!this.isOver && silent && !this.note.textContent) {
-      this.say(this.firstAt === null ? 'Waiting for a worker.' : 'The worker is silent; waiting for it or for another one.')
-    } else if (!silent && /^(Waiting|The worker is silent)/.test(this.note.textContent ?? '')) this.say('')
-  }
-
-  private ends(end: TokenEvent): void {
-    this.reason = end.error ? end.error.code : (end.finish_reason ?? '')
-    if (end.error) this.say(`${end.error.message} (${end.error.code})`)
-    else if (!this.note.textContent?.includes('took over')) this.say('')
-  }
-
-  private say(text: string): void {
-    this.note.textContent = text
-    this.note.hidden = !text
-    this.onChange()
   }
 
   private schedule(): void {
@@ -152,25 +114,56 @@ export class TurnView {
   }
 
   private paint(): void {
-    this.said.replaceChildren(markdown(this.text.trimStart()))
+    const { last } = this
+    this.answer.replaceChildren(markdown(this.text.trimStart()))
+    this.note.textContent = last.note
+    this.note.hidden = !last.note
+    this.node.dataset.request = last.requestId
     this.node.dataset.state = this.figures.state
-    this.node.classList.toggle('live', !this.isOver)
-    this.said.setAttribute('aria-busy', String(!this.isOver))
-    if (this.isOver) this.offer()
+    this.node.classList.toggle('live', !last.isOver)
+    this.answer.setAttribute('aria-busy', String(!last.isOver))
+    // Buttons that are made anew lose the keyboard's focus.
+    const offered = [last.requestId, last.isOver, last.reason, this.variants.length].join()
+    if (offered !== this.offered) this.offer()
+    this.offered = offered
     this.onChange()
   }
 
   private offer(): void {
-    const button = (label: string, act: () => void): HTMLButtonElement => {
-      const made = element('button', { type: 'button', className: 'quiet', textContent: label })
-      made.addEventListener('click', act)
-      return made
+    const { last } = this
+    const offered: Node[] = []
+    if (this.variants.length > 1) offered.push(this.leaf('‹', 'Earlier answer', -1), this.count(), this.leaf('›', 'Later answer', 1))
+    if (last.isOver) {
+      if (ENDS[last.reason]) offered.push(element('span', {}, ENDS[last.reason] ?? ''))
+      if (['length', 'partial', 'cancelled', 'deadline'].includes(last.reason)) {
+        offered.push(button('Go on', () => this.ask({ kind: 'more', of: last.requestId })))
+      }
+      offered.push(button('Regenerate', () => this.ask({ kind: 'again', of: last.requestId })))
+      if (navigator.clipboard) offered.push(button('Copy', () => void navigator.clipboard.writeText(this.text)))
     }
-    const offered: (Node | string)[] = []
-    if (ENDS[this.reason]) offered.push(element('span', {}, ENDS[this.reason] ?? ''))
-    if (this.goOn && ['length', 'partial', 'cancelled'].includes(this.reason)) offered.push(button('Go on', this.goOn))
-    if (this.again) offered.push(button('Regenerate', this.again))
-    offered.push(button('Copy', () => void navigator.clipboard.writeText(this.text)))
     this.actions.replaceChildren(...offered)
   }
+
+  private count(): HTMLElement {
+    return element('span', { className: 'count' }, `${this.shown + 1}/${this.variants.length}`)
+  }
+
+  private leaf(label: string, name: string, step: number): HTMLElement {
+    const to = this.shown + step
+    const made = button(label, () => {
+      this.shown = to
+      this.paint()
+      // The button was made anew; who leafs with the keyboard goes on leafing.
+      this.actions.querySelector<HTMLButtonElement>(`[aria-label="${name}"]:enabled, [aria-label$="answer"]:enabled`)?.focus()
+    })
+    made.setAttribute('aria-label', name)
+    made.disabled = to < 0 || to >= this.variants.length
+    return made
+  }
+}
+
+function button(label: string, act: () => void): HTMLButtonElement {
+  const made = element('button', { type: 'button', className: 'quiet', textContent: label })
+  made.addEventListener('click', act)
+  return made
 }

@@ -1,0 +1,37 @@
+/**
+ * Request ids that the page makes: a UUIDv7, whose time tells the gateway where to look, and behind a dot what the
+ * request is to an earlier one of its conversation: another answer to the same question (`r`), or the rest of its
+ * answer (`c`). The ids stand in the log, so every tab, device and reload puts the answers in the same places.
+ */
+
+export type Relation = { kind: 'again' | 'more'; of: string }
+
+const TAIL = 12
+const LETTERS = { again: 'r', more: 'c' } as const
+
+function hex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
+}
+
+/** Random hex digits; `crypto.randomUUID` is missing where the page comes over plain HTTP. */
+export function random(digits: number): string {
+  return hex(crypto.getRandomValues(new Uint8Array(digits / 2)))
+}
+
+export function newId(relation?: Relation): string {
+  const time = Date.now().toString(16).padStart(12, '0')
+  const drawn = random(16)
+  const variant = (8 + (parseInt(drawn[3] ?? '0', 16) & 3)).toString(16)
+  const id = `${time.slice(0, 8)}-${time.slice(8)}-7${drawn.slice(0, 3)}-${variant}${drawn.slice(4, 7)}-${random(12)}`
+  return relation ? `${id}.${LETTERS[relation.kind]}-${tail(relation.of)}` : id
+}
+
+/** What an id is known by in the ids that refer to it. */
+export function tail(id: string): string {
+  return (id.split('.', 1)[0] ?? id).slice(-TAIL)
+}
+
+export function relationOf(id: string): Relation | null {
+  const [, letter, of] = /\.([rc])-([A-Za-z0-9:_-]{1,12})$/.exec(id) ?? []
+  return of === undefined ? null : { kind: letter === 'r' ? 'again' : 'more', of }
+}
