@@ -19,6 +19,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     first_p50: float
     first_p99: float
+    gap_p50: float
     gap_p99: float
     whole_p50: float
     whole_p95: float
@@ -33,21 +34,22 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)] if ordered else math.nan
 
 
-def figures(replies: Sequence[Reply], seconds: float) -> Figures:
+def figures(replies: Sequence[Reply], seconds: float, busy: float) -> Figures:
+    """Of loads that were `seconds` long together, and of which the last answers ended after `busy` seconds."""
     waits = [math.inf if reply.failed or reply.first is None else reply.first for reply in replies]
     wholes = [math.inf if reply.failed or reply.whole is None else reply.whole for reply in replies]
     gaps = [gap for reply in replies for gap in reply.gaps]
     good = sum(wait <= FIRST_TOKEN_TARGET_S for wait in waits)
-    span = max([seconds, *(reply.events[-1] - min(r.due for r in replies) for reply in replies if reply.events)])
     return Figures(
         requests=len(replies),
         failed=sum(reply.failed for reply in replies),
         first_p50=quantile(waits, 0.5),
         first_p99=quantile(waits, 0.99),
+        gap_p50=quantile(gaps, 0.5),
         gap_p99=quantile(gaps, 0.99),
         whole_p50=quantile(wholes, 0.5),
         whole_p95=quantile(wholes, 0.95),
         whole_p99=quantile(wholes, 0.99),
         goodput=good / seconds,
-        tokens_per_s=sum(reply.tokens for reply in replies) / span,
+        tokens_per_s=sum(reply.tokens for reply in replies) / busy,
     )

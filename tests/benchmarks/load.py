@@ -37,6 +37,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     prompt: str | None = None
     fresh: bool = False  # every request is a conversation of its own
+    people: str = ""  # what user ids begin with; empty: strangers in every run
+    each: bool = False  # every user asks once
 
     def arrivals(self) -> list[float]:
         """Seconds after the start, in order."""
@@ -52,9 +54,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     def asks(self, run: str) -> Iterator[Ask]:
         """What is asked, without end; `run` keeps the ids of two runs apart."""
         chance = random.Random(self.seed + 7)
+        people = self.people or run
         number = 0
         while True:
-            user = f"{run}-{number}" if self.fresh else f"{run}-{chance.randrange(self.users)}"
+            user = f"{people}-{number if self.fresh or self.each else chance.randrange(self.users)}"
             prompt = self.prompt or chance.choice(PROMPTS)
             yield Ask(f"{run}.{number}", user, prompt, self.max_tokens)
             number += 1

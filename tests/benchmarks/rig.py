@@ -19,6 +19,7 @@ class Rig:
     server: str
     folder: Path
     model: str = "demo"
+    brokers: tuple[int, ...] = ()  # process ids
     max_running: int = 64
     partitions: int = PARTITIONS
     engine_core: int | None = None

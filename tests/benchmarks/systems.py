@@ -184,6 +184,11 @@ class Parley(System):
         async with KafkaClient(self.rig.server, self.settings.topic("requests"), self.settings.topic("tokens")) as one:
             return await one.run(load)
 
+    @property
+    def store_path(self) -> Path:
+        """Of partition 0."""
+        return self.settings.data_dir / "tables" / f"{self.settings.group}-0"
+
     def used(self) -> Used:
         return used(self._worker.pid)
 

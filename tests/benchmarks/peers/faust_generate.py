@@ -80,12 +80,12 @@ def create() -> faust.App:
     torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
     generator = Generator(load_checkpoint(os.environ["BENCH_MODEL"]))
     executor = ThreadPoolExecutor(1)
-    producer = AIOKafkaProducer(bootstrap_servers=os.environ["BENCH_SERVER"], enable_idempotence=True, linger_ms=0)
+    producers: list[AIOKafkaProducer] = []
     settle()
 
     async def send(ask: Ask, event: dict[str, Any]) -> Any:
         value = msgspec.json.encode({"request_id": ask.request_id, **event})
-        return await producer.send(replies, value, key=ask.user_id.encode())
+        return await producers[0].send(replies, value, key=ask.user_id.encode())
 
     async def answer(asks: Sequence[Ask]) -> None:
         loop, steps = asyncio.get_running_loop(), asyncio.Queue()
@@ -113,8 +113,10 @@ def create() -> faust.App:
 
     @app.on_partitions_assigned.connect
     async def begin(_app: Any, assigned: Any, **_: Any) -> None:
-        if assigned:
-            await producer.start()
+        if assigned and not producers:
+            server = os.environ["BENCH_SERVER"]
+            producers.append(AIOKafkaProducer(bootstrap_servers=server, enable_idempotence=True, linger_ms=0))
+            await producers[0].start()
             print("ready", flush=True)
 
     return app

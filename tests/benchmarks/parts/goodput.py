@@ -1,0 +1,88 @@
+"""How many requests a second get their first token within 250 ms, against what people would write otherwise.
+
+Three levels of load, as shares of what the bare engine can do at 32 answers at once; the middle one also in bursts.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from tests.benchmarks.load import Load
+from tests.benchmarks.parts.rounds import Measured, alternate, start
+from tests.benchmarks.progress import tell
+from tests.benchmarks.result import Claim, Plot, Result, Series
+from tests.benchmarks.rig import Rig
+from tests.benchmarks.scale import Scale
+from tests.benchmarks.systems import PEERS, Bare, Parley, System
+
+TOKENS = 32
+LEVELS = (0.2, 0.4, 0.6)
+COLUMNS = [
+    "load", "system", "goodput /s", "Parley's in its", "failed", "first p50 ms", "p99 ms", "inter-token p99 ms",
+    "whole p50 ms", "p95 ms", "p99 ms", "tokens/s", "CPU µs/token", "MB",
+]  # fmt: skip
+
+
+async def run(rig: Rig, scale: Scale) -> Result:
+    parley = Parley(rig)
+    systems: list[System] = [Bare(rig), parley, *(peer(rig) for peer in PEERS)]
+    result = Result("goodput", "Requests/s whose first token meets 250 ms", COLUMNS)
+    async with AsyncExitStack() as stack:
+        await start(stack, systems)
+        capacity = await capacity_of(systems[0], scale)
+        tell(f"the bare engine can do {capacity:.1f} requests/s of {TOKENS} tokens")
+        result.notes.append(f"The bare engine's capacity in this run: {capacity:.1f} requests/s of {TOKENS} tokens.")
+        load = Load(seconds=scale.seconds / 2, max_tokens=TOKENS)
+        loads = [(f"{level:.0%}", msgspec.structs.replace(load, rate=level * capacity)) for level in LEVELS]
+        bursts = msgspec.structs.replace(load, rate=LEVELS[1] * capacity, shape="bursts")
+        loads.append((f"{LEVELS[1]:.0%} bursts", bursts))
+        by_load = {}
+        for label, load in loads:
+            found = await alternate(dict.fromkeys(systems, load), min(2, scale.rounds), scale.warm_up / 2)
+            by_load[label] = found
+            for system in systems:
+                result.rows.append(row(label, load, system, found[system], found[parley]))
+    for system in systems[2:]:
+        worst = min(_ratio(found[parley], found[system]) for found in by_load.values())
+        result.claims.append(Claim(f"goodput over {system.name}, the lowest of all loads", worst, ">=", 1.0))
+    result.plots = plots(systems, by_load)
+    return result
+
+
+async def capacity_of(bare: System, scale: Scale) -> float:
+    """Requests a second with 32 answers always open."""
+    load = Load(seconds=max(2.0, scale.seconds / 2), at_once=32, max_tokens=TOKENS)
+    await bare.run(load)
+    replies = await bare.run(load)
+    return len(replies) / (max(reply.end or 0 for reply in replies) - min(reply.due for reply in replies))
+
+
+def _ratio(mine: Measured, other: Measured) -> float:
+    return mine.figures.goodput / other.figures.goodput if other.figures.goodput else math.inf
+
+
+def row(label: str, load: Load, system: System, found: Measured, parley: Measured) -> list[str | float | int]:
+    told, used = found.figures, found.used
+    return [
+        f"{label}: {load.rate:.1f}/s", system.name, told.goodput, _ratio(parley, found), told.failed,
+        *(value * 1e3 for value in (told.first_p50, told.first_p99, told.gap_p99)),
+        *(value * 1e3 for value in (told.whole_p50, told.whole_p95, told.whole_p99)),
+        told.tokens_per_s, (used.engine_s + used.other_s) / max(1, found.tokens) * 1e6, used.memory / 1e6,
+    ]  # fmt: skip
+
+
+def plots(systems: list[System], by_load: dict[str, dict[System, Measured]]) -> list[Plot]:
+    def of(value: str) -> list[Series]:
+        return [
+            Series(system.name, list(by_load), [getattr(found[system].figures, value) for found in by_load.values()])
+            for system in systems
+        ]
+
+    slow = [Series(one.label, one.x, [y * 1e3 for y in one.y]) for one in of("first_p99")]
+    return [
+        Plot("Goodput", "load", "requests/s with a first token in 250 ms", of("goodput")),
+        Plot("First token, p99", "load", "ms", slow, log=True, line=250),
+    ]
