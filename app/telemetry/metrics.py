@@ -20,11 +20,12 @@ from app.settings import Settings
 from app.telemetry.causes import cause_of
 from app.telemetry.labels import FirstCome
 from app.telemetry.tally import Tally
+from app.wire.codes import ErrorCode
 from app.wire.dead_letters import cause_from
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.batching import Flush
-from models.generation import Usage
+from models.generation import FinishReason, Usage
 from tables.records import Table
 
 # 0.25 s is the first token's objective, in the alerts and in the benchmark.
@@ -70,6 +71,11 @@ class Metrics(Unobserved):
         self._cache_hits = counter("prefix_cache_hits", "prompt tokens found in the cache")
         self._done = counter("request_success", "requests done", "finished_reason")
         self._failed = counter("request_error", "requests that ended in an error", "code")
+        # A series that begins at 1 has not increased, for Prometheus.
+        for reason in FinishReason:
+            self._done.labels(reason.value)
+        for code in ErrorCode:
+            self._failed.labels(code.value)
         self._tokens = counter("tokens", "tokens, by who asked for them and who made them", "tenant", "model", "kind")
 
     def _declare_partitions(self) -> None:

@@ -1,0 +1,156 @@
+"""Dashboards and alerts against the metrics that are really exported: names, labels, and PromQL that parses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from app.gateway.metrics import Metrics as GatewayMetrics
+from app.settings import Settings
+from app.telemetry.telemetry import Telemetry
+
+DEPLOY = Path(__file__).parents[3] / "deploy"
+DASHBOARD = json.loads((DEPLOY / "grafana" / "parley.json").read_text())
+ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+OF_PROMETHEUS = {"job", "instance", "le"}
+"""Labels that Prometheus, or its histograms, add."""
+
+Exported = dict[str, set[str]]
+
+
+def labels_of(collector: Any) -> Iterator[tuple[str, set[str]]]:
+    """(family, labels) of a collector, also of those that have no sample yet."""
+    declared = set(getattr(collector, "_labelnames", ()))
+    for family in collector.collect():
+        told = {label for sample in family.samples for label in sample.labels}
+        yield family.name, declared | told | set(getattr(family, "_labelnames", ()))
+
+
+def names_of(family: str, kind: str) -> list[str]:
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(kind, [""])
+    return [family + suffix for suffix in suffixes]
+
+
+@pytest.fixture(scope="module")
+def exported() -> Exported:
+    """The metrics of a worker and of a gateway, with their labels."""
+    registries: list[CollectorRegistry] = [
+        Telemetry(Settings(_env_file=None), lambda: None).registry,
+        GatewayMetrics().registry,
+    ]
+    found: Exported = {}
+    for registry in registries:
+        kinds = {family.name: family.type for family in registry.collect()}
+        for collector in list(registry._collector_to_names):
+            for family, labels in labels_of(collector):
+                for name in names_of(family, kinds[family]):
+                    found[name] = labels | OF_PROMETHEUS
+    return found
+
+
+def panels() -> list[dict[str, Any]]:
+    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+
+
+def of_dashboard(expression: str) -> str:
+    """The expression as Grafana sends it."""
+    return re.sub(r"\$(job|instance)", ".*", expression.replace("$__rate_interval", "1m"))
+
+
+EXPRESSIONS = {
+    **{f"panel {p['title']}: {t['legendFormat']}": of_dashboard(t["expr"]) for p in panels() for t in p["targets"]},
+    **{f"alert {rule['alert']}": rule["expr"] for rule in RULES},
+}
+
+
+def selectors(node: Any) -> Iterator[tuple[str, set[str]]]:
+    """(metric, labels that are matched) of every selector."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node.name, {matcher.name for matcher in node.matchers.matchers}
+    for name in ("lhs", "rhs", "expr", "vector_selector"):
+        if (child := getattr(node, name, None)) is not None:
+            yield from selectors(child)
+    for child in getattr(node, "args", ()):
+        yield from selectors(child)
+
+
+def grouped(expression: str) -> set[str]:
+    found = re.findall(r"\bby \(([^)]*)\)", expression)
+    return {label.strip() for group in found for label in group.split(",")}
+
+
+@pytest.mark.parametrize("where", EXPRESSIONS)
+def test_every_expression_parses_and_names_only_what_is_exported(where: str, exported: Exported) -> None:
+    expression = EXPRESSIONS[where]
+    found = list(selectors(promql_parser.parse(expression)))
+    assert found
+    known: set[str] = set()
+    for metric, labels in found:
+        assert metric in exported, f"{metric} is not exported"
+        assert labels <= exported[metric], f"{metric} has no label {labels - exported[metric]}"
+        known |= exported[metric]
+    assert grouped(expression) <= known
+
+
+def test_a_name_that_is_not_exported_is_found(exported: Exported) -> None:
+    assert "parley:num_requests_runing" not in exported
+    assert dict(selectors(promql_parser.parse('rate(x{a="b"}[5m]) / (y or vector(0))'))) == {"x": {"a"}, "y": set()}
+
+
+def test_legends_name_labels_that_the_expression_keeps() -> None:
+    for panel in panels():
+        for target in panel["targets"]:
+            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            kept = grouped(target["expr"])
+            assert not kept or named <= kept, panel["title"]
+
+
+def test_panels_have_ids_of_their_own_and_do_not_lie_over_each_other() -> None:
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= cells
+
+
+def test_every_alert_says_what_happens_and_what_to_do() -> None:
+    for rule in RULES:
+        assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
+        assert {"summary", "runbook"} <= set(rule["annotations"]), rule["alert"]
+    told = {rule["alert"] for rule in RULES}
+    assert {"ParleyFirstTokenSlow", "ParleyLag", "ParleyErrors", "ParleyGpuMemory"} <= told
+    assert {"ParleyDeadLetters", "ParleyCommitLate"} <= told
+
+
+def test_the_scrape_configuration_reads_the_rules() -> None:
+    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in configuration["rule_files"])
+
+
+def test_promtool_finds_the_rules_right_where_it_is_installed() -> None:
+    """`PROMTOOL` or the PATH names it; the rule tests then run with real PromQL."""
+    promtool = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    tested = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())
+    named = {one["alertname"] for test in tested["tests"] for one in test["alert_rule_test"]}
+    assert named <= {rule["alert"] for rule in RULES}
+    if promtool is not None:
+        for command in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
+            ran = subprocess.run(
+                [promtool, *command], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False, timeout=60
+            )
+            assert ran.returncode == 0, ran.stdout + ran.stderr
