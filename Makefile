@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 EXTRAS := local,minilm,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-engine faults proto page constraints clean
+.PHONY: help install demo test lint bench soak bench-engine faults proto page constraints clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -29,8 +29,11 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## from a request to its first token, against a plain echo
-	$(BIN)/python -m tests.benchmarks.first_token
+bench: $(STAMP) .venv/peers  ## Parley, the floor and what people would write otherwise, side by side; ONLY=tax,goodput
+	$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY))
+
+soak: $(STAMP)  ## steady load, 30 minutes or MINUTES: does memory grow, do files leak
+	$(BIN)/python -m tests.benchmarks.soak --minutes $(or $(MINUTES),30)
 
 bench-engine: $(STAMP)  ## the engine alone
 	$(BIN)/python -m tests.benchmarks.engine
@@ -51,6 +54,10 @@ constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml
 clean:  ## remove .venv and what was built or cached here
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Of no use to anybody but the benchmark, and with pins that would hold ours back: not in the environment.
+.venv/peers: | $(STAMP)
+	$(BIN)/python -m uv pip install --quiet --target $@ 'quixstreams>=3.28'
 
 comma := ,
 
