@@ -78,7 +78,11 @@ class Controls:
                     claim.stop_with(FinishReason.CANCELLED)
             on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
             mark = Change(Table.ERASED, marker, records.encode(Erased(at)))
+            # What begins before the rows are gone must not build on them.
+            own.erasing[erase.user_id] = at
             await partition.finish(Finish(None, (*erasure(own.store, erase.user_id), *on_their_way, mark)))
+            if own.erasing.get(erase.user_id) == at:
+                del own.erasing[erase.user_id]
         deleted = asyncio.Event()
         self._writer.erase(erase.user_id, at, deleted.set, partition.number)
         await deleted.wait()

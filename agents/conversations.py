@@ -185,10 +185,14 @@ class Conversations:
         return await answer.done(reason, Usage(0, answer.index))
 
     def _conversation(self, partition: Partition, claim: Claim) -> Conversation | None:
+        if claim.request.user_id in partition.own.erasing:
+            return None
         raw = partition.own.store.get(Table.CONVERSATIONS, records.key(*claim.conversation))
         return None if raw is None else records.decode(raw, Conversation)
 
     def _erased(self, partition: Partition, claim: Claim) -> bool:
+        if claim.record.timestamp <= partition.own.erasing.get(claim.request.user_id, -1):
+            return True
         raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
         return raw is not None and claim.record.timestamp <= records.decode(raw, Erased).at
 

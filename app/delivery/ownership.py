@@ -100,6 +100,7 @@ class Ownership:
         }
         self.claims: dict[RequestKey, Claim] = {}
         self.refused: set[RequestKey] = set()
+        self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
         self.said: dict[RequestKey, Answer] = {}
         self.restored = 0
         self._fencing = asyncio.Lock()

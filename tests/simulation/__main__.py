@@ -1,4 +1,4 @@
-"""Simulate many seeds: `python -m tests.simulation 1000 [first]`; tells the seeds that went wrong."""
+"""Simulate many seeds: `python -m tests.simulation 1000 [first [erases]]`; tells the seeds that went wrong."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tests.simulation.faults import storm
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    erases = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
     wrong, steps, began = 0, 0, time.monotonic()
     for seed in range(first, first + count):
-        outcome = storm(seed).run()
+        outcome = storm(seed, erases).run()
         steps += outcome.steps
         if not outcome.clean:
             wrong += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from tests.simulation.process import Process
@@ -75,9 +76,10 @@ def inflict(simulation: Simulation, fault: Fault) -> None:
         fault(simulation, simulation.random.choice(alive))
 
 
-def storm(seed: int) -> Simulation:
+def storm(seed: int, erases: float = 0.0) -> Simulation:
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
-    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=_random_load(seed))
+    load = replace(_random_load(seed), erases=erases)
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
     for _ in range(simulation.random.randint(1, 8)):
         fault = simulation.random.choice(FAULTS)
         if simulation.random.random() < 0.5:

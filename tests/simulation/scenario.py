@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from app.delivery.partition import Partition, State
 from app.settings import Settings
 from app.wire import decode_usage
 from app.wire.ids import partition_for
-from tables.records import Table
+from tables.records import Conversation, Table, decode, key_parts
 from tables.usage import PROGRESS, Tally
 from tests.faults.verdict import Verdict, judge_records
 from tests.simulation.broker import Broker, Entry
@@ -43,6 +44,8 @@ class Load:
     """Share of requests that are sent again."""
     garbage: float = 0.0
     deadlines: float = 0.0
+    erases: float = 0.0
+    """Share of requests beside which their user is erased."""
 
 
 @dataclass(slots=True)
@@ -129,7 +132,11 @@ class Simulation:
         verdict = judge_records(
             self._read("requests"), self._read("tokens"), self._read("turns"), self.settings(), paced=True
         )
-        return Outcome(verdict, self.world.steps, [*self._wrong(verdict)])
+        # What an erased user is told hangs on when the erasure is met; what is kept of it does not.
+        erased = self._erased()
+        for found in (verdict.changed, verdict.turn_differs):
+            found[:] = [key for key in found if key[0] not in erased]
+        return Outcome(verdict, self.world.steps, [*self._wrong(verdict), *self._kept(erased)])
 
     def _make_peace(self) -> None:
         self.world.at_step.clear()
@@ -186,6 +193,32 @@ class Simulation:
         ]
         return wrong_usage(told, self._read("turns"), sum(untold))
 
+    def _erased(self) -> dict[str, int]:
+        """The last erasure of each user that has one, Unix milliseconds."""
+        controls = [(json.loads(entry.value or b""), entry.timestamp) for entry in self._read("controls")]
+        return {control["user_id"]: at for control, at in controls if control["type"] == "erase"}
+
+    def _kept(self, erased: dict[str, int]) -> list[str]:
+        """Rows of conversations that hold a turn of a request that was erased, and marks that are not there."""
+        asked: dict[tuple[str, str], int] = {}
+        for entry in self._read("requests"):
+            key = (entry.key or b"").decode()
+            with suppress(ValueError):
+                asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
+        wrong = []
+        for process in self.alive:
+            for partition in process.worker.owner.partitions.values():
+                store = partition.own.store
+                for key, value in store.scan(Table.CONVERSATIONS):
+                    user, _ = key_parts(key)
+                    turns = decode(value, Conversation).turns if user in erased else ()
+                    wrong += [
+                        f"{user} is erased and {turn.request_id} is remembered"
+                        for turn in turns
+                        if asked[user, turn.request_id] <= erased[user]
+                    ]
+        return wrong
+
     def _reasons(self) -> dict[tuple[str, str], str]:
         turns = [json.loads(entry.value or b"") for entry in self._read("turns")]
         return {(turn["user_id"], turn["request_id"]): turn["finish_reason"] for turn in turns}
@@ -212,6 +245,9 @@ class Simulation:
                 )
             elif self.random.random() < load.deadlines:
                 request["deadline_ms"] = self.random.choice((0, 100, 1000, 5000))
+            if load.erases and self.random.random() < load.erases:
+                erase = partial(self._send, "controls", user, {"type": "erase", "user_id": user})
+                self.world.after(at + self.random.choice((-0.5, 0.0, 0.3, 3.0)), erase)
             self.world.after(at, partial(send, request))
             if self.random.random() < load.repeats:
                 self.world.after(at + self.random.choice((0.0, 0.3, 5.0)), partial(send, request))

@@ -10,6 +10,7 @@ from tests.simulation.faults import inflict, kill, storm, suspend
 from tests.simulation.scenario import Load, Simulation
 
 STORMS = 1000
+ERASURES = 200
 AT_ONCE = 50
 SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3, garbage=0.3)
 
@@ -21,6 +22,13 @@ FOUND = (7, 17, 52, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 3
 def test_random_faults_on_random_loads_leave_no_trace(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, ERASURES, AT_ONCE))
+def test_what_is_erased_among_random_faults_stays_so(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = storm(seed, erases=0.3).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
