@@ -64,6 +64,9 @@ class Runner:
         if not batch.draws:
             return []
         drawing = [part for part, offset in batch.draws if not offset]
+        if len(drawing) == len(batch.draws):
+            drawn = sample(logits, [part.row.draws()[0] for part in drawing])
+            return [(part, [token]) for part, token in zip(drawing, drawn, strict=True)]
         wanted = {id(part): part.row.draws(part.draft) for part in drawing}
         drawn = sample(logits, [wanted[id(part)][offset] for part, offset in batch.draws])
         found = {(id(part), offset): token for (part, offset), token in zip(batch.draws, drawn, strict=True)}
