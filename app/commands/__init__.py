@@ -6,8 +6,10 @@ is not one of them is Faust's: `parley worker` is `faust -A app worker`.
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
+from typing import Any, NoReturn
 
 import click
 
@@ -25,7 +27,25 @@ _OWN = {
 }
 
 
+class _WrongUseError(click.ClickException):
+    exit_code = 2
+
+
 class _Commands(click.Group):
+    """Wrong use is told in one line, where Click's own way takes three or four."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **options)
+        except click.UsageError as error:
+            raise _in_one_line(error) from None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _in_one_line(error) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [*_OWN, "worker"]
 
@@ -35,6 +55,13 @@ class _Commands(click.Group):
             command: click.Command = getattr(import_module(module), name)
             return command
         return worker if cmd_name == "worker" else None
+
+
+def _in_one_line(error: click.UsageError) -> click.ClickException:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error  # it shows the help
+    path = "parley" if error.ctx is None else error.ctx.command_path
+    return _WrongUseError(f"{' '.join(error.format_message().split())} (see `{path} --help`)")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,4 +80,10 @@ def worker(arguments: tuple[str, ...]) -> None:
 
 
 def main() -> None:
+    # While a command is being imported nobody else minds the signal; commands that clean up take it over.
+    signal.signal(signal.SIGTERM, _leave)
     parley(prog_name="parley")
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    sys.exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from app.commands.terminal import note, printable
 from app.reader import Update
@@ -26,6 +27,11 @@ def show(update: Update) -> None:
         _write("\n")
     if event.type is EventType.DONE and event.finish_reason is not FinishReason.STOP:
         note(f"[{event.finish_reason}]")
+
+
+def show_json(update: Update) -> None:
+    """Write the event as it stands in `tokens`."""
+    click.echo(msgspec.json.encode(update.event))
 
 
 def _write(text: str) -> None:

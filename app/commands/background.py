@@ -6,11 +6,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
+
+_TICK_S = 0.1
 
 
 class BackgroundLoop:
@@ -32,10 +34,21 @@ class BackgroundLoop:
         self._thread.join()
         self._loop.close()
 
-    def wait(self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None) -> T:
-        """The result of `work`. The first Ctrl-C calls `on_interrupt`, if there is one; the next one gives it up."""
+    def wait(
+        self,
+        work: Coroutine[Any, Any, T],
+        *,
+        on_interrupt: Callable[[], None] | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> T:
+        """The result of `work`. The first Ctrl-C calls `on_interrupt`, if there is one; the next one gives it up.
+
+        `meanwhile` is called some times a second.
+        """
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
+            while meanwhile is not None and not wait({future}, _TICK_S).done:
+                meanwhile()
             return future.result()
         except KeyboardInterrupt:
             if on_interrupt is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import click
 
-from app.commands.answer_view import show
+from app.commands.answer_view import show, show_json
 from app.commands.background import BackgroundLoop
+from app.commands.chat_commands import is_command, obey
+from app.commands.chat_lines import Lines
 from app.commands.chat_session import ChatSession
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka_clients import KafkaUnusableError
@@ -24,11 +26,12 @@ PATIENCE_S = 15.0
 @click.option("--user", required=True, help="Who asks: the key of the records.")
 @click.option("--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Which of the user's talks.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object a line.")
 @click.argument("prompt", required=False)
-def chat(user: str, conversation: str, max_tokens: int | None, prompt: str | None) -> None:
-    """Ask PROMPT and print the answer as it comes; without PROMPT, talk.
+def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, prompt: str | None) -> None:
+    """Ask PROMPT and print the answer as it comes; without PROMPT, talk: /help tells how.
 
-    Ctrl-C cancels the answer, a second one leaves.
+    Ctrl-C stops the answer, a second one leaves.
     """
     if not is_user_id(user):
         raise WrongUseError("--user must have 1-128 characters")
@@ -40,7 +43,7 @@ def chat(user: str, conversation: str, max_tokens: int | None, prompt: str | Non
     with plain_failures(), BackgroundLoop() as loop:
         try:
             loop.wait(session.start())
-            failed = _talk(loop, session, prompt)
+            failed = Talk(loop, session, as_json=as_json).go_on(prompt)
         except KeyboardInterrupt:
             note("\nleft before the end")
             sys.exit(1)
@@ -49,59 +52,57 @@ def chat(user: str, conversation: str, max_tokens: int | None, prompt: str | Non
     sys.exit(1 if failed else 0)
 
 
-def _talk(loop: BackgroundLoop, session: ChatSession, prompt: str | None) -> bool:
-    """Ask all prompts; whether the last answer was an error."""
-    error: ErrorInfo | None = None
-    for one in [prompt] if prompt is not None else _prompts():
-        error = _answer(loop, session, one)
-        if error is not None:
-            note(f"Error: {error.message} ({error.code})")
-    return error is not None
+class Talk:
+    def __init__(self, loop: BackgroundLoop, session: ChatSession, *, as_json: bool) -> None:
+        self._loop = loop
+        self._session = session
+        self._show = show_json if as_json else show
+        self._lines = Lines()
 
+    def go_on(self, prompt: str | None) -> bool:
+        """Ask the prompt, or all that are typed; whether the last answer was an error."""
+        prompts: Iterable[str] = self._lines if prompt is None else [prompt]
+        is_typed = prompt is None and self._lines.is_terminal
+        error: ErrorInfo | None = None
+        for one in prompts:
+            if is_typed and is_command(one):
+                if not obey(one, self._session, self._loop):
+                    return False
+                continue
+            error = self._answer(one[1:] if is_typed and one.startswith("//") else one, is_typed=is_typed)
+            if error is not None:
+                note(f"Error: {error.message} ({error.code})")
+        return error is not None and not is_typed
 
-def _answer(loop: BackgroundLoop, session: ChatSession, prompt: str) -> ErrorInfo | None:
-    request_id, following = loop.wait(session.ask(prompt))
+    def _answer(self, prompt: str, *, is_typed: bool) -> ErrorInfo | None:
+        request_id, following = self._loop.wait(self._session.ask(prompt))
 
-    def cancel() -> None:
-        loop.begin(_cancel(session, request_id))
-        note("\n[cancelling; Ctrl-C again leaves at once]")
+        def cancel() -> None:
+            self._loop.begin(self._cancel(request_id))
+            note("\n[cancelling; Ctrl-C again leaves at once]")
 
-    return loop.wait(_print(following), on_interrupt=cancel)
+        def look() -> None:
+            self._lines.look(on_stop=cancel)
 
+        return self._loop.wait(self._print(following), on_interrupt=cancel, meanwhile=look if is_typed else None)
 
-async def _cancel(session: ChatSession, request_id: str) -> None:
-    try:
-        await session.cancel(request_id)
-    except KafkaUnusableError as error:
-        note(f"[the answer could not be cancelled: {error}]")
-
-
-async def _print(following: Following) -> ErrorInfo | None:
-    hint = asyncio.get_running_loop().call_later(
-        PATIENCE_S, note, "[no answer yet; a worker must be running: `faust -A app worker -l info`]"
-    )
-    error = None
-    try:
-        async for update in following:
-            hint.cancel()
-            show(update)
-            error = update.event.error
-    finally:
-        hint.cancel()
-        following.close()
-    return error
-
-
-def _prompts() -> Iterator[str]:
-    """What the user types, up to the end of the input; Ctrl-C there leaves too."""
-    if sys.stdin.isatty():
-        import readline  # noqa: F401, PLC0415 - line editing, where somebody types
-    while True:
+    async def _cancel(self, request_id: str) -> None:
         try:
-            line = input("> " if sys.stdin.isatty() else "")
-        except (EOFError, KeyboardInterrupt):
-            if sys.stdin.isatty():
-                note("")
-            return
-        if line.strip():
-            yield line
+            await self._session.cancel(request_id)
+        except KafkaUnusableError as error:
+            note(f"[the answer could not be cancelled: {error}]")
+
+    async def _print(self, following: Following) -> ErrorInfo | None:
+        hint = asyncio.get_running_loop().call_later(
+            PATIENCE_S, note, "[no answer yet; a worker must be running: `faust -A app worker -l info`]"
+        )
+        error = None
+        try:
+            async for update in following:
+                hint.cancel()
+                self._show(update)
+                error = update.event.error
+        finally:
+            hint.cancel()
+            following.close()
+        return error

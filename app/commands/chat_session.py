@@ -17,18 +17,18 @@ class ChatSession:
     """Sends to `requests` and `controls`, and reads the one partition of `tokens` that is this user's."""
 
     def __init__(self, settings: Settings, user_id: str, conversation_id: str, max_tokens: int | None) -> None:
-        self._settings = settings
-        self._user_id = user_id
-        self._conversation_id = conversation_id
+        self.settings = settings
+        self.user_id = user_id
+        self.conversation_id = conversation_id
         self._max_tokens = max_tokens
         self._producer: AIOKafkaProducer | None = None
         self._reader: TokenReader | None = None
 
     async def start(self) -> Self:
-        cluster, topic = self._settings.cluster, self._settings.topic
+        cluster, topic = self.settings.cluster, self.settings.topic
         topics = [topic("requests"), topic("tokens"), topic("controls")]
         counts = await partitions_of(cluster, topics)
-        mine = partition_for(self._user_id, counts[topic("tokens")])
+        mine = partition_for(self.user_id, counts[topic("tokens")])
         self._reader = TokenReader(cluster, topic("tokens"), partitions=[mine])
         await self._reader.start()
         self._producer = producer(cluster)
@@ -46,12 +46,12 @@ class ChatSession:
         assert self._reader is not None, "the session was not started"
         request = Request(
             request_id=new_request_id(),
-            user_id=self._user_id,
-            conversation_id=self._conversation_id,
+            user_id=self.user_id,
+            conversation_id=self.conversation_id,
             prompt=prompt,
             max_tokens=self._max_tokens,
         )
-        following = self._reader.follow(self._user_id, request.request_id)
+        following = self._reader.follow(self.user_id, request.request_id)
         try:
             await self._send("requests", request)
         except KafkaUnusableError:
@@ -60,14 +60,14 @@ class ChatSession:
         return request.request_id, following
 
     async def cancel(self, request_id: str) -> None:
-        await self._send("controls", Cancel(request_id=request_id, user_id=self._user_id))
+        await self._send("controls", Cancel(request_id=request_id, user_id=self.user_id))
 
     async def _send(self, topic: str, record: Record) -> None:
         assert self._producer is not None, "the session was not started"
-        value, headers = encode(record, self._settings.wire_format)
+        value, headers = encode(record, self.settings.wire_format)
         try:
             await self._producer.send_and_wait(
-                self._settings.topic(topic), value, key=self._user_id.encode(), headers=headers
+                self.settings.topic(topic), value, key=self.user_id.encode(), headers=headers
             )
         except KafkaError as error:
-            raise KafkaUnusableError(f"could not send to {self._settings.topic(topic)!r}: {error}") from None
+            raise KafkaUnusableError(f"could not send to {self.settings.topic(topic)!r}: {error}") from None

@@ -31,20 +31,27 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     text = " ".join(query)
     if not text.strip():
         raise WrongUseError("QUERY is empty; say what to look for")
-    hits = run(_search(settings_of_terminal(), text, options))
+    hits = run(find(settings_of_terminal(), text, options))
     if as_json:
         click.echo(msgspec.json.encode(hits))
-    elif hits:
-        from rich.console import Console  # noqa: PLC0415
-
-        from app.commands.hits_view import show  # noqa: PLC0415
-
-        show(hits, text, Console())
     else:
-        note(f"nothing found in the history of {printable(options['user'])}")
+        tell(hits, text, options["user"])
 
 
-async def _search(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
+def tell(hits: list[Hit], text: str, user: str) -> None:
+    """A table for people."""
+    if not hits:
+        note(f"nothing found in the history of {printable(user)}")
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    from app.commands.hits_view import show  # noqa: PLC0415
+
+    show(hits, text, Console())
+
+
+async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
+    """The best first; raises `click.ClickException` with one line."""
     if settings.embedder == "none":
         raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
     from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError  # noqa: PLC0415 - slow to import
@@ -74,13 +81,14 @@ def _query(text: str, options: dict[str, Any]) -> Query:
     from app.search.query import Query  # noqa: PLC0415
     from app.search.rows import Role  # noqa: PLC0415
 
+    role = options.get("role")
     return Query(
         user_id=options["user"],
         text=text,
         limit=options["limit"],
-        conversation_id=options["conversation"],
-        role=options["role"] and Role(options["role"]),
-        since=options["since"],
-        until=options["until"],
-        full_text=not options["dense"],
+        conversation_id=options.get("conversation"),
+        role=role and Role(role),
+        since=options.get("since"),
+        until=options.get("until"),
+        full_text=not options.get("dense"),
     )

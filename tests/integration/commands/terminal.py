@@ -25,8 +25,11 @@ class Ended:
 
 @dataclass(frozen=True)
 class Terminal:
+    """`path` is looked through for modules before all others."""
+
     settings: Settings
     folder: Path
+    path: str = ""
 
     def having(self, **settings: str) -> Terminal:
         """The same with other settings."""
@@ -41,7 +44,7 @@ class Terminal:
             stdout=PIPE,
             stderr=PIPE,
             cwd=self.folder,
-            env=environment_of(self.settings) | {"PYTHONUNBUFFERED": "1"},
+            env=environment_of(self.settings) | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": self.path},
         )
         try:
             yield process

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -94,3 +96,40 @@ async def test_broker_that_is_away_is_one_line_and_exit_code_1(terminal: Termina
         assert tried.err == (
             f"Error: no Kafka answers at 127.0.0.1:{port}: start one with `parley local up`, or set PARLEY_BROKER\n"
         )
+
+
+async def test_events_are_printed_as_json_on_request(settings: Settings, terminal: Terminal) -> None:
+    async with scripted_worker(settings):
+        chat = await terminal.run("chat", "--user", "ann", "--json", "two words")
+    events = [json.loads(line) for line in chat.out.splitlines()]
+    assert (chat.code, chat.err) == (0, "")
+    assert [event["type"] for event in events] == ["notice", "token", "token", "done"]
+    assert [event.get("text") for event in events[1:3]] == ["two ", "words "]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["chat"], "Missing option '--user'. (see `parley chat --help`)"),
+        (["chant"], "No such command 'chant'. (see `parley --help`)"),
+        (["--loud", "chat"], "No such option: --loud (see `parley --help`)"),
+        (["topics", "create", "--loud"], "No such option: --loud (see `parley topics create --help`)"),
+    ],
+)
+async def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    terminal: Terminal, arguments: list[str], said: str
+) -> None:
+    wrong = await terminal.run(*arguments)
+    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"Error: {said}\n")
+
+
+async def test_sigterm_while_a_command_is_imported_ends_it_cleanly(settings: Settings, terminal: Terminal) -> None:
+    """A module that the command needs is made to wait, and the signal comes there."""
+    slow = terminal.folder / "aiokafka.py"
+    slow.write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    terminal = replace(terminal, path=str(terminal.folder))
+    async with terminal.start("chat", "--user", "ann", "p") as process:
+        await read_until(process.stdout, "importing")
+        process.terminate()
+        ended_so = await ended(process)
+    assert (ended_so.code, ended_so.err) == (0, "")

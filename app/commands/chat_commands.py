@@ -1,0 +1,68 @@
+"""What a person can tell `parley chat` itself, behind a slash."""
+
+from __future__ import annotations
+
+import secrets
+
+import click
+
+from app.commands.background import BackgroundLoop
+from app.commands.chat_session import ChatSession
+from app.commands.terminal import note
+from app.wire.limits import is_conversation_id
+
+_HELP = """\
+/new [NAME]     another conversation; NAME goes on with one
+/search WORDS   find something in your history
+/stop           stop the answer that is coming, as Ctrl-C does
+/help           this list
+/quit           leave, as Ctrl-D does
+A line that ends with \\ goes on in the next one; //... sends a prompt that begins with a slash."""
+_HITS = 5
+
+
+def is_command(line: str) -> bool:
+    return line.startswith("/") and not line.startswith("//")
+
+
+def obey(line: str, session: ChatSession, loop: BackgroundLoop) -> bool:
+    """Do as the line says; whether to stay."""
+    name, _, rest = line.partition(" ")
+    rest = rest.strip()
+    match name:
+        case "/new":
+            _new(session, rest)
+        case "/search" if rest:
+            _search(session, rest, loop)
+        case "/search":
+            note("[say what to look for: /search WORDS]")
+        case "/stop":
+            note("[no answer is coming]")
+        case "/help":
+            note(_HELP)
+        case "/quit" | "/exit":
+            return False
+        case _:
+            note(f"[{name} is not known; /help lists what is]")
+    return True
+
+
+def _new(session: ChatSession, name: str) -> None:
+    name = name or secrets.token_hex(4)
+    if not is_conversation_id(name):
+        note("[a conversation's name has at most 256 characters]")
+        return
+    session.conversation_id = name
+    note(f"[conversation {name}]")
+
+
+def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
+    from app.commands.search import find, tell  # noqa: PLC0415 - only who searches waits for it
+
+    options = {"user": session.user_id, "limit": _HITS}
+    try:
+        tell(loop.wait(find(session.settings, text, options)), text, session.user_id)
+    except click.ClickException as error:
+        note(f"[{error.format_message()}]")
+    except KeyboardInterrupt:
+        note("\n[given up]")

@@ -1,0 +1,93 @@
+"""What a person types: line editing, a history that outlives the program, prompts of several lines.
+
+A line that ends with a backslash goes on in the next one; what is pasted stays together where readline can tell. What
+is typed while an answer comes is kept for afterwards, except for `/stop`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from app.commands.terminal import note
+
+_MOST_LINES = 1000
+_STOP = "/stop"
+
+
+class Lines:
+    """The prompts of the standard input; a terminal has a history and may be typed into at any time."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdin.isatty()
+        self._ahead: deque[str] = deque()
+        self._rest = b""
+
+    def __iter__(self) -> Iterator[str]:
+        if not self.is_terminal:
+            yield from (line for line in map(str.strip, sys.stdin) if line)
+            return
+        with _history():
+            while (prompt := self._next()) is not None:
+                if prompt.strip():
+                    yield prompt
+
+    def look(self, on_stop: Callable[[], None]) -> None:
+        """While an answer comes: keep what was typed, and call `on_stop` for `/stop`."""
+        if not self.is_terminal or not select.select([sys.stdin], [], [], 0)[0]:
+            return
+        # A terminal gives one line a read.
+        *lines, self._rest = (self._rest + os.read(sys.stdin.fileno(), 65536)).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace").strip()
+            if text == _STOP:
+                on_stop()
+            elif text:
+                self._ahead.append(text)
+
+    def _next(self) -> str | None:
+        """None at the end of the input."""
+        if self._ahead:
+            line = self._ahead.popleft()
+            note(f"> {line}")
+            return line
+        parts: list[str] = []
+        while True:
+            try:
+                parts.append(input(". " if parts else "> "))
+            except EOFError:
+                note("")
+                return None
+            except KeyboardInterrupt:
+                note("\n[Ctrl-D or /quit leaves]")
+                parts = []
+                continue
+            if not parts[-1].endswith("\\"):
+                return "\n".join([*(part.removesuffix("\\") for part in parts[:-1]), parts[-1]])
+
+
+@contextmanager
+def _history() -> Iterator[None]:
+    import readline  # noqa: PLC0415 - line editing, where somebody types
+
+    place = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "parley" / "history"
+    readline.set_history_length(_MOST_LINES)
+    if place.exists():
+        try:
+            readline.read_history_file(place)
+        except OSError as error:
+            note(f"[no history: {error}]")
+    try:
+        yield
+    finally:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            readline.write_history_file(place)
+            place.chmod(0o600)
+        except OSError as error:
+            note(f"[the history is not kept: {error}]")
