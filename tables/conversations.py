@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tables.records import Conversation, Turn, encode
+from tables.records import Activity, Conversation, Turn, encode
 
 # A changelog record must stay far below the 1 MiB that a broker takes.
 MAX_BYTES = 512 * 1024
@@ -21,7 +21,7 @@ class MemoryRules:
     turns: int
     ttl_ms: int
 
-    def expired(self, conversation: Conversation, at: int) -> bool:
+    def expired(self, conversation: Conversation | Activity, at: int) -> bool:
         return at - conversation.last_activity > self.ttl_ms
 
     def recall(self, conversation: Conversation | None, at: int) -> tuple[Turn, ...]:

@@ -10,26 +10,33 @@ from collections import Counter
 from collections.abc import Iterator
 
 from tables.conversations import MemoryRules
-from tables.records import Change, Conversation, Ended, Erased, Table, decode, user_prefix
+from tables.records import Activity, Change, Ended, Erased, Table, decode, user_prefix
 from tables.store import PartitionStore
 
 
 def tombstones(
     store: PartitionStore, rules: MemoryRules, *, dedup_ms: int, erased_ms: int, watermark: int, scanned: Counter[Table]
-) -> Iterator[Change]:
-    """A deletion for every row that no request at or after `watermark` (Unix ms) may need; counts what is `scanned`."""
-    for key, value in store.scan(Table.CONVERSATIONS):
-        scanned[Table.CONVERSATIONS] += 1
-        if rules.expired(decode(value, Conversation), watermark):
-            yield Change(Table.CONVERSATIONS, key, None)
-    for key, value in store.scan(Table.ENDED):
-        scanned[Table.ENDED] += 1
-        if watermark - decode(value, Ended).at > dedup_ms:
-            yield Change(Table.ENDED, key, None)
-    for key, value in store.scan(Table.ERASED):
-        scanned[Table.ERASED] += 1
-        if watermark - decode(value, Erased).at > erased_ms:
-            yield Change(Table.ERASED, key, None)
+) -> Iterator[Change | None]:
+    """A deletion for every row that no request at or after `watermark` (Unix ms) may need; counts what is `scanned`.
+
+    None for a row that stays, so that whoever iterates may pause at any row. What changed meanwhile is seen: a row is
+    read again before its deletion is given out, and is to be deleted before the next pause.
+    """
+
+    def old(table: Table, value: bytes) -> bool:
+        match table:
+            case Table.CONVERSATIONS:
+                return rules.expired(decode(value, Activity), watermark)
+            case Table.ENDED:
+                return watermark - decode(value, Ended).at > dedup_ms
+            case _:
+                return watermark - decode(value, Erased).at > erased_ms
+
+    for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED):
+        for key, value in store.scan(table):
+            scanned[table] += 1
+            now = store.get(table, key) if old(table, value) else None
+            yield Change(table, key, None) if now is not None and old(table, now) else None
 
 
 def erasure(store: PartitionStore, user_id: str) -> list[Change]:

@@ -40,6 +40,12 @@ class Conversation(msgspec.Struct, frozen=True):
     turns: tuple[Turn, ...] = ()
 
 
+class Activity(msgspec.Struct, frozen=True):
+    """What a `Conversation` is decoded as where its age alone matters: its turns are skipped over."""
+
+    last_activity: int
+
+
 class Ended(msgspec.Struct, frozen=True):
     """A request that got its end, error ends too, and so gets no second one."""
 
@@ -60,7 +66,7 @@ class Change(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-Row = TypeVar("Row", Conversation, Ended, Erased)
+Row = TypeVar("Row", Conversation, Activity, Ended, Erased)
 
 encode = msgspec.json.encode
 

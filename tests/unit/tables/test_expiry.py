@@ -36,7 +36,7 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
     store = store_with(conversations, ended, erased)
     scanned: Counter[Table] = Counter()
     rows = tombstones(store, RULES, dedup_ms=200, erased_ms=300, watermark=watermark, scanned=scanned)
-    store.apply(list(rows), {}, now_ms=0)
+    store.apply([row for row in rows if row is not None], {}, now_ms=0)
     assert [scanned[t] for t in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED)] == [
         *map(len, (conversations, ended, erased))
     ]
@@ -51,6 +51,16 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
     ]
 
 
+def test_a_conversation_that_goes_on_during_a_sweep_is_not_swept() -> None:
+    store = store_with([0, 0], [], [])
+    rows = tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=1000, scanned=Counter())
+    first = next(rows)
+    assert first is not None
+    (later,) = {key for key, _ in store.scan(Table.CONVERSATIONS)} - {first.key}
+    store.apply([Change(Table.CONVERSATIONS, later, records.encode(Conversation(999)))], {}, now_ms=0)
+    assert list(rows) == [None]
+
+
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=8), st.integers(0, 1500), st.integers(0, 500))
 def test_what_a_waiting_request_builds_on_is_not_swept(last: list[int], asked: int, later: int) -> None:
     store = store_with(last, [], [])
@@ -59,6 +69,7 @@ def test_what_a_waiting_request_builds_on_is_not_swept(last: list[int], asked: i
     swept = {
         records.key_parts(row.key)[1]
         for row in tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=watermark, scanned=Counter())
+        if row is not None
     }
     assert not swept & {f"c{n}" for n in seen}
 
