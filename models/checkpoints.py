@@ -6,9 +6,6 @@ answer nonsense for as long as nobody reads it. `model_version` names the bytes 
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import torch
 from safetensors import SafetensorError
 
 from models.architectures import context_limit, why_unsupported
+from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
 from models.unimported import unimported
 
@@ -24,18 +22,12 @@ from models.unimported import unimported
 with unimported("sklearn"):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-DEMO = Path(__file__).parent / "demo" / "checkpoint"
-FILES = ("*.json", "*.safetensors", "*.jinja", "*.model")
-VERSIONED = ("config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
-BLOCK, BLOCKS = 1 << 20, 64
 FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still widened to float32 on a CPU
+
+__all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
 # What the libraries raise for a checkpoint that is absent or broken; nothing else is caught.
 LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError)
-
-
-class CheckpointError(Exception):
-    """A model cannot be loaded or cannot be served right; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,69 +43,86 @@ class Checkpoint:
     context_length: int
 
 
-def load_checkpoint(name: str, *, device: str = "auto", dtype: str = "auto", context_length: int = 0) -> Checkpoint:
-    """Load `name`; raises `CheckpointError` with one line that says what is wrong."""
-    folder = _folder(name)
+def load_checkpoint(
+    name: str,
+    *,
+    device: str = "auto",
+    dtype: str = "auto",
+    context_length: int = 0,
+    quantize: str = "none",
+    remote_code: bool = False,
+) -> Checkpoint:
+    """Load `name`, a GPTQ checkpoint or a plain one, whose weights `quantize` (`int8`, `fp8`) may round.
+
+    Raises `CheckpointError` with one line that says what is wrong.
+    """
+    files = CheckpointFiles.find(name, remote_code=remote_code)
     try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(files.folder, trust_remote_code=remote_code)
     except LOAD_ERRORS as error:
-        raise CheckpointError(f"model {name}: its config cannot be read: {_line(error)}") from error
+        raise CheckpointError(f"model {name}: its config cannot be read: {first_line(error)}") from error
     if reason := why_unsupported(config):
         raise CheckpointError(f"model {name}: {reason}")
     place = _device(device)
     try:
-        model = _load_model(folder, _dtype(dtype, place, folder)).to(place).eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        model, quantization = _load_model(files, config, place, dtype, quantize, remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=remote_code)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
     except LOAD_ERRORS as error:
-        raise CheckpointError(f"model {name}: cannot be loaded: {_line(error)}") from error
+        raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
     if not getattr(tokenizer, "is_fast", False):
         raise CheckpointError(f"model {name}: it has no tokenizer.json; convert its tokenizer first")
-    generation = _generation(folder)
+    generation = _generation(files.folder)
     return Checkpoint(
         name=name,
-        model=model.requires_grad_(requires_grad=False),
+        model=model.eval().requires_grad_(requires_grad=False),
         tokenizer=tokenizer,
         defaults=_defaults(generation),
         eos=_eos(generation, config, tokenizer),
-        model_version=f"{_short(name)}@{_fingerprint(folder)}",
+        model_version="+".join(filter(None, (files.version, quantization))),
         context_length=_context(name, config, context_length),
     )
 
 
-def _folder(name: str) -> Path:
-    if name == "demo":
-        folder = DEMO
-    elif Path(name).is_dir():
-        folder = Path(name)
-    elif name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise CheckpointError(f"model {name}: there is no such folder")
-    else:
-        folder = _fetch(name)
-    if not any(folder.glob("*.safetensors")):
-        raise CheckpointError(f"model {name}: no *.safetensors in {folder}; other weight formats are not read")
-    return folder
+def _load_model(
+    files: CheckpointFiles, config: Any, place: torch.device, dtype: str, quantize: str, remote_code: bool
+) -> tuple[Any, str]:
+    """The model on its device, and the name of its quantization."""
+    told = getattr(config, "quantization_config", None) or (files.folder / "quantize_config.json").is_file()
+    if not told and quantize == "none":
+        model, info = AutoModelForCausalLM.from_pretrained(
+            files.folder,
+            dtype=_dtype(dtype, place, files),
+            use_safetensors=True,
+            trust_remote_code=remote_code,
+            output_loading_info=True,
+        )
+        _check_loading(info)
+        return model.to(place), ""
+    from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # noqa: PLC0415  only here
 
-
-def _fetch(name: str) -> Path:
-    from huggingface_hub import snapshot_download  # noqa: PLC0415  only a name that is not a folder needs it
-
-    try:
-        return Path(snapshot_download(name, allow_patterns=list(FILES)))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"model {name}: no folder, and Hugging Face gave none: {_line(error)}") from error
-
-
-def _load_model(folder: Path, dtype: torch.dtype) -> Any:
+    kind = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)  # what the packed kernels are fast in
+    if gptq := gptq_config(files.folder, config):
+        if quantize != "none":
+            raise CheckpointError(f"it is quantized already, and cannot be quantized to {quantize}")
+        model, info, quantization = load_gptq(files.folder, config, gptq, kind, place, remote_code=remote_code)
+        _check_loading(info)
+        return model, quantization
     model, info = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+        files.folder, dtype=kind, use_safetensors=True, trust_remote_code=remote_code, output_loading_info=True
     )
+    _check_loading(info)
+    model = model.to(place)
+    quantize_weights(model, WeightOnly(quantize))
+    return model, quantize
+
+
+def _check_loading(info: dict[str, Any]) -> None:
     for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
         if broken := sorted(str(key) for key in info.get(kind) or ()):
             # transformers would go on with random numbers in their place
             raise CheckpointError(f"broken checkpoint: {kind.replace('_', ' ')} {', '.join(broken[:3])}")
-    return model
 
 
 def _device(device: str) -> torch.device:
@@ -123,15 +132,14 @@ def _device(device: str) -> torch.device:
         place = torch.device(device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError) as error:
-        raise CheckpointError(f"device {device} cannot be used: {_line(error)}") from error
+        raise CheckpointError(f"device {device} cannot be used: {first_line(error)}") from error
     return place
 
 
-def _dtype(dtype: str, device: torch.device, folder: Path) -> torch.dtype:
+def _dtype(dtype: str, device: torch.device, files: CheckpointFiles) -> torch.dtype:
     if dtype != "auto":
         return getattr(torch, dtype)
-    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    return torch.float32 if device.type == "cpu" and size <= FLOAT32_AT_MOST else torch.bfloat16
+    return torch.float32 if device.type == "cpu" and files.weight_bytes <= FLOAT32_AT_MOST else torch.bfloat16
 
 
 def _generation(folder: Path) -> Any:
@@ -165,29 +173,24 @@ def _context(name: str, config: Any, wanted: int) -> int:
     return wanted or limit
 
 
-def _fingerprint(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in (*sorted(folder.glob("*.safetensors")), *(folder / name for name in VERSIONED)):
-        if path.is_file():
-            digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
-            for block in _blocks(path):
-                digest.update(block)
-    return digest.hexdigest()[:12]
+def describe_checkpoint(name: str, *, context_length: int = 0) -> tuple[Path, Checkpoint]:
+    """The folder of `name` and all of it but the weights (`model` is None): for an engine that loads those itself.
 
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    """All of a file of up to 64 MiB, evenly spaced samples of a larger one: a start must not read an 8B model twice."""
-    size = path.stat().st_size
-    stride = max(BLOCK, size // BLOCKS)
-    with path.open("rb") as file:
-        for offset in range(0, size, stride):
-            file.seek(offset)
-            yield file.read(BLOCK)
-
-
-def _short(name: str) -> str:
-    return Path(os.fspath(name)).name or name
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    Raises `CheckpointError` with one line that says what is wrong.
+    """
+    files = CheckpointFiles.find(name)
+    try:
+        config = AutoConfig.from_pretrained(files.folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=False)
+    except LOAD_ERRORS as error:
+        raise CheckpointError(f"model {name}: cannot be read: {first_line(error)}") from error
+    generation = _generation(files.folder)
+    return files.folder, Checkpoint(
+        name=name,
+        model=None,
+        tokenizer=tokenizer,
+        defaults=_defaults(generation),
+        eos=_eos(generation, config, tokenizer),
+        model_version=files.version,
+        context_length=_context(name, config, context_length),
+    )

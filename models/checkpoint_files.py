@@ -1,0 +1,147 @@
+"""The files of a checkpoint: where they are, whether they are whole, and which bytes they are.
+
+Weights are read from safetensors alone, because a pickle runs code when it is read. Whether a file is as long as its
+header says is looked at before anything else, since a download that broke off is the commonest fault of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+DEMO = Path(__file__).parent / "demo" / "checkpoint"
+PATTERNS = ("*.json", "*.safetensors", "*.jinja", "*.model")
+CODE = "*.py"
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+VERSIONED = (
+    *("config.json", "quantize_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("chat_template.jinja", "generation_config.json"),
+)
+BLOCK, BLOCKS = 1 << 20, 64
+LONGEST_HEADER = 100_000_000  # bytes, the format's own limit
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class CheckpointError(Exception):
+    """A model cannot be loaded or cannot be served right; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """A checkpoint on this machine. `version` is its base and revision: the Hub's commit, or a digest of its bytes."""
+
+    folder: Path
+    version: str
+
+    @classmethod
+    def find(cls, name: str, *, remote_code: bool = False) -> CheckpointFiles:
+        """The files of `name`: `demo`, a folder, or a Hugging Face name, with `@revision` where one is wanted."""
+        folder = _folder(name, remote_code)
+        _check(name, folder)
+        if not remote_code:
+            _check_code(name, folder)
+        base = Path(name).name if folder == Path(name) else Path(name.partition("@")[0]).name
+        revision = folder.name[:12] if _COMMIT.fullmatch(folder.name) else _digest(folder)
+        return cls(folder, f"{base or name}@{revision}")
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
+
+
+def _folder(name: str, remote_code: bool) -> Path:
+    if name == "demo":
+        return DEMO
+    if Path(name).is_dir():
+        return Path(name)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise CheckpointError(f"model {name}: there is no such folder")
+    from huggingface_hub import snapshot_download  # noqa: PLC0415  only a name that is not a folder needs it
+
+    repository, _, revision = name.partition("@")
+    wanted = [*PATTERNS, CODE] if remote_code else list(PATTERNS)
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=wanted))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"model {name}: no folder, and Hugging Face gave none: {first_line(error)}") from error
+
+
+def _check(name: str, folder: Path) -> None:
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        pickle = next((path.name for kind in PICKLES for path in sorted(folder.glob(kind))), None)
+        why = f"{pickle} is a pickle, which runs code when it is read" if pickle else "other formats are not read"
+        raise CheckpointError(f"model {name}: no *.safetensors in {folder}; {why}")
+    for path in weights:
+        if fault := _fault(path):
+            raise CheckpointError(f"model {name}: {path.name} {fault}; fetch it again")
+    for index in folder.glob("*.safetensors.index.json"):
+        try:
+            shards = set(json.loads(index.read_text())["weight_map"].values())
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise CheckpointError(f"model {name}: {index.name} is no index of weights; fetch it again") from None
+        if absent := sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file()):
+            raise CheckpointError(f"model {name}: {absent[0]} is not there, which {index.name} names; fetch it again")
+
+
+def _fault(path: Path) -> str | None:
+    """What is wrong with a safetensors file: 8 bytes of length, a JSON header, and the tensors that it lists."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(8)
+        length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+        if not 0 < length <= min(size, LONGEST_HEADER):
+            return f"is no safetensors file, or broken off: {size} bytes"
+        try:
+            header = json.loads(file.read(length))
+            ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+            whole = 8 + length + max(ends, default=0)
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError):
+            return f"is no safetensors file, or broken off: {size} bytes, and its header cannot be read"
+    return None if size == whole else f"has {size} bytes where its header tells of {whole}"
+
+
+def _check_code(name: str, folder: Path) -> None:
+    """A checkpoint that cannot be read without code of its own says so before transformers asks for it at a prompt."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return  # told by who reads it next
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if isinstance(config, dict) and "auto_map" in config:
+        from transformers import CONFIG_MAPPING  # noqa: PLC0415  takes seconds
+
+        if kind not in CONFIG_MAPPING:
+            raise CheckpointError(
+                f"model {name}: {kind} brings code of its own, which is not run unless you trust it: "
+                "PARLEY_TRUST_REMOTE_CODE=true"
+            )
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in (*sorted(folder.glob("*.safetensors")), *(folder / name for name in VERSIONED)):
+        if path.is_file():
+            digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
+            for block in _blocks(path):
+                digest.update(block)
+    return digest.hexdigest()[:12]
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    """All of a file of up to 64 MiB, evenly spaced samples of a larger one: a start must not read an 8B model twice."""
+    size = path.stat().st_size
+    stride = max(BLOCK, size // BLOCKS)
+    with path.open("rb") as file:
+        for offset in range(0, size, stride):
+            file.seek(offset)
+            yield file.read(BLOCK)
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

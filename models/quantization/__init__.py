@@ -1,0 +1,12 @@
+"""Weights of few bits: GPTQ checkpoints, and plain ones quantized while they are loaded.
+
+`gptq` reads what AutoGPTQ and GPTQModel write, `int4` is the product with packed weights, `linear` and `weight_only`
+are the layers that stand where the model had its own, `loading` puts them there. The engine notices nothing: a
+quantized layer takes and returns what `nn.Linear` does.
+"""
+
+from models.quantization.gptq import QuantizationError
+from models.quantization.loading import Quantized, gptq_config, load_gptq
+from models.quantization.weight_only import WeightOnly, quantize_weights
+
+__all__ = ["QuantizationError", "Quantized", "WeightOnly", "gptq_config", "load_gptq", "quantize_weights"]

@@ -1,0 +1,101 @@
+"""The tensors of a GPTQ checkpoint (Frantar et al. 2022), as AutoGPTQ and GPTQModel write them.
+
+A layer of K inputs and N outputs is stored as
+
+    qweight  int32 [K * bits / 32, N]   quants, packed along the inputs, the first in the lowest bits
+    qzeros   int32 [G, N * bits / 32]   zero points, packed along the outputs
+    scales   float [G, N]
+    g_idx    int32 [K]                  the group of each input
+
+and stands for `(quant - zero) * scale`. Format v1 (`checkpoint_format: gptq`, the only one of AutoGPTQ) stores each
+zero point less one, which wraps at zero; v2 stores it as it is. With act-order neighbouring inputs are of different
+groups: they are sorted by group here, once, and the layer permutes what it is given. Bits and group size are told by
+the shapes, so GPTQModel's `dynamic` overrides, which differ from module to module, need no rules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BITS = (4, 8)
+V1, V2 = "gptq", "gptq_v2"
+
+
+class QuantizationError(ValueError):
+    """A checkpoint's quantization cannot be read right; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`quants` uint8 [N, K] and `zeros` uint8, `scales` float32 [G, N]; `order` [K] or None: input k is `order[k]`."""
+
+    quants: Tensor
+    scales: Tensor
+    zeros: Tensor
+    group_size: int
+    bits: int
+    order: Tensor | None
+
+    def dequantized(self) -> Tensor:
+        """The weight that the quants stand for: float32 [N, K], inputs in the model's own order."""
+        group = torch.arange(self.quants.shape[1]) // self.group_size
+        weight = (self.quants.float() - self.zeros.float()[group].T) * self.scales[group].T
+        if self.order is None:
+            return weight
+        restored = torch.empty_like(weight)
+        restored[:, self.order] = weight
+        return restored
+
+
+def read_layer(name: str, tensors: Mapping[str, Tensor], inputs: int, outputs: int, checkpoint_format: str) -> Layer:
+    """The layer `name`; raises `QuantizationError` where its tensors do not fit together or the model."""
+    bits = layer_bits(name, tensors["qweight"], inputs, outputs)
+    scales = tensors["scales"].float()
+    groups = len(scales)
+    if tuple(scales.shape) != (groups, outputs) or tuple(tensors["qzeros"].shape) != (groups, outputs * bits // 32):
+        shapes = ", ".join(f"{part} {tuple(tensors[part].shape)}" for part in ("qweight", "qzeros", "scales"))
+        raise QuantizationError(f"{name}: its tensors do not fit together: {shapes}")
+    quants = _unpack(tensors["qweight"].T, bits)
+    zeros = _unpack(tensors["qzeros"], bits)
+    if checkpoint_format == V1:
+        zeros = (zeros + 1) & (2**bits - 1)
+    size, order = _groups(name, tensors.get("g_idx"), inputs, groups)
+    if order is not None:
+        quants = quants[:, order]
+    return Layer(quants.contiguous(), scales, zeros, size, bits, order)
+
+
+def layer_bits(name: str, qweight: Tensor, inputs: int, outputs: int) -> int:
+    """Bits of a quant, told by the shape."""
+    bits, rest = divmod(32 * qweight.shape[0], inputs)
+    if rest or qweight.shape[1] != outputs:
+        raise QuantizationError(f"{name}: qweight {tuple(qweight.shape)} is not of a layer [{outputs}, {inputs}]")
+    if bits not in BITS:
+        raise QuantizationError(f"{name}: it has {bits} bits; 4 and 8 are read")
+    return bits
+
+
+def _unpack(packed: Tensor, bits: int) -> Tensor:
+    """Unsigned numbers of `bits` along the last dimension: int32 [A, B] -> uint8 [A, B * 32 / bits]."""
+    whole = packed.contiguous().view(torch.uint8)  # little-endian: the lowest bits are the first byte
+    if bits == 8:
+        return whole
+    return torch.stack([whole & 15, whole >> 4], dim=-1).flatten(-2)
+
+
+def _groups(name: str, g_idx: Tensor | None, inputs: int, groups: int) -> tuple[int, Tensor | None]:
+    """The size of the groups, and the order of inputs in which they lie side by side (None: they do)."""
+    size = -(-inputs // groups)
+    plain = torch.arange(inputs) // size
+    if g_idx is None or torch.equal(g_idx.long(), plain):
+        if int(plain[-1]) != groups - 1:
+            raise QuantizationError(f"{name}: {groups} groups do not divide {inputs} inputs")
+        return size, None
+    order = torch.argsort(g_idx.long(), stable=True)
+    if len(g_idx) != inputs or not torch.equal(g_idx.long()[order], plain):
+        raise QuantizationError(f"{name}: g_idx does not give each of {groups} groups {size} of {inputs} inputs")
+    return size, order

@@ -1,0 +1,167 @@
+"""Puts the layers of a GPTQ checkpoint into the model that transformers builds.
+
+transformers makes the model, places buffers and loads what is not quantized; its quantizer hook puts a slot where the
+checkpoint has quants, and each slot becomes a packed layer when all tensors are there. The files are read here, since
+AutoGPTQ names them in its own way.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from models.quantization.gptq import V1, V2, QuantizationError, layer_bits, read_layer
+from models.quantization.int4 import why_not
+from models.quantization.linear import PackedLinear, plain_linear
+
+log = logging.getLogger(__name__)
+METHOD = "parley-gptq"
+PARTS = ("qweight", "qzeros", "scales", "g_idx", "bias")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """What a checkpoint's config says of its quantization."""
+
+    checkpoint_format: str
+    name: str = "gptq"
+
+
+def gptq_config(folder: Path, config: Any) -> Quantized | None:
+    """The quantization of a checkpoint, None for a plain one; raises `QuantizationError` for one that is not read."""
+    told = getattr(config, "quantization_config", None) or _of_file(folder / "quantize_config.json")
+    if not told:
+        return None
+    if not isinstance(told, dict):
+        told = told.to_dict()
+    method = str(told.get("quant_method") or "gptq")
+    if method != "gptq":
+        raise QuantizationError(f"it is quantized with {method}; of quantized checkpoints the engine reads GPTQ")
+    kind = "marlin" if told.get("is_marlin_format") else str(told.get("checkpoint_format") or V1)
+    if kind not in (V1, V2):
+        raise QuantizationError(f"its checkpoint_format is {kind}; {V1} and {V2} are read")
+    return Quantized(kind)
+
+
+def _of_file(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text()) if path.is_file() else None
+    except ValueError as error:
+        raise QuantizationError(f"{path.name} is not JSON: {error}") from None
+
+
+def load_gptq(
+    folder: Path, config: Any, quantized: Quantized, dtype: torch.dtype, device: torch.device, *, remote_code: bool
+) -> tuple[Any, dict[str, Any], str]:
+    """The model on `device`, what transformers says of the loading, and the name of its quantization, such as `gptq4`.
+
+    Raises `QuantizationError`; a layer without a fast kernel is dequantized once, with a warning that says why.
+    """
+    state: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        state |= load_file(path)
+    names = {name.removesuffix(".qweight") for name in state if name.endswith(".qweight")}
+    if not names:
+        raise QuantizationError("its config says GPTQ, and its files hold no quantized layer")
+    vars(config).pop("quantization_config", None)
+    with torch.device("meta"):
+        kind = type(AutoModelForCausalLM.from_config(config, trust_remote_code=remote_code))
+    config.quantization_config = {"quant_method": METHOD, "layers": {name: _parts(state, name) for name in names}}
+    model, info = kind.from_pretrained(None, config=config, state_dict=state, dtype=dtype, output_loading_info=True)
+    del state
+    model.hf_quantizer.remove_quantization_config(model)
+    bits = _fill(model, quantized, dtype, device)
+    return model.to(device), info, f"gptq{'+'.join(map(str, sorted(bits)))}"
+
+
+def _parts(state: Mapping[str, Tensor], name: str) -> dict[str, tuple[int, ...]]:
+    return {part: tuple(state[f"{name}.{part}"].shape) for part in PARTS if f"{name}.{part}" in state}
+
+
+class Slot(nn.Module):
+    """Takes a layer's tensors while transformers loads them."""
+
+    def __init__(self, inputs: int, outputs: int, parts: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.inputs, self.outputs = inputs, outputs
+        kinds = {"scales": torch.float32, "bias": dtype}
+        for part, shape in parts.items():
+            empty = torch.empty(shape, dtype=kinds.get(part, torch.int32), device="meta")
+            self.register_buffer(part, empty)
+
+
+@register_quantization_config(METHOD)
+class _Config(QuantizationConfigMixin):
+    def __init__(self, layers: dict[str, dict[str, tuple[int, ...]]], **_: Any) -> None:
+        self.quant_method = METHOD
+        self.layers = layers
+
+
+@register_quantizer(METHOD)
+class _Quantizer(HfQuantizer):
+    is_trainable = False
+
+    def is_serializable(self) -> bool:
+        return False
+
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> None:
+        for name, parts in self.quantization_config.layers.items():
+            _replace(model, name, _slot(model, name, parts))
+
+
+def _slot(model: Any, name: str, parts: Mapping[str, tuple[int, ...]]) -> Slot:
+    try:
+        there = model.get_submodule(name)
+    except AttributeError:
+        there = None
+    if isinstance(there, nn.Linear):
+        inputs, outputs = there.in_features, there.out_features
+    elif type(there).__name__ == "Conv1D":  # of GPT-2 and its kin: a linear layer whose weight lies the other way
+        inputs, outputs = there.weight.shape
+    else:
+        raise QuantizationError(f"its quantized layer {name} is no linear layer of the model")
+    if absent := {"qweight", "qzeros", "scales"} - parts.keys():
+        raise QuantizationError(f"its quantized layer {name} has no {', '.join(sorted(absent))}")
+    if there.bias is not None and "bias" not in parts:
+        raise QuantizationError(f"its quantized layer {name} has no bias, and the model's has one")
+    return Slot(inputs, outputs, parts, there.weight.dtype)
+
+
+def _replace(model: Any, name: str, module: nn.Module) -> None:
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, module)
+
+
+def _fill(model: Any, quantized: Quantized, dtype: torch.dtype, device: torch.device) -> set[int]:
+    """Turn every slot into its layer; the bits that were found."""
+    slots = [(name, module) for name, module in model.named_modules() if isinstance(module, Slot)]
+    bits: set[int] = set()
+    plain: Counter[str] = Counter()
+    for name, slot in slots:
+        tensors = dict(slot.named_buffers())
+        bits.add(layer_bits(name, tensors["qweight"], slot.inputs, slot.outputs))
+        layer = read_layer(name, tensors, slot.inputs, slot.outputs, quantized.checkpoint_format)
+        bias = tensors.get("bias")
+        if reason := why_not(slot.outputs, slot.inputs, layer.group_size, device, dtype):
+            plain[reason] += 1
+            _replace(model, name, plain_linear(layer.dequantized().to(device, dtype), bias))
+        else:
+            _replace(model, name, PackedLinear(layer, bias, device))
+    for reason, count in plain.items():
+        log.warning(
+            "%d of %d quantized layers have no fast kernel (%s): they were dequantized to %s and take its memory",
+            *(count, len(slots), reason, str(dtype).removeprefix("torch.")),
+        )
+    return bits
