@@ -108,7 +108,7 @@ async def measure(arguments: argparse.Namespace, temperature: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--draft", default="", help="a model that guesses: a folder, a name, or demo")
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
     arguments = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from faust.cli.faust import cli
 from tests.benchmarks.peers.pinning import name_engine
 
 if __name__ == "__main__":
-    name_engine()
+    if os.environ.get("PARLEY_ENGINE") != "paced":  # which has no thread, and needs no torch
+        name_engine()
     sys.argv[0] = str(Path(sys.executable).with_name("faust"))
     cli()
