@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.request
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -41,3 +45,54 @@ async def test_metrics_count_what_was_answered_and_refused_and_keep_users_out(
     ):
         assert name in told, name
     assert user not in told
+
+
+Series = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def series(worker: WorkerProcess) -> Series:
+    found: Series = {}
+    for family in text_string_to_metric_families(get(worker, "/metrics")):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def total(told: Series, name: str, **labels: Any) -> float:
+    return sum(value for named, value in told[name] if labels.items() <= named.items())
+
+
+async def test_the_state_of_partitions_engine_and_tenants_is_told_as_it_is(
+    client: Client, worker: WorkerProcess
+) -> None:
+    before = series(worker)
+    users = [client.user() for _ in range(8)]
+    asked = [(user, await client.ask(user, max_tokens=200, tenant="acme")) for user in users]
+    for user, request in asked:
+        await client.begun(user, request, 2)
+    during = series(worker)
+    assert total(during, "parley:num_requests_running") >= 8
+    assert total(during, "parley:partition_in_flight") == 8
+    async with asyncio.timeout(20):  # the ends of partitions are asked every two seconds
+        while total(series(worker), "parley:partition_lag_records", topic="requests") < 8:
+            await asyncio.sleep(0.2)
+    assert max(value for _, value in series(worker)["parley:partition_lag_seconds"]) > 0
+    for user, request in asked:
+        await client.answer(user, request)
+        await client.turns_of(user, 1)
+    async with asyncio.timeout(20):
+        while total(series(worker), "parley:partition_lag_records", topic="requests"):
+            await asyncio.sleep(0.2)
+    after = series(worker)
+    assert total(after, "parley:partition_in_flight") == 0
+    gaps = total(after, "parley:inter_token_latency_seconds_count") - total(
+        before, "parley:inter_token_latency_seconds_count"
+    )
+    assert gaps >= 8 * 100, "one for each event but the first of an answer"
+    assert total(after, "parley:tokens_total", tenant="acme", kind="completion") == 1600
+    assert total(after, "parley:table_bytes") > 0
+    assert total(after, "parley:partition_commit_age_seconds") == 0
+    assert total(after, "parley:broker_silent_seconds") < 10
+    assert {labels["partition"] for labels, _ in after["parley:partition_epoch"]} == {"0", "1", "2", "3"}
+    assert total(after, "parley:event_loop_lag_seconds_count") > 0
+    assert total(after, "process_open_fds") > 0
