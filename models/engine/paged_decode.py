@@ -61,9 +61,11 @@ def _attend_stretch(  # type: ignore[no-untyped-def]
         total = total * faded + tl.sum(share, 1)
         most = new
     heads = (row * HEADS + head) * SHARED + shared
-    tl.store(weights + heads * SPLITS + split, tl.where(total > 0, most + tl.log(total), -1e30), mask=shared < SHARED)
+    some = total > 0
+    total = tl.where(some, total, 1.0)
+    tl.store(weights + heads * SPLITS + split, tl.where(some, most + tl.log(total), -1e30), mask=shared < SHARED)
     to = (heads[:, None] * SPLITS + split) * SIZE + size[None, :]
-    tl.store(out + to, sum_ / tl.where(total > 0, total, 1.0)[:, None], mask=inside)
+    tl.store(out + to, sum_ / total[:, None], mask=inside)
 
 
 def paged_decode(
