@@ -13,8 +13,7 @@ when one row runs alone, seldom when a CPU is busy with many. The chance is each
 from __future__ import annotations
 
 import enum
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from models.engine.pages import PagePool
 from models.engine.row import Row, Slice
@@ -23,7 +22,7 @@ from models.engine.speculation_draft import DraftModel
 from models.engine.speculation_record import LONGEST, Chance, Record
 from models.sampler import Token
 
-MEASURED = (1, 16)
+MARGIN = 1.2  # a guess has to be worth a bit more than it costs: looking for it is not free
 WIDEST = 256  # tokens of a step, drafts included
 
 Drafts = dict[Row, tuple[int, ...]]
@@ -47,23 +46,13 @@ class Speculation:
         self._found, self._drafted = Chance(), Chance()
         self._records: dict[Row, Record] = {}
 
-    def measure(self, compute: Callable[[int], None]) -> None:
-        """Before anything is asked: what a step of few and of more tokens costs."""
-        for tokens in MEASURED:
-            seconds = []
-            for _ in range(3):
-                begun = time.perf_counter()
-                compute(tokens)
-                seconds.append(time.perf_counter() - begun)
-            self.cost.learn(tokens, min(seconds))
-
     def extend(self, slices: list[Slice]) -> list[Slice]:
         """Give drafts to the slices that draw, where that pays."""
         rows = [part.row for part in slices if part.count == 1 and part.draws]
         tokens = sum(part.count for part in slices)
         if not rows or not self.cost.known:
             return slices
-        least = len(rows) * self.cost.each() / self.cost.of(tokens)
+        least = MARGIN * len(rows) * self.cost.each() / self.cost.of(tokens)
         drafts: Drafts = {}
         asking = [row for row in rows if not self._look_up(row, least, drafts)]
         if self._draft is not None:

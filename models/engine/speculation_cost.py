@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SHARE = 0.1  # of a new measurement in what is known of its size
+UNTRIED = 0.3  # so that a guess that is as likely right as wrong is tried
 OUTLIER = 3.0  # a step that takes so many times as long was held up by something else
 
 
@@ -36,12 +37,14 @@ class Cost:
         return self._fit()[1]
 
     def _fit(self) -> tuple[float, float]:
-        """Least squares through the size classes; with a single one nothing is known to be free."""
+        """Least squares through the size classes; with a single one a share of it is taken to go by the token."""
         if self._line is None:
             points = list(self._seen.values())
             x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
             spread = sum((tokens - x) ** 2 for tokens, _ in points)
-            each = sum((tokens - x) * (seconds - y) for tokens, seconds in points) / spread if spread else y / x
+            each = UNTRIED * y / x
+            if spread:
+                each = sum((tokens - x) * (seconds - y) for tokens, seconds in points) / spread
             each = min(max(each, 0.0), y / x)
             self._line = y - each * x, each
         return self._line

@@ -171,8 +171,6 @@ class TorchEngine:
         begun = time.perf_counter()
         probe(self._runner, self.pool)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
-        if self.speculation is not None:
-            self.speculation.measure(self._runner.check)
         log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     def _make_speculation(self, pages: int) -> Speculation | None:

@@ -1,0 +1,215 @@
+"""An engine that is vLLM's AsyncLLM: its own processes compute, on one GPU or many; here are its jobs and streams."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from models.checkpoints import Checkpoint, CheckpointError
+from models.detokenizer import Vocabulary
+from models.engine.stream import TokenStream
+from models.generation import EngineFigures, Failure, FinishReason, Job, Stream
+from models.vllm.parameters import prompt_of, sampling_of
+from models.vllm.reading import Reading
+
+log = logging.getLogger(__name__)
+
+ABSENT = "PARLEY_ENGINE=vllm needs vLLM: install Parley with its extra `vllm`, in an environment of its own"
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """`more` are further `AsyncEngineArgs`, which win; `backend` is `mp`, `ray`, or empty for vLLM's own choice."""
+
+    max_running: int = 64
+    max_waiting: int = 4096
+    dtype: str = "auto"
+    kv_cache_gb: float = 0.0
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    data_parallel: int = 1
+    backend: str = ""
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, model: str, context_length: int) -> dict[str, Any]:
+        """What `AsyncEngineArgs` takes."""
+        found: dict[str, Any] = {
+            "model": model,
+            "max_model_len": context_length,
+            "max_num_seqs": self.max_running,
+            "dtype": self.dtype,
+            "tensor_parallel_size": self.tensor_parallel,
+            "pipeline_parallel_size": self.pipeline_parallel,
+            "data_parallel_size": self.data_parallel,
+            "scheduling_policy": "priority",
+            "max_logprobs": 20,
+        }
+        if self.kv_cache_gb:
+            found["kv_cache_memory_bytes"] = int(self.kv_cache_gb * GIB)
+        if self.backend:
+            found["distributed_executor_backend"] = self.backend
+        if self.backend == "ray" and self.data_parallel > 1:
+            found["data_parallel_backend"] = "ray"
+        return found | dict(self.more)
+
+
+class VllmEngine:
+    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is told when it has died."""
+
+    def __init__(
+        self, llm: Any, checkpoint: Checkpoint, options: VllmOptions, on_fatal: Callable[[str], None] | None = None
+    ) -> None:
+        self._llm = llm
+        self._checkpoint = checkpoint
+        self._options = options
+        self._on_fatal = on_fatal
+        self._vocabulary = Vocabulary(checkpoint.tokenizer)
+        self._tasks: dict[TokenStream, asyncio.Task[None]] = {}
+        self._reasons: dict[TokenStream, FinishReason] = {}
+        self._dead: str | None = None
+        self._count = 0
+
+    @property
+    def model_version(self) -> str:
+        """Another engine computes other logits, so an answer does not move between the two."""
+        return f"{self._checkpoint.model_version}+vllm"
+
+    @property
+    def context_length(self) -> int:
+        return self._checkpoint.context_length
+
+    @property
+    def idle(self) -> bool:
+        return not self._tasks
+
+    @property
+    def figures(self) -> EngineFigures:
+        running = min(len(self._tasks), self._options.max_running)
+        return EngineFigures(running=running, waiting=len(self._tasks) - running)
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        return [self._submit(job) for job in jobs]
+
+    async def start(self) -> None:
+        await self._llm.check_health()
+
+    async def stop(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._llm.shutdown()
+
+    def _submit(self, job: Job) -> TokenStream:
+        stream = TokenStream(self._cancel)
+        reading = Reading(job, self._vocabulary, self._checkpoint.eos, self._limit(job))
+        if self._dead is not None:
+            stream.abandon(self._dead)
+        elif failure := self._refusal(job):
+            stream.push(failure)
+        elif end := reading.begin():
+            stream.push(end)
+        else:
+            self._count += 1
+            task = asyncio.create_task(self._answer(job, stream, reading, f"{job.id}#{self._count}"))
+            self._tasks[stream] = task
+            task.add_done_callback(lambda done: self._over(done, stream, reading))
+        return stream
+
+    async def _answer(self, job: Job, stream: TokenStream, reading: Reading, request_id: str) -> None:
+        from vllm.exceptions import VLLMClientError  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from vllm.v1.engine.exceptions import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+            EngineDeadError,
+        )
+
+        until = None if job.deadline is None else asyncio.get_running_loop().time() + job.deadline - time.time()
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                sampling = sampling_of(job, self._checkpoint.eos, reading.room)
+                outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
+                async with aclosing(outputs):  # vLLM aborts what is not read to its end
+                    async for output in outputs:
+                        for event in reading.take(output):
+                            stream.push(event)
+                        if reading.ended:
+                            return
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            stream.push(reading.end(FinishReason.DEADLINE))
+        except EngineDeadError as error:
+            self._die(f"vLLM's engine has died: {error}".splitlines()[0])
+        except VLLMClientError as error:
+            stream.push(reading.fail("invalid_request", str(error)))
+
+    def _over(self, task: asyncio.Task[None], stream: TokenStream, reading: Reading) -> None:
+        """The task is done, be it that it never began."""
+        self._tasks.pop(stream, None)
+        reason = self._reasons.pop(stream, None)
+        if stream.ended or self._dead is not None:
+            return
+        if task.cancelled():
+            if reason is None:
+                stream.abandon()
+            else:
+                stream.push(reading.end(reason))
+            return
+        error = task.exception()
+        log.warning("an answer failed: %s", error, exc_info=error)
+        stream.push(reading.fail("engine_error", str(error or "vLLM ended the answer without saying why")))
+
+    def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
+        if (task := self._tasks.get(stream)) is not None:
+            self._reasons.setdefault(stream, reason)
+            task.cancel()
+
+    def _die(self, line: str) -> None:
+        if self._dead is None:
+            self._dead = line
+            for stream in self._tasks:
+                stream.abandon(line)
+            if self._on_fatal is not None:
+                self._on_fatal(line)
+
+    def _limit(self, job: Job) -> int:
+        return min(job.max_tokens, self.context_length - len(job.prompt))
+
+    def _refusal(self, job: Job) -> Failure | None:
+        said = len(job.said)
+        if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
+            return Failure(said, "overloaded", "the engine's queue is full; try again later")
+        if job.adapter:
+            return Failure(said, "model_not_found", f"there is no adapter {job.adapter}")
+        if not job.prompt:
+            return Failure(said, "invalid_request", "the prompt has no tokens")
+        if len(job.prompt) >= self.context_length:
+            line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
+            return Failure(said, "prompt_too_long", line)
+        return None
+
+
+def create_vllm_engine(
+    model: str, checkpoint: Checkpoint, options: VllmOptions, on_fatal: Callable[[str], None] | None = None
+) -> VllmEngine:
+    """Load `model`, a folder or a name, into vLLM's processes; `checkpoint` is what belongs to it, without weights.
+
+    Raises `CheckpointError` with one line where vLLM is absent or refuses it.
+    """
+    try:
+        from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from vllm.v1.engine.async_llm import AsyncLLM  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise CheckpointError(f"{ABSENT} ({error})") from None
+    try:
+        arguments = AsyncEngineArgs(**options.arguments(model, checkpoint.context_length))
+        llm = AsyncLLM.from_engine_args(arguments)
+    except Exception as error:
+        line = " ".join(str(error).split())[:300]
+        raise CheckpointError(f"model {model}: vLLM cannot serve it: {line}") from error
+    return VllmEngine(llm, checkpoint, options, on_fatal)

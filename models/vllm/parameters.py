@@ -1,0 +1,65 @@
+"""A job in the words of vLLM: a prompt of token ids, and how to draw."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from models.generation import Job, Shape, ShapeKind
+
+GOLDEN = 0x9E3779B97F4A7C15
+MASK63 = (1 << 63) - 1
+
+
+def prompt_of(job: Job) -> dict[str, Any]:
+    """A `TokensPrompt`: what is said already is a part of it. Prefixes are shared within one tenant."""
+    prompt: dict[str, Any] = {"prompt_token_ids": [*job.prompt, *job.said]}
+    if job.tenant:
+        prompt["cache_salt"] = job.tenant
+    return prompt
+
+
+def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
+    """`SamplingParams` for at most `room` more tokens; raises vLLM's own error for what it does not take.
+
+    Text and stop strings are made here, of the tokens, so vLLM is asked for tokens alone.
+    """
+    from vllm.sampling_params import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        RequestOutputKind,
+        SamplingParams,
+        StructuredOutputsParams,
+    )
+
+    sampling = job.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=seed_of(job),
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        repetition_penalty=sampling.repetition_penalty,
+        logit_bias=dict(sampling.logit_bias) or None,
+        logprobs=sampling.logprobs,
+        max_tokens=room,
+        stop_token_ids=sorted(eos),
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        structured_outputs=None if job.shape is None else StructuredOutputsParams(**structure_of(job.shape)),
+    )
+
+
+def seed_of(job: Job) -> int:
+    """Another one behind each place: the same noise again would make a resumed answer repeat its beginning."""
+    return (job.sampling.seed + GOLDEN * len(job.said)) & MASK63
+
+
+def structure_of(shape: Shape) -> dict[str, Any]:
+    match shape.kind:
+        case ShapeKind.JSON:
+            return {"json": shape.rule, "disable_any_whitespace": True}
+        case ShapeKind.REGEX:
+            return {"regex": shape.rule}
+        case ShapeKind.CHOICES:
+            return {"choice": json.loads(shape.rule)}

@@ -1,0 +1,86 @@
+"""From vLLM's outputs to the events of one job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from models.detokenizer import TextStream, Vocabulary
+from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
+
+REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+class Reading:
+    """One answer as it is read; `limit` is the most tokens it may have, those already said included."""
+
+    def __init__(self, job: Job, vocabulary: Vocabulary, eos: frozenset[int], limit: int) -> None:
+        self.ended = False
+        self.index = len(job.said)
+        self._job = job
+        self._eos = eos
+        self._limit = limit
+        self._cached = 0
+        self._text = TextStream(vocabulary, job.stop)
+        for token in job.said:
+            if not self._text.stopped:
+                self._text.step(token)
+
+    @property
+    def room(self) -> int:
+        return self._limit - self.index
+
+    def begin(self) -> End | None:
+        """The end, where what is said already ends it or cannot be gone on with."""
+        if self._text.stopped:
+            return self.end(FinishReason.STOP)
+        if self.room <= 0:
+            return self.end(FinishReason.LENGTH)
+        # vLLM's grammar would begin anew behind what is said
+        return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.said else None
+
+    def take(self, output: Any) -> list[StreamEvent]:
+        """The events of a `RequestOutput`, which brings what is new."""
+        completion = output.outputs[0]
+        if output.num_cached_tokens and not self._job.said:
+            self._cached = output.num_cached_tokens
+        said: list[int] = []
+        text = ""
+        over: FinishReason | None = None
+        for token in completion.token_ids:
+            if token in self._eos:
+                over = FinishReason.STOP
+                break
+            said.append(token)
+            text += self._text.step(token)
+            if self._text.stopped:
+                over = FinishReason.STOP
+                break
+        events: list[StreamEvent] = []
+        if said:
+            told = tuple(map(_logprob, said, completion.logprobs or ()))
+            events.append(Delta(self.index, tuple(said), text, told))
+            self.index += len(said)
+        if over is None and completion.finish_reason is not None:
+            over = REASONS.get(completion.finish_reason)
+            if over is None:
+                events.append(self.fail("engine_error", f"vLLM ended the answer with {completion.finish_reason}"))
+        if over is not None:
+            events.append(self.end(over))
+        return events
+
+    def end(self, reason: FinishReason) -> End:
+        self.ended = True
+        usage = Usage(len(self._job.prompt), self.index, self._cached)
+        return End(self.index, reason, usage, self._text.held)
+
+    def fail(self, code: str, message: str) -> Failure:
+        self.ended = True
+        return Failure(self.index, code, (message.splitlines() or [code])[0])
+
+
+def _logprob(token: int, found: dict[int, Any]) -> TokenLogprob:
+    """The likeliest tokens come by rank, and the drawn one where it is not among them."""
+    own = found[token]
+    ranked = sorted((entry.rank or 0, other, entry.logprob) for other, entry in found.items())
+    top = len(found) - (1 if own.rank == len(found) and own.rank > 1 else 0)
+    return TokenLogprob(token, own.logprob, tuple((other, logprob) for _, other, logprob in ranked[:top]))

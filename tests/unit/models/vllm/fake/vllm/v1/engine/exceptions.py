@@ -1,0 +1,5 @@
+from vllm.exceptions import VLLMServerError
+
+
+class EngineDeadError(VLLMServerError):
+    pass
