@@ -1,39 +1,50 @@
 // Ask over Kafka and print the answer as it comes.
 //
-//   npm install kafkajs; then `node first_message.mjs ["PROMPT"]`, with KAFKA=host:port where it is not 127.0.0.1:9092
+//   npm install @platformatic/kafka; then `node first_message.mjs ["PROMPT"]`, with KAFKA=host:port where it is not
+//   127.0.0.1:9092
 //
 // reader.mjs is in `app/reader/` of the repository and of the installed package; it has no dependencies.
 import { randomUUID } from 'node:crypto'
-import { Kafka, Partitioners, logLevel } from 'kafkajs'
+import {
+  Consumer,
+  FetchIsolationLevels,
+  MessagesStreamModes,
+  Producer,
+  compatibilityPartitioner,
+  stringDeserializers,
+  stringSerializers,
+} from '@platformatic/kafka'
 
 const { ReaderRule } = await import(process.env.READER ?? '../../app/reader/reader.mjs')
-const kafka = new Kafka({ brokers: [process.env.KAFKA ?? '127.0.0.1:9092'], logLevel: logLevel.ERROR })
+const bootstrapBrokers = [process.env.KAFKA ?? '127.0.0.1:9092']
 const user = 'ann'
 const prompt = process.argv.slice(2).join(' ') || 'Where is my order 17?'
 const request = { request_id: randomUUID(), user_id: user, prompt }
 
-// A group of its own: this reader sees everything and shares with nobody. kafkajs reads committed records by default.
-const consumer = kafka.consumer({ groupId: `reader-${randomUUID()}`, maxWaitTimeInMs: 100 })
-const producer = kafka.producer({ createPartitioner: Partitioners.DefaultPartitioner, idempotent: true })
-await Promise.all([consumer.connect(), producer.connect()])
-await consumer.subscribe({ topic: 'tokens' })
+// The compatible partitioner is that of Kafka's own clients. A group of its own: this reader sees everything and shares
+// with nobody. Committed records alone, as readers of `tokens` must.
+const producer = new Producer({ bootstrapBrokers, partitioner: compatibilityPartitioner, serializers: stringSerializers })
+const consumer = new Consumer({ bootstrapBrokers, groupId: `reader-${randomUUID()}`, deserializers: stringDeserializers })
+const records = await consumer.consume({
+  topics: ['tokens'],
+  mode: MessagesStreamModes.LATEST,
+  isolationLevel: FetchIsolationLevels.READ_COMMITTED,
+  autocommit: false,
+  maxWaitTime: 100,
+})
+// It has its place now: the answer to what is sent from here on is seen whole.
+await producer.send({ messages: [{ topic: 'requests', key: user, value: JSON.stringify(request) }] })
 
 const rule = new ReaderRule()
-const ended = new Promise((resolve) => {
-  consumer.run({
-    autoCommit: false,
-    eachMessage: async ({ partition, message }) => {
-      const update = rule.read(partition, message.offset, JSON.parse(message.value))
-      if (update?.answer.requestId !== request.request_id) return
-      if (update.cut !== null) process.stdout.write(`\r${update.answer.text}`)
-      else process.stdout.write(update.event.text ?? '')
-      const { end } = update.answer
-      if (end) resolve(end.finish_reason ?? end.error.message)
-    },
-  })
-})
-// The place is fixed once the group has its first assignment and knows where the topic ends.
-await new Promise((resolve) => consumer.on(consumer.events.FETCH, resolve))
-await producer.send({ topic: 'requests', messages: [{ key: user, value: JSON.stringify(request) }] })
-process.stdout.write(`\n[${await ended}]\n`)
-await Promise.all([consumer.disconnect(), producer.disconnect()])
+for await (const { partition, offset, value } of records) {
+  const update = rule.read(partition, Number(offset), JSON.parse(value))
+  if (update?.answer.requestId !== request.request_id) continue
+  if (update.cut !== null) process.stdout.write(`\r${update.answer.text}`)
+  else process.stdout.write(update.event.text ?? '')
+  const { end } = update.answer
+  if (end) {
+    process.stdout.write(`\n[${end.finish_reason ?? end.error.message}]\n`)
+    break
+  }
+}
+await Promise.all([producer.close(true), consumer.close(true)])

@@ -12,9 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import NewSettings
+from tests.integration.npm import NODE, NPM, installed
 from tests.integration.scripted_worker import scripted_worker
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+READER = Path(__file__).parents[2] / "app" / "reader" / "reader.mjs"
+NPM_KAFKA = Path(__file__).parent / "npm_kafka"
+needs_node = pytest.mark.skipif(
+    NODE is None or NPM is None, reason="node is not installed: the JavaScript example was not run"
+)
 needs_kcat = pytest.mark.skipif(
     not (shutil.which("kcat") and shutil.which("jq")),
     reason="kcat or jq is not installed: the shell example was not run",
@@ -42,3 +48,23 @@ async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, com
         out, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
     assert [request.user_id for request in worker.requests] == ["ann"] * len(worker.requests)
+
+
+@needs_node
+async def test_example_for_node_prints_the_answer_and_ends(new_settings: NewSettings, tmp_path: Path) -> None:
+    """Its client is looked for beside it."""
+    (tmp_path / "node_modules").symlink_to(installed(NPM_KAFKA))
+    example = shutil.copy(EXAMPLES / "first_message.mjs", tmp_path)
+    settings = await new_settings(topic_prefix="")
+    async with scripted_worker(settings) as worker:
+        process = await asyncio.create_subprocess_exec(
+            str(NODE),
+            str(example),
+            "Hello you",
+            env=os.environ | {"KAFKA": settings.cluster.servers[0], "READER": str(READER)},
+            stdout=PIPE,
+            stderr=PIPE,
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
+    assert {request.user_id for request in worker.requests} == {"ann"}

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM, installed
 
 HERE = Path(__file__).parent / "npm"
-NODE, NPM = shutil.which("node"), shutil.which("npm")
 pytestmark = pytest.mark.skipif(
     NODE is None or NPM is None, reason="node is not installed: OpenAI's client for JavaScript was not run"
 )
 
 
-@pytest.fixture(scope="module")
-def client() -> Path:
-    """Installed beside its tests, in a folder that git ignores, when it is not there as locked."""
-    installed = HERE / "node_modules" / ".package-lock.json"
-    if not installed.exists() or installed.stat().st_mtime < (HERE / "package-lock.json").stat().st_mtime:
-        command = [str(NPM), "ci", "--no-audit", "--no-fund", "--ignore-scripts"]
-        subprocess.run(command, cwd=HERE, check=True, capture_output=True, text=True, timeout=240)
-    return HERE / "client.test.mjs"
-
-
-def test_its_suite_passes(client: Path, gateway: GatewayProcess) -> None:
+def test_its_suite_passes(gateway: GatewayProcess) -> None:
+    installed(HERE)
     run = subprocess.run(
-        [str(NODE), "--test", str(client)],
+        [str(NODE), "--test", str(HERE / "client.test.mjs")],
         env=os.environ | {"GATEWAY": gateway.url},
         check=False,
         capture_output=True,

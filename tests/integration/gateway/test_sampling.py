@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Iterator
 
@@ -65,3 +66,14 @@ async def test_a_bias_bars_a_token_and_a_penalty_is_taken(client: AsyncOpenAI) -
     barred = {str(number): -100 for number in range(300)}
     other = await client.chat.completions.create(**ASKED, logit_bias=barred)
     assert other.choices[0].message.content != plain.choices[0].message.content
+
+
+async def test_a_form_binds_the_text(client: AsyncOpenAI) -> None:
+    schema = {"type": "object", "properties": {"order": {"enum": [17, 4711]}}, "required": ["order"]}
+    form = {
+        "type": "json_schema",
+        "json_schema": {"name": "order", "schema": {**schema, "additionalProperties": False}},
+    }
+    done = await client.chat.completions.create(**{**ASKED, "max_tokens": 60}, response_format=form)
+    assert done.choices[0].finish_reason == "stop"
+    assert json.loads(done.choices[0].message.content)["order"] in {17, 4711}
