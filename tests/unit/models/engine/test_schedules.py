@@ -26,14 +26,15 @@ async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-async def test_greedy_answers_are_the_models_own_in_hundreds_of_schedules(architecture):
+@pytest.mark.parametrize("first", range(100, 300, 25))
+async def test_greedy_answers_are_the_models_own_in_hundreds_of_schedules(architecture, first):
     checkpoint, oracle = make(architecture)
     tally = Tally()
-    for seed in range(100, 200):
+    for seed in range(first, first + 25):
         await run_schedule(checkpoint, oracle, seed, tally)
-    print(architecture, tally)
+    print(architecture, first, tally)
     assert tally.mismatches == 0
     assert tally.preempted > 0
     assert tally.cached > 0
