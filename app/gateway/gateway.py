@@ -65,6 +65,8 @@ class Gateway:
     def _seen(self, update: Update) -> None:
         event, answer = update.event, update.answer
         self.limits.said(answer.user_id, len(event.tokens or ()))
+        if event.is_end:
+            self.backlog.ended(answer.user_id)
         if event.model_version and len(self.models) < _MOST_MODELS:
             self.models.setdefault(event.model_version)
         if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id):

@@ -14,7 +14,7 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import scripted_worker
 
 SEED = "20260"
-EXAMPLES = "12"
+EXAMPLES = "6"
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 

@@ -1,0 +1,65 @@
+"""How long a request would wait in its partition, from what was seen of it a few times a minute.
+
+What lies between the committed offset and the end of a partition of `requests` is an upper bound of what is open: one
+long answer keeps the offset back while others behind it begin and end. So the ends of answers are counted too, as they
+come by in `tokens`, and the lower of both counts. Requests that get no end of their own (dead letters, ids that are
+sent twice) are in it until the offset passes them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WINDOW_S = 60.0
+OLD_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen at one time of a monotonic clock: offsets of `requests`, and answers ended so far; by partition."""
+
+    at: float
+    ends: Mapping[int, int]
+    committed: Mapping[int, int]
+    ended: Mapping[int, int]
+
+
+class Estimate:
+    """No input or output."""
+
+    def __init__(self, max_in_flight: int) -> None:
+        self._max_in_flight = max_in_flight
+        self._samples: deque[Sample] = deque()
+        self._open: dict[int, int] = {}
+
+    def add(self, sample: Sample) -> None:
+        before = self._samples[-1] if self._samples else None
+        for partition, end in sample.ends.items():
+            most = end - sample.committed.get(partition, 0)
+            if before is not None:
+                come = end - before.ends.get(partition, end)
+                gone = sample.ended.get(partition, 0) - before.ended.get(partition, 0)
+                most = min(most, self._open.get(partition, most) + come - gone)
+            self._open[partition] = max(0, most)
+        self._samples.append(sample)
+        while sample.at - self._samples[0].at > WINDOW_S:
+            self._samples.popleft()
+
+    def forget(self) -> None:
+        self._samples.clear()
+        self._open.clear()
+
+    def wait_s(self, partition: int, now: float) -> float:
+        """Until a request that comes now would be begun; 0 where nothing speaks against at once."""
+        if not self._samples or now - self._samples[-1].at > OLD_S:
+            return 0.0
+        first, last = self._samples[0], self._samples[-1]
+        ahead = self._open.get(partition, 0) - self._max_in_flight
+        seconds = last.at - first.at
+        if ahead < 0 or not seconds:
+            return 0.0
+        # Without an end all that is known is that the next one takes at least so long.
+        ended = max(1, last.ended.get(partition, 0) - first.ended.get(partition, 0))
+        return (ahead + 1) * seconds / ended
