@@ -88,14 +88,20 @@ def _unpack(packed: Tensor, bits: int) -> Tensor:
 
 
 def _groups(name: str, g_idx: Tensor | None, inputs: int, groups: int) -> tuple[int, Tensor | None]:
-    """The size of the groups, and the order of inputs in which they lie side by side (None: they do)."""
-    size = -(-inputs // groups)
-    plain = torch.arange(inputs) // size
-    if g_idx is None or torch.equal(g_idx.long(), plain):
-        if int(plain[-1]) != groups - 1:
-            raise QuantizationError(f"{name}: {groups} groups do not divide {inputs} inputs")
+    """The size of the groups, and the order of inputs in which they lie side by side (None: they do).
+
+    Only the last group may be smaller.
+    """
+    if g_idx is None:
+        if inputs % groups:
+            raise QuantizationError(f"{name}: it has no g_idx, and {groups} groups do not divide {inputs} inputs")
+        return inputs // groups, None
+    group = g_idx.long()
+    size = int((group == 0).sum())
+    plain = torch.arange(inputs) // max(1, size)
+    if torch.equal(group, plain) and int(plain[-1]) == groups - 1:
         return size, None
-    order = torch.argsort(g_idx.long(), stable=True)
-    if len(g_idx) != inputs or not torch.equal(g_idx.long()[order], plain):
-        raise QuantizationError(f"{name}: g_idx does not give each of {groups} groups {size} of {inputs} inputs")
+    order = torch.argsort(group, stable=True)
+    if len(group) != inputs or not torch.equal(group[order], plain) or int(plain[-1]) != groups - 1:
+        raise QuantizationError(f"{name}: its g_idx does not share {inputs} inputs out to {groups} groups of one size")
     return size, order

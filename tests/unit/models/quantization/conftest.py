@@ -1,0 +1,35 @@
+import logging
+
+import pytest
+import torch
+
+from models.checkpoints import load_checkpoint
+from tests.unit.models import tiny
+from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def make_gptq(tmp_path):
+    """A tiny checkpoint in a format, and a plain model with the weights that it stands for."""
+
+    def make(form: Format, dtype="auto", forms=None, **changes):
+        folder = tiny.save(tmp_path / str(form), **changes)
+        plain = tiny.model(**changes)
+        plain.load_state_dict(quantize_checkpoint(folder, forms or {}, form), strict=False)
+        return load_checkpoint(str(folder), device="cpu", dtype=dtype), plain
+
+    return make
+
+
+@pytest.fixture
+def warned(caplog):
+    caplog.set_level(logging.WARNING, logger="models.quantization")
+    return lambda: [record.getMessage() for record in caplog.records if record.name.startswith("models.quantization")]

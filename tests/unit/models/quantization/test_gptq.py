@@ -1,0 +1,90 @@
+"""Logits of GPTQ checkpoints against the weights that they stand for, in float32."""
+
+import itertools
+
+import pytest
+import torch
+
+from models.quantization.linear import PackedLinear
+from models.quantization.loading import Slot
+from tests.unit.models.quantization.packer import Format
+
+FORMATS = [
+    Format(bits, sym, act_order, version)
+    for bits, sym, act_order, version in itertools.product((4, 8), (True, False), (True, False), ("gptq", "gptq_v2"))
+]
+IDS = torch.tensor([[(31 * n * n + 7 * n + 5) % 300 for n in range(120)]])  # more rows than the kernel takes alone
+
+
+def logits(model, ids=IDS):
+    with torch.inference_mode():
+        return model(ids, use_cache=False).logits[0].float()
+
+
+def differ(one, other):
+    return float((one - other).norm() / other.norm())
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_dequantized_layers_compute_what_the_format_stands_for(make_gptq, form):
+    checkpoint, plain = make_gptq(form, dtype="float32")
+    ours, theirs = logits(checkpoint.model), logits(plain)
+    assert differ(ours, theirs) < 1e-5
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=str)
+def test_packed_layers_are_as_near_as_bfloat16_is(make_gptq, warned, form):
+    checkpoint, plain = make_gptq(form)
+    packed = [module for module in checkpoint.model.modules() if isinstance(module, PackedLinear)]
+    assert len(packed) == 14
+    assert warned() == []
+    theirs = logits(plain)
+    bfloat16 = differ(logits(plain.to(torch.bfloat16)), theirs)
+    ours = logits(checkpoint.model)
+    assert differ(ours, theirs) < 1.7 * bfloat16
+    sure = (theirs.topk(2).values.diff().abs() > 0.05 * theirs.abs().max()).squeeze(-1)
+    assert sure.sum() > 40
+    assert torch.equal(ours.argmax(-1)[sure], theirs.argmax(-1)[sure])
+
+
+def test_the_kernel_and_the_unpacked_blocks_say_the_same(make_gptq):
+    checkpoint, _ = make_gptq(Format(sym=False, act_order=True))
+    few = torch.cat([logits(checkpoint.model, IDS[:, :70])])
+    assert differ(logits(checkpoint.model)[:70], few) < 0.02
+
+
+def test_modules_may_differ_in_bits_and_group_size(make_gptq):
+    forms = {"up_proj": Format(8, sym=False, group_size=-1), "layers.1.self_attn": Format(8, group_size=16)}
+    checkpoint, plain = make_gptq(Format(4, group_size=64, act_order=True), dtype="float32", forms=forms)
+    assert differ(logits(checkpoint.model), logits(plain)) < 1e-5
+    assert checkpoint.model_version.endswith("+gptq4+8")
+
+
+def test_layers_with_a_bias_keep_it(make_gptq):
+    checkpoint, plain = make_gptq(Format(), dtype="float32", kind="qwen2")
+    assert plain.model.layers[0].self_attn.q_proj.bias is not None
+    assert differ(logits(checkpoint.model), logits(plain)) < 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "reason"), [("float32", "runs in float32"), ("float16", "runs in float16")])
+def test_a_layer_without_a_fast_kernel_is_told(make_gptq, warned, dtype, reason):
+    make_gptq(Format(), dtype=dtype)
+    (line,) = warned()
+    assert line.startswith("14 of 14 quantized layers have no fast kernel")
+    assert reason in line
+
+
+def test_groups_too_small_for_the_kernel_are_told(make_gptq, warned):
+    checkpoint, plain = make_gptq(Format(group_size=16))
+    assert "groups of 16" in " ".join(warned())
+    assert not any(isinstance(module, PackedLinear) for module in checkpoint.model.modules())
+    assert differ(logits(checkpoint.model), logits(plain)) < 0.02
+
+
+def test_packed_weights_take_a_quarter_of_the_memory(make_gptq):
+    checkpoint, plain = make_gptq(Format(group_size=-1))
+    layer = checkpoint.model.model.layers[0].mlp.up_proj
+    held = sum(buffer.nbytes for buffer in layer.buffers())
+    assert held < 0.35 * plain.model.layers[0].mlp.up_proj.weight.numel() * 2
+    assert not any(isinstance(module, Slot) for module in checkpoint.model.modules())
