@@ -85,7 +85,7 @@ class Worker:
             observe=observer.batch_left,
         )
         self._writer = self._history_writer()
-        self._history = History(settings, self._writer, observer)
+        self._history = History(settings, self._writer, UNOBSERVED if loaded.embedder is None else observer)
         self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
         self._take = {
             REQUESTS: self._conversations.take,
@@ -120,12 +120,15 @@ class Worker:
         self._writer.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
 
-    async def stop(self) -> None:
-        """Leave in order: what runs may end within the grace, what does not goes on elsewhere."""
+    async def stop(self, *, broken: bool = False) -> None:
+        """Leave in order: what runs may end within the grace, what does not goes on elsewhere.
+
+        A worker that is `broken` gives it no time: the next owner is quicker.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.owner.drain(self._settings.drain_s)
+        await self.owner.drain(0.0 if broken else self._settings.drain_s)
         await self._writer.stop()
         for engine in self._loaded.servings.engines:
             await engine.stop()
