@@ -286,7 +286,7 @@ async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
         app.watching.cancel()
         await app.telemetry.stop()
-        await app.worker.stop()
+        await app.worker.stop(broken=app.exit_code is not None)
         app.consumer.leave_group_when_stopped()
 
 

@@ -230,14 +230,19 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
         await ownership.recall(reader, start.checkpoint)
         await reader.stop()
     except BaseException:
-        if store is not None:
-            store.close()  # before anything that can be cancelled: a store that stays open locks the next owner out
-        await stop_producer(producer)
-        await reader.stop()
+        await _give_up(store, producer, reader)
         raise
     mine.clear()
     mine.add(ownership.epoch)
     return ownership
+
+
+async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, reader: AIOKafkaConsumer) -> None:
+    """The store first, since the rest can be cancelled: one that stays open locks the next owner out."""
+    if store is not None:
+        store.close()
+    await stop_producer(producer)
+    await reader.stop()
 
 
 async def _committed(place: Place) -> Checkpoint:

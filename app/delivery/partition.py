@@ -18,6 +18,7 @@ from app.delivery.claim import Claim
 from app.delivery.clients import TROUBLE
 from app.delivery.finish import Finish
 from app.delivery.lanes import Lanes
+from app.delivery.offsets import LostRecordError
 from app.delivery.ownership import FencedError, Ownership, Place, take_over
 from app.delivery.record import REQUESTS, SOURCES, Record
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 UNBOUNDED = 1 << 62
 _RETRY_S = (0.05, 0.2, 1.0, 2.0)
+# What was dropped at a rebalance comes again within a moment; a busy machine may take seconds.
+_SESSIONS = 2
 
 
 class State(enum.Enum):
@@ -84,6 +87,7 @@ class Partition:
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._arrived = dict.fromkeys(SOURCES, -1)
+        self._expected: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
@@ -120,17 +124,40 @@ class Partition:
             self._newest = max(self._newest, record.timestamp)
         if record.after <= self._arrived[record.topic]:
             record = _arrived_in_order(record)
-        self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
-        self._take(record)
+        if self._take(record):
+            self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
 
-    def _take(self, record: Record) -> None:
-        if self.state is not State.OWNED:
-            self._early.append(record)
-        elif self.own.take(record):
-            # Under the next ownership the records between may be finished and gone.
-            self._open[record.topic][record.offset] = _arrived_in_order(record)
-            self._agent.take(self, record)
-        self._on_load(self)
+    def _take(self, record: Record) -> bool:
+        """False where a record before it is missing, so that it has to come again."""
+        try:
+            if self.state is not State.OWNED:
+                self._early.append(record)
+            elif self.own.take(record):
+                # Under the next ownership the records between may be finished and gone.
+                self._open[record.topic][record.offset] = _arrived_in_order(record)
+                self._agent.take(self, record)
+        except LostRecordError as error:
+            self._expect_again(record, error)
+            return False
+        finally:
+            self._on_load(self)
+        return True
+
+    def _expect_again(self, record: Record, lost: LostRecordError) -> None:
+        """Leave the record out. Faust drops records at a rebalance and goes back to the committed offset, but what was
+        fetched before that may come after; then all of them come again, in order. If they do not, the worker ends.
+        """
+        own = self.own
+
+        def look() -> None:
+            del self._expected[record.topic]
+            if self._ownership is own and own.offsets[record.topic].next <= record.offset:
+                self._agent.broken(LostRecordError(f"{record.topic} partition {self.number}: {lost}"))
+
+        self._arrived[record.topic] = own.offsets[record.topic].next - 1
+        if record.topic not in self._expected:
+            wait_s = _SESSIONS * self.place.settings.session_timeout_s
+            self._expected[record.topic] = asyncio.get_running_loop().call_later(wait_s, look)
 
     def begin(self) -> None:
         """Nobody else in this process has anything of the partition any more."""
@@ -180,6 +207,8 @@ class Partition:
         """Let the partition go as it is; what is unfinished goes on elsewhere."""
         self._become(State.CLOSED)
         await self._halt()
+        for timer in self._expected.values():
+            timer.cancel()
         self.place.queue.close()
 
     async def _halt(self) -> None:
@@ -229,8 +258,10 @@ class Partition:
         opened = [record for of_topic in self._open.values() for record in of_topic.values()]
         again = sorted([*opened, *self._early], key=lambda record: record.offset)
         self._early, self._open = [], {topic: {} for topic in SOURCES}
+        missing: set[str] = set()
         for record in again:
-            self._take(record)
+            if record.topic not in missing and not self._take(record):
+                missing.add(record.topic)
 
     async def _let_go(self) -> None:
         if self._ownership is None:

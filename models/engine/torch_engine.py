@@ -160,7 +160,7 @@ class TorchEngine:
         if self._watch is not None:
             self._watch.cancel()
         self._worker.inbox.put(Stopped())
-        if self._worker.is_alive():
+        if self._worker.is_alive() and self._dead is None:  # one that hangs is waited for in vain
             await asyncio.to_thread(self._worker.join, STOP_PATIENCE_S)
         for stream in self._open:
             stream.abandon()

@@ -7,7 +7,9 @@ out records at the committed offsets again.
 
 from __future__ import annotations
 
+import random
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
@@ -123,6 +125,17 @@ class Feed:
             self._fetching = True
             self._world.after(self._world.latency(), self._fetch)
 
+    def hand_out_late(self, former: Feed) -> None:
+        """What was fetched under the former assignment comes under this one, without its first; then all come again."""
+        self._fetched.extend(islice(former.drop_fetched(), 1, None))
+        if self._fetched:
+            self._process.loop.call_soon(self._hand_out)
+
+    def drop_fetched(self) -> list[Record]:
+        fetched = list(self._fetched)
+        self._fetched.clear()
+        return fetched
+
     def close(self) -> None:
         self._closed = True
         self._log.readers.remove(self.poke)
@@ -173,10 +186,15 @@ class Flow:
         return feed is not None and feed.caught_up
 
     def open(self, process: Process, generation: int, numbers: frozenset[int]) -> None:
-        for feed in self.feeds.values():
+        former = self.feeds
+        for feed in former.values():
             feed.close()
         self.feeds = {
             (topic, number): Feed(process, generation, topic, TopicPartition(process.settings.topic(topic), number))
             for number in numbers
             for topic in SOURCES
         }
+        chance = random.Random(f"{process.name} {generation}")
+        for place in former.keys() & self.feeds.keys():
+            if chance.random() < 0.5:
+                self.feeds[place].hand_out_late(former[place])
