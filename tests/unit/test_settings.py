@@ -71,3 +71,12 @@ def test_an_unknown_name_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_PARTITION", "3")
     with pytest.warns(UnknownSettingWarning, match="PARLEY_PARTITION is not a setting"):
         load_settings()
+
+
+def test_what_can_be_asked_is_every_model_and_adapter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "polite").mkdir()
+    (tmp_path / "polite" / "adapter_config.json").touch()
+    monkeypatch.setenv("PARLEY_SECOND_MODEL", "small")
+    monkeypatch.setenv("PARLEY_ADAPTERS", f"acme/terse=somewhere,{tmp_path}")
+    assert load_settings().models == ["demo", "small", "acme/terse", "polite"]
+    assert "a name has letters" in refusal(monkeypatch, ADAPTERS="a b=somewhere")

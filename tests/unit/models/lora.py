@@ -53,5 +53,6 @@ def merged(model: Any, folder: Path) -> Any:
             alphas = config.get("alpha_pattern", {}).items()
             alpha = next((value for name, value in alphas if path.endswith(name)), config["lora_alpha"])
             scale = alpha / (math.sqrt(len(down)) if config.get("use_rslora") else len(down))
-            made.get_submodule(path).weight += scale * up @ down
+            layer = made.get_submodule(path)
+            layer.weight += (scale * up @ down).to(layer.weight)
     return made

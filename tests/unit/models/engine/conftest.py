@@ -50,13 +50,16 @@ class Oracle:
         key = (prompt, count)
         if key not in self.known:
             out = self.model.generate(
-                torch.tensor([prompt]), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=4
+                self._ids(prompt), max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=4
             )
             self.known[key] = out[0, len(prompt) :].tolist()
         return self.known[key]
 
+    def _ids(self, tokens):
+        return torch.tensor([tokens], device=self.model.device)
+
     def margin(self, prompt, answer):
         """The gap between the two best logits after `prompt` and `answer`."""
         with torch.inference_mode():
-            best = self.model(torch.tensor([[*prompt, *answer]])).logits[0, -1].topk(2).values
+            best = self.model(self._ids((*prompt, *answer))).logits[0, -1].topk(2).values
         return float(best[0] - best[1])

@@ -34,8 +34,9 @@ KINDS = [
 class Tenants:
     """A model with eight adapters of different shapes, and what each says by itself."""
 
-    def __init__(self, folder):
-        self.checkpoint = tiny.checkpoint()
+    def __init__(self, folder, device="cpu"):
+        made = tiny.checkpoint()
+        self.checkpoint = dataclasses.replace(made, model=made.model.to(device))
         self.files = [lora.save(folder / f"a{n}", self.checkpoint.model, n, **kind) for n, kind in enumerate(KINDS)]
         self.oracles = {"": Oracle(self.checkpoint)} | {
             files.name: Oracle(

@@ -1,6 +1,7 @@
 """On a GPU: the kernel, the graphs and the engine over them say what the model says by itself.
 
-`pytest -m gpu tests/unit/models/engine` is the one run that answers it; figures come from `make bench-engine`.
+`pytest -m gpu tests/unit/models/engine` is the one run that answers it; figures come from
+`python -m tests.benchmarks.engine --gpu`.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule
+from tests.unit.models.engine.test_adapters import Tenants
+from tests.unit.models.engine.test_lean import FAMILY, both_ways, make
 
 pytestmark = pytest.mark.gpu
 
@@ -68,3 +71,20 @@ async def test_a_step_that_decodes_is_computed_by_a_graph_and_a_chunk_is_not(eng
     await read(engine.submit([job(range(10, 60), 10)])[0])
     assert taken[0] is None
     assert all(found is not None for found in taken[1:])
+
+
+async def test_adapters_mixed_in_one_batch_each_say_what_they_say_alone(tmp_path):
+    tenants = Tenants(tmp_path, "cuda")
+    engine = await tenants.engine()
+    prompts = {name: tuple(range(10 + at, 50 + 2 * at)) for at, name in enumerate(tenants.oracles)}
+    jobs = [job(prompt, 24, adapter=name) for name, prompt in prompts.items()]
+    answers = await asyncio.gather(*map(read, engine.submit(jobs)))
+    for (name, prompt), answer in zip(prompts.items(), answers, strict=True):
+        assert tenants.right(name, prompt, answer)
+    await engine.stop()
+
+
+@pytest.mark.parametrize("architecture", FAMILY)
+def test_the_lean_forward_is_the_models_own(architecture):
+    leaner, theirs = both_ways(make(architecture).to("cuda"))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
