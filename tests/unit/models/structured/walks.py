@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 from transformers import AutoTokenizer
 
-from models.checkpoints import DEMO
+from models.checkpoint_files import DEMO
 from models.generation import Shape
 from models.structured import Matcher, Shapes
 
