@@ -49,7 +49,7 @@ def load_checkpoint(
     device: str = "auto",
     dtype: str = "auto",
     context_length: int = 0,
-    quantize: str = "none",
+    quantize: str = "",
     remote_code: bool = False,
 ) -> Checkpoint:
     """Load `name`, a GPTQ checkpoint or a plain one, whose weights `quantize` (`int8`, `fp8`) may round.
@@ -90,7 +90,7 @@ def _load_model(
 ) -> tuple[Any, str]:
     """The model on its device, and the name of its quantization."""
     told = getattr(config, "quantization_config", None) or (files.folder / "quantize_config.json").is_file()
-    if not told and quantize == "none":
+    if not told and not quantize:
         model, info = AutoModelForCausalLM.from_pretrained(
             files.folder,
             dtype=_dtype(dtype, place, files),
@@ -104,7 +104,7 @@ def _load_model(
 
     kind = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)  # what the packed kernels are fast in
     if gptq := gptq_config(files.folder, config):
-        if quantize != "none":
+        if quantize:
             raise CheckpointError(f"it is quantized already, and cannot be quantized to {quantize}")
         model, info, quantization = load_gptq(files.folder, config, gptq, kind, place, remote_code=remote_code)
         _check_loading(info)

@@ -1,0 +1,68 @@
+"""INT8 and FP8 weights of plain checkpoints."""
+
+import pytest
+import torch
+
+from models.checkpoints import CheckpointError, load_checkpoint
+from models.engine import EngineOptions, TorchEngine
+from models.quantization.weight_only import Fp8Linear, Int8Linear
+from tests.unit.models import tiny
+from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.quantization.test_gptq import IDS, differ, logits
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tiny.save(tmp_path / "tiny", kind="qwen2")  # a kind with biases
+
+
+def load(folder, **options):
+    return load_checkpoint(str(folder), device="cpu", **options)
+
+
+def layers(checkpoint, kind):
+    return sum(isinstance(module, kind) for module in checkpoint.model.modules())
+
+
+@pytest.mark.parametrize("rows", [4, 120])  # by the kernel, and with the weights widened once
+def test_int8_is_near_and_takes_half_the_memory(folder, warned, rows):
+    checkpoint = load(folder, quantize="int8")
+    assert layers(checkpoint, Int8Linear) == 14
+    assert checkpoint.model_version.endswith("+int8")
+    assert differ(logits(checkpoint.model, IDS[:, :rows]), logits(tiny.model("qwen2"), IDS[:, :rows])) < 0.05
+    layer = checkpoint.model.model.layers[0].mlp.up_proj
+    assert sum(buffer.nbytes for buffer in layer.buffers()) < 1.1 * layer.in_features * layer.out_features
+    assert warned() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"), [({"quantize": "fp8"}, "float8"), ({"quantize": "int8", "dtype": "float32"}, "float32")]
+)
+def test_what_has_no_fast_kernel_is_told_and_still_rounded(folder, warned, options, reason):
+    checkpoint = load(folder, **options)
+    assert layers(checkpoint, Int8Linear) == 0
+    (line,) = warned()
+    assert reason in line
+    rounded = checkpoint.model.model.layers[0].mlp.up_proj.weight.float()
+    plain = tiny.model("qwen2").model.layers[0].mlp.up_proj.weight
+    assert 0.001 < differ(rounded, plain) < 0.05
+
+
+def test_fp8_layers_compute_what_their_weights_stand_for():
+    weight = torch.randn(32, 64)
+    scale = weight.abs().amax(1) / 448
+    layer = Fp8Linear((weight / scale[:, None]).to(torch.float8_e4m3fn), scale, torch.ones(32))
+    given = torch.randn(3, 5, 64)
+    assert differ(layer(given), given @ weight.T + 1) < 0.05
+
+
+def test_a_quantized_checkpoint_is_not_quantized_again(folder):
+    quantize_checkpoint(folder, {}, Format())
+    with pytest.raises(CheckpointError, match="quantized already"):
+        load(folder, quantize="int8")
+
+
+async def test_the_engine_serves_them(folder):
+    engine = TorchEngine(load(folder, quantize="int8"), EngineOptions(max_running=4, threads=1))
+    await engine.start()  # its probe compares logits
+    await engine.stop()
