@@ -6,6 +6,7 @@ Values come from the environment, then `.env`, then `.parley/local.env` of the w
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping
@@ -61,10 +62,25 @@ class Settings(BaseSettings):
     second_model: str = Field("", description="a smaller one beside it, for requests that name it")
     adapters: str = Field("", description="LoRA: `name=folder`, or a folder of such folders; with `,`")
     adapters_gb: float = Field(1.0, gt=0, description="memory of loaded adapters; those in use have as much again")
-    engine: Literal["torch", "paced"] = Field("torch", description="`paced` repeats the prompt at a set pace (tests)")
+    engine: Literal["torch", "vllm", "paced"] = Field(
+        "torch", description="`vllm` for many GPUs; `paced` repeats the prompt at a set pace (tests)"
+    )
+    speculation: Literal["off", "lookup", "auto"] = Field(
+        "off", description="guess tokens where that pays: `lookup` from the text, `auto` by the draft model too"
+    )
+    draft_model: str = Field("", description="a small model of the same tokenizer that guesses for `PARLEY_MODEL`")
+    tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer (`vllm`)")
+    pipeline_parallel: int = Field(1, ge=1, description="groups of GPUs that share the layers (`vllm`)")
+    data_parallel: int = Field(1, ge=1, description="copies of the model (`vllm`)")
+    vllm_backend: Literal["", "mp", "ray"] = Field("", description="`ray` for several machines; empty: vLLM chooses")
+    vllm_args: str = Field("", description="more of vLLM's `AsyncEngineArgs`, as a JSON object")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
     device: str = Field("auto", min_length=1, description="`auto`, `cpu`, `cuda`, `cuda:1`")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of weights and activations")
+    quantize: Literal["", "int8", "fp8"] = Field(
+        "", description="`int8` or `fp8`: what weights of a plain checkpoint are rounded to"
+    )
+    trust_remote_code: bool = Field(False, description="run Python code that a checkpoint brings with it")
     threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 leaves one core to the event loop")
     system_prompt: str = Field("", description="put before every conversation; may be empty")
     max_tokens: int = Field(256, ge=1, description="of an answer whose request names none")
@@ -111,7 +127,9 @@ class Settings(BaseSettings):
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
 
     # What an operator sees
-    log_format: Literal["text", "json"] = Field("text", description="`json`: one object a line; `faust --quiet` has no banner")
+    log_format: Literal["text", "json"] = Field(
+        "text", description="`json`: one object a line; `faust --quiet` has no banner"
+    )
     traces: Literal["off", "otlp", "console"] = Field("off", description="OpenTelemetry's traces, by the extra `otel`")
     traces_sample: float = Field(1.0, ge=0, le=1, description="share of the traces that begin here and are kept")
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
@@ -157,6 +175,17 @@ class Settings(BaseSettings):
     @classmethod
     def _adapter_names(cls, value: str) -> str:
         adapter_folders(value)
+        return value
+
+    @field_validator("vllm_args")
+    @classmethod
+    def _json_object(cls, value: str) -> str:
+        try:
+            valid = isinstance(json.loads(value or "{}"), dict)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError('must be a JSON object, as {"gpu_memory_utilization": 0.8}')
         return value
 
     @model_validator(mode="after")

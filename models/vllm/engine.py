@@ -123,7 +123,7 @@ class VllmEngine:
         return stream
 
     async def _answer(self, job: Job, stream: TokenStream, reading: Reading, request_id: str) -> None:
-        from vllm.exceptions import VLLMClientError  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from vllm.exceptions import VLLMValidationError  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
         from vllm.v1.engine.exceptions import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
             EngineDeadError,
         )
@@ -145,7 +145,7 @@ class VllmEngine:
             stream.push(reading.end(FinishReason.DEADLINE))
         except EngineDeadError as error:
             self._die(f"vLLM's engine has died: {error}".splitlines()[0])
-        except VLLMClientError as error:
+        except (VLLMValidationError, ValueError) as error:
             stream.push(reading.fail("invalid_request", str(error)))
 
     def _over(self, task: asyncio.Task[None], stream: TokenStream, reading: Reading) -> None:

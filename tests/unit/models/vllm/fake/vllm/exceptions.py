@@ -1,14 +1,2 @@
-class VLLMError(Exception):
-    pass
-
-
-class VLLMClientError(VLLMError):
-    """The request is at fault."""
-
-
-class VLLMServerError(VLLMError):
-    pass
-
-
-class VLLMValidationError(VLLMClientError):
-    pass
+class VLLMValidationError(Exception):
+    """The request is at fault; of the same name and place in every version, but of different bases."""

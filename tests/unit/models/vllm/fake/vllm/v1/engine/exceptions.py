@@ -1,5 +1,2 @@
-from vllm.exceptions import VLLMServerError
-
-
-class EngineDeadError(VLLMServerError):
+class EngineDeadError(Exception):
     pass
