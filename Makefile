@@ -39,7 +39,7 @@ bench-engine: $(STAMP)  ## the engine alone
 	$(BIN)/python -m tests.benchmarks.engine
 
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
-	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20)
+	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate

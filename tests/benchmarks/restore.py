@@ -1,8 +1,9 @@
 """Restoring a wiped store from its changelog, against a plain aiokafka read of the same records in the same run.
 
-    python -m tests.benchmarks.restore [--conversations 1000000] [--partitions 4]
+    python -m tests.benchmarks.restore [--conversations 1000000] [--partitions 4] [--behind 1000]
 
-The rows are written as the finish writes them, in transactions. Each partition is restored as a new owner does it.
+The rows are written as the finish writes them, in transactions. Each partition is restored as a new owner does it: from
+nothing, and as the standby that it was, which lacks what was written since it looked last.
 """
 
 from __future__ import annotations
@@ -67,13 +68,14 @@ async def plain_read(settings: Settings, partition: int) -> tuple[int, float]:
     return count, took
 
 
-async def restored(settings: Settings, partition: int) -> tuple[int, float]:
+async def restored(settings: Settings, partition: int, *, wiped: bool = True) -> tuple[int, float]:
     path = settings.data_dir / str(partition)
-    shutil.rmtree(path, ignore_errors=True)
+    if wiped:
+        shutil.rmtree(path, ignore_errors=True)
     reader = Clients(settings).log_reader()
     await reader.start()
-    store = PartitionStore.open(path, now_ms=0, tombstones_kept_ms=1 << 60)
     began = time.perf_counter()
+    store = PartitionStore.open(path, now_ms=0, tombstones_kept_ms=1 << 60)
     count = await restore(reader, store, changelogs(settings, partition))
     took = time.perf_counter() - began
     store.close()
@@ -105,7 +107,11 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
         began = time.perf_counter()
         together = await asyncio.gather(*(restored(settings, partition) for partition in range(options.partitions)))
         rows, took = sum(count for count, _ in together), time.perf_counter() - began
-        print(f"all partitions at once: {rows} rows in {took:.1f} s, {rows / took:,.0f} rows/s")
+        print(f"all partitions at once: {rows} rows in {took:.1f} s, {rows / took:,.0f} rows/s", flush=True)
+        for partition in range(options.partitions):
+            await write(settings, partition, range(partition * each, partition * each + options.behind))
+        warm = [await restored(settings, partition, wiped=False) for partition in range(options.partitions)]
+        report("restore of a standby", warm)
     finally:
         kafka.kill()
 
@@ -119,5 +125,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=1_000_000)
     parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--behind", type=int, default=1000, help="rows a partition that a standby has not seen")
     with tempfile.TemporaryDirectory() as name:
         asyncio.run(main(parser.parse_args(), Path(name)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import random
 import signal
 import statistics
 import sys
@@ -12,60 +13,90 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from app.local.kafka import KafkaCluster
+from app.local.milvus import MilvusNode
 from app.settings import Settings
 from app.topics import create_topics
 from tests.faults.arena import Arena, arena
-from tests.faults.faults import KILLS, OTHERS, Fault
+from tests.faults.milvus_faults import wrong_rows
+from tests.faults.stages import PACED, REAL, Stage, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20, help="how often a worker is killed")
+    parser.add_argument("--kills", type=int, default=20, help="how often a worker with the paced engine is killed")
+    parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
-    parser.add_argument("--only", default="", help="only the other faults whose name has this in it")
+    parser.add_argument("--stages", default="paced,real,history", help="of these parts")
+    parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--brokers", type=int, default=1)
-    parser.add_argument("--per-second", type=float, default=5.0, help="requests")
+    parser.add_argument("--folder", type=Path, help="data and logs stay here; without it they go at the end")
     return parser.parse_args()
-
-
-def schedule(place: Arena, options: argparse.Namespace) -> list[Fault]:
-    weights, kinds = zip(*KILLS, strict=True)
-    faults: list[Fault] = place.random.choices(kinds, weights, k=options.kills)
-    others = [fault for fault in OTHERS if options.only in fault.name] * options.others
-    for fault in others:
-        faults.insert(place.random.randint(0, len(faults)), fault)
-    return faults
 
 
 async def run(options: argparse.Namespace, folder: Path) -> int:
     cluster = KafkaCluster(folder / "kafka", options.brokers)
     await asyncio.to_thread(cluster.start)
     try:
-        settings = Settings(
-            _env_file=None, broker=cluster.broker_setting, topic_prefix="faults-", app_id="faults", engine="paced",
-            embedder="none", paced_tokens_per_s=10.0, partitions=4, replication=min(3, options.brokers),
-        )  # fmt: skip
-        await create_topics(settings)
-        began, inflicted = time.monotonic(), Counter[str]()
-        async with arena(
-            cluster, settings, folder / "workers", workers=options.workers, per_s=options.per_second
-        ) as place:
-            faults = schedule(place, options)
-            for number, fault in enumerate(faults, start=1):
-                await fault.inflict(place)
-                inflicted[fault.name] += 1
-                await place.speaking()
-                tell(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
-        verdict = await place.verdict()
-        report(inflicted, verdict, place, time.monotonic() - began)
-        return 0 if verdict.clean and not place.exits else 1
+        clean = []
+        if "paced" in options.stages:
+            clean.append(await run_stage(PACED, options.kills, cluster, options, folder))
+        if "real" in options.stages:
+            clean.append(await run_stage(REAL, options.real, cluster, options, folder))
+        if "history" in options.stages:
+            async with with_milvus(folder / "milvus") as (stage, node):
+                clean.append(await run_stage(stage, 0, cluster, options, folder, node))
+        return 0 if all(clean) else 1
     finally:
         cluster.kill()
+
+
+async def run_stage(
+    stage: Stage,
+    kills: int,
+    cluster: KafkaCluster,
+    options: argparse.Namespace,
+    folder: Path,
+    node: MilvusNode | None = None,
+) -> bool:
+    """Whether nothing was wrong."""
+    faults = stage.schedule(random.Random(7), kills=kills, others=options.others, only=options.only)
+    if not faults:
+        return True
+    prefix = f"{stage.name.replace(' ', '-')}-"
+    values = {"topic_prefix": prefix, "app_id": f"{prefix}faults", "embedder": "none", **stage.settings}
+    settings = Settings(
+        _env_file=None,
+        broker=cluster.broker_setting,
+        partitions=4,
+        replication=min(3, options.brokers),
+        **values,  # type: ignore[arg-type]
+    )
+    await create_topics(settings)
+    began, inflicted = time.monotonic(), Counter[str]()
+    async with arena(
+        cluster,
+        settings,
+        folder / prefix,
+        workers=options.workers,
+        per_s=stage.per_s,
+        ask=stage.ask,
+        rows=None if node is None else partial(wrong_rows, settings, node),
+    ) as place:
+        for number, fault in enumerate(faults, start=1):
+            await fault.inflict(place)
+            inflicted[fault.name] += 1
+            await place.speaking()
+            tell(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
+    verdict = await place.verdict()
+    tell(f"\n## {stage.name}")
+    report(inflicted, verdict, place, time.monotonic() - began)
+    return verdict.clean and not place.exits
 
 
 def report(inflicted: Counter[str], verdict: Verdict, place: Arena, seconds: float) -> None:
@@ -94,11 +125,12 @@ def main() -> int:
     # The clients of the load and the watch are loud about brokers that go away, which is the point.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    options = arguments()
     with (
         tempfile.TemporaryDirectory(prefix="parley-faults-", ignore_cleanup_errors=True) as folder,
         suppress(KeyboardInterrupt),
     ):
-        return asyncio.run(run(arguments(), Path(folder)))
+        return asyncio.run(run(options, options.folder or Path(folder)))
     return 130
 
 

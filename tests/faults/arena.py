@@ -6,14 +6,16 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from tests.faults.load import Load
-from tests.faults.verdict import Verdict, judge
+from tests.faults.load import Ask, Load, paced_question
+from tests.faults.outcomes import Place, wrong_errors, wrong_letters
+from tests.faults.replay import Replay
+from tests.faults.verdict import Key, Verdict, judge, read_topic
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
 
@@ -33,6 +35,13 @@ class Arena:
         """How workers ended that nobody had told to."""
         self.expected: set[str] = set()
         """Workers that are going to end by themselves."""
+        self.errors_due: Counter[str] = Counter()
+        """Error events that the faults lead to, by their code."""
+        self.letters_due: set[Place] = set()
+        """Records that have to be dead letters."""
+        self.misread: list[Key] = []
+        """Answers that some reader has otherwise than the one that is always there."""
+        self.wrong_rows: list[Key] = []
 
     def data_dir(self, name: str) -> Path:
         return self.folder / "data" / name
@@ -47,20 +56,26 @@ class Arena:
     def any(self) -> str:
         return self.random.choice(sorted(self.workers))
 
-    async def speaking(self, timeout_s: float = 120.0) -> None:
+    async def speaking(self, timeout_s: float = 240.0) -> None:
         """Until answers are being told, among them all that a fault has silenced."""
         told = self.watch.told
         async with asyncio.timeout(timeout_s):
             while self.watch.told < told + 5 or self.watch.silenced:
                 await asyncio.sleep(0.02)
 
-    async def ended(self, name: str, timeout_s: float = 90.0) -> int:
+    async def ended(self, name: str, timeout_s: float = 180.0) -> int:
         worker = self.workers[name]
         async with asyncio.timeout(timeout_s):
             while worker.exit_code is None:
                 await asyncio.sleep(0.02)
         assert worker.exit_code is not None
         return worker.exit_code
+
+    async def failed(self, timeout_s: float = 180.0) -> None:
+        """Until as many answers have ended in an error as were due to."""
+        async with asyncio.timeout(timeout_s):
+            while self.watch.errors.total() < self.errors_due.total():
+                await asyncio.sleep(0.02)
 
     async def tend(self) -> None:
         """Start again what has ended, as a supervisor does."""
@@ -77,21 +92,37 @@ class Arena:
     async def settle(self) -> None:
         """Until every request has its end."""
         deadline = time.monotonic() + SETTLE_S
-        while len(self.watch.ended) < self.load.sent and time.monotonic() < deadline:
+        while self.load.asked - self.watch.ended and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
 
     async def verdict(self) -> Verdict:
-        return await judge(self.settings)
+        paced = self.settings.engine == "paced"
+        verdict = await judge(self.settings, paced=paced, replay=None if paced else Replay(self.settings))
+        verdict.changed += self.misread
+        verdict.wrong_rows += self.wrong_rows
+        verdict.wrong_errors = wrong_errors(self.errors_due, verdict.errors)
+        verdict.wrong_letters = wrong_letters(self.letters_due, await read_topic(self.settings, "dead-letters"))
+        return verdict
 
 
 @asynccontextmanager
 async def arena(
-    cluster: KafkaCluster, settings: Settings, folder: Path, *, workers: int = 1, per_s: float = 5.0
+    cluster: KafkaCluster,
+    settings: Settings,
+    folder: Path,
+    *,
+    workers: int = 1,
+    per_s: float = 5.0,
+    ask: Ask = paced_question,
+    rows: Callable[[], Awaitable[list[Key]]] | None = None,
 ) -> AsyncIterator[Arena]:
-    """An arena in which answers are being told; at its end the load stops and every request gets its time to end."""
+    """An arena in which answers are being told; at its end the load stops and every request gets its time to end.
+
+    `rows` tells which rows in Milvus are wrong, while the workers are there to mend that.
+    """
     async with Watch(settings) as watch:
-        load = Load(settings, per_s=per_s)
+        load = Load(settings, per_s=per_s, ask=ask)
         place = Arena(cluster, settings, folder, load, watch)
         for number in range(workers):
             place.start(f"w{number}")
@@ -101,6 +132,7 @@ async def arena(
                 await place.speaking()
                 yield place
             await place.settle()
+            place.wrong_rows = await rows() if rows is not None else []
         finally:
             tending.cancel()
             with suppress(asyncio.CancelledError):

@@ -10,6 +10,9 @@ from typing import Protocol
 
 from tests.faults.arena import Arena
 from tests.faults.proxy import Proxy
+from tests.faults.worker_process import WorkerProcess
+
+EXIT_WRONG_USE = 2
 
 
 class Fault(Protocol):
@@ -32,14 +35,15 @@ class KillWorker:
 
 @dataclass(frozen=True)
 class KillInside:
-    """kill -9 at a seam inside: the worker is started anew with a plug that kills it there."""
+    """The end at a seam inside: the worker is started anew with a plug that kills it there, or makes it give up."""
 
     plug: str
     most: int
+    code: int = -signal.SIGKILL
 
     @property
     def name(self) -> str:
-        return f"worker killed: {self.plug}"
+        return f"{'worker killed: ' if self.code < 0 else ''}{self.plug}"
 
     async def inflict(self, arena: Arena) -> None:
         name = arena.any()
@@ -48,8 +52,8 @@ class KillInside:
         arena.expected.add(name)
         code = await arena.ended(name)
         arena.watch.interrupted()
-        if code != -signal.SIGKILL:
-            arena.exits[f"exit {code} instead of a kill"] += 1
+        if code != self.code:
+            arena.exits[f"exit {code} of {self.plug} instead of {self.code}"] += 1
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,39 @@ class DataCorrupted:
 
 
 @dataclass(frozen=True)
+class DataLocked:
+    """Another worker is started in the folder of one that runs: it must refuse, and the others go on."""
+
+    name: str = "data directory locked"
+
+    async def inflict(self, arena: Arena) -> None:
+        name = arena.any()
+        second = WorkerProcess(arena.workers[name].settings, arena.folder / "second.log").start()
+        try:
+            code = await asyncio.to_thread(second.wait, 120.0)
+        finally:
+            second.kill()
+        lines = second.log.read_text().splitlines()
+        if code != EXIT_WRONG_USE or sum("PARLEY_DATA_DIR" in line for line in lines) != 1 or "Traceback" in lines:
+            arena.exits[f"exit {code} in a folder that is another's: {lines[-1:]}"] += 1
+
+
+@dataclass(frozen=True)
+class KilledTogether:
+    """A broker and a worker at once, so that the worker starts while nobody answers."""
+
+    away_s: float = 8.0
+    name: str = "broker and worker killed"
+
+    async def inflict(self, arena: Arena) -> None:
+        node = arena.random.choice(arena.cluster.nodes)
+        node.kill()
+        kill(arena, arena.any())
+        await asyncio.sleep(self.away_s)
+        await asyncio.to_thread(node.start)
+
+
+@dataclass(frozen=True)
 class Plugged:
     """The worker is started with a fault built in, and ends of it or lives with it for a while."""
 
@@ -280,4 +317,6 @@ OTHERS: tuple[Fault, ...] = (
     Network("half-open"),
     Network("reset"),
     BrokerKilled(70.0),
+    DataLocked(),
+    KilledTogether(),
 )

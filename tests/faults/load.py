@@ -14,7 +14,6 @@ from aiokafka.errors import KafkaError
 
 from app.settings import Settings
 
-
 Ask = Callable[[int, str], dict[str, object]]
 """What is asked in the request of this number by this user; its id and its user are put before it."""
 
@@ -38,15 +37,19 @@ def shop_question(number: int, _user: str) -> dict[str, object]:
 
 
 class Load:
-    """Sends `per_s` requests a second for as long as it is entered; all that it has sent is in `sent`."""
+    """Sends `per_s` requests a second for as long as it is entered; all that it has sent is in `asked`."""
 
     def __init__(self, settings: Settings, *, per_s: float = 5.0, users: int = 16, ask: Ask = paced_question) -> None:
-        self.sent = 0
+        self.asked: set[tuple[str, str]] = set()
         self._settings = settings
         self._per_s = per_s
         self._users = users
         self._ask = ask
         self._deliveries: list[asyncio.Future[object]] = []
+
+    @property
+    def sent(self) -> int:
+        return len(self.asked)
 
     async def __aenter__(self) -> Self:
         self._producer = AIOKafkaProducer(
@@ -75,5 +78,5 @@ class Load:
                         self._settings.topic("requests"), json.dumps(request).encode(), key=user.encode()
                     )
                 )
-                self.sent += 1
+                self.asked.add((user, f"r{self.sent}"))
             await asyncio.sleep(1 / self._per_s)

@@ -15,9 +15,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from aiokafka import AIOKafkaProducer
 from faust.cli.faust import cli
 
 from app.delivery.answer_log import AnswerLog
+from app.delivery.clients import Clients
 from app.delivery.finish import Finisher
 from app.delivery.tokens import TokenLog
 from tables.store import PartitionStore
@@ -116,6 +118,25 @@ def through_proxy(at: int) -> None:
     asyncio.base_events.BaseEventLoop.create_connection = patched  # type: ignore[method-assign, assignment]
 
 
+class Untransacted(AIOKafkaProducer):
+    """Sends at once and commits nothing: what the finish costs is measured against it."""
+
+    async def begin_transaction(self) -> None: ...
+
+    async def send_offsets_to_transaction(self, offsets: Any, group_id: Any) -> None: ...
+
+    async def commit_transaction(self) -> None: ...
+
+
+def no_transactions(_at: int) -> None:
+    """A former owner is not fenced, and a crash leaves halves behind."""
+
+    def untransacted(clients: Clients, _partition: int) -> AIOKafkaProducer:
+        return Untransacted(**clients.settings.cluster.options(), enable_idempotence=True, linger_ms=0)
+
+    Clients.transactional_producer = untransacted  # type: ignore[method-assign]
+
+
 PLUGS = {
     plug.__name__: plug
     for plug in (
@@ -127,14 +148,23 @@ PLUGS = {
         clock_jumps,
         loop_hangs,
         through_proxy,
+        no_transactions,
     )
 }
+
+
+def plug_of(name: str) -> Callable[[int], None]:
+    if name.startswith("engine_"):
+        from tests.faults import engine_plugs  # noqa: PLC0415 - imports torch
+
+        return engine_plugs.PLUGS[name]
+    return PLUGS[name]
 
 
 def main() -> None:
     name, at, _, *arguments = sys.argv[1:]
     assert threading.current_thread() is threading.main_thread()
-    PLUGS[name](int(at))
+    plug_of(name)(int(at))
     sys.argv = [str(Path(sys.executable).with_name("faust")), *arguments]
     cli()
 

@@ -8,6 +8,7 @@ simulation (tests/simulation) is judged by the same rules.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from models.generation import FinishReason
 from models.paced import BytePrompts, word
 
 Key = tuple[str, str]
+REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
 FAULTS = (
     "lost",
     "duplicate_turns",
@@ -175,8 +177,8 @@ def _asked(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, dict]:
         try:
             request = json.loads(record.value or b"")
             user, request_id = request["user_id"], request["request_id"]
-            if user.encode() != record.key:
-                raise ValueError(user)
+            if user.encode() != record.key or not re.fullmatch(REQUEST_ID, request_id):
+                raise ValueError(request_id)
             asked.setdefault((user, request_id), request)
         except (ValueError, KeyError, TypeError, AttributeError):
             verdict.refused += 1

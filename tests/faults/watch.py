@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -31,6 +33,9 @@ class Watch:
     """The same where an owner kept the answer under a new epoch."""
     told: int = 0
     """Events taken, fences and notices aside."""
+    errors: Counter[str] = field(default_factory=Counter)
+    """Answers that ended in an error, by its code."""
+    _reading: asyncio.Event = field(default_factory=asyncio.Event)
     _silenced: set[Key] = field(default_factory=set)
     _last: dict[Key, tuple[float, int]] = field(default_factory=dict)
     _resumed: set[Key] = field(default_factory=set)
@@ -41,6 +46,7 @@ class Watch:
         partitions = [TopicPartition(self.settings.topic("tokens"), n) for n in range(self.settings.partitions)]
         self._consumer.assign(partitions)
         await self._consumer.seek_to_beginning(*partitions)
+        self._reading.set()
         self._task = asyncio.create_task(self._read())
         return self
 
@@ -51,6 +57,16 @@ class Watch:
         with suppress(asyncio.CancelledError):
             await self._task
         await self._consumer.stop()
+
+    @asynccontextmanager
+    async def absent(self) -> AsyncIterator[None]:
+        """Nobody reads while this is entered; what is read afterwards was not silent for so long."""
+        self._reading.clear()
+        try:
+            yield
+        finally:
+            self._last = {key: (time.monotonic(), epoch) for key, (_, epoch) in self._last.items()}
+            self._reading.set()
 
     @property
     def silenced(self) -> int:
@@ -63,6 +79,7 @@ class Watch:
 
     async def _read(self) -> None:
         while True:
+            await self._reading.wait()
             try:
                 records = await self._consumer.getmany(timeout_ms=200)
             except KafkaError:
@@ -86,6 +103,8 @@ class Watch:
         self._resumed.discard(key)
         self._silenced.discard(key)
         self.told += 1
+        if event.error is not None:
+            self.errors[event.error.code] += 1
         if event.is_end:
             self.open.discard(key)
             self.ended.add(key)

@@ -88,6 +88,11 @@ class WorkerProcess:
             self._process.terminate()
         return self._process.wait(timeout_s)
 
+    def wait(self, timeout_s: float) -> int:
+        """Until it ends by itself; returns the exit code."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
     def tail(self, lines: int = 60) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 

@@ -1,0 +1,34 @@
+"""What faults leave behind beside answers: errors that are told, dead letters, rows in Milvus."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from tests.faults.verdict import Fetched, Key
+
+Place = tuple[str, int, int]
+"""Topic with its prefix, partition, offset."""
+
+
+def wrong_errors(due: Mapping[str, int], told: Mapping[str, int]) -> list[Key]:
+    """One for each error that is told though none was due, or the other way round."""
+    due, told = Counter(due), Counter(told)
+    codes = [*(told - due).elements(), *(due - told).elements()]
+    return [(code, f"{told[code]} told, {due[code]} due") for code in codes]
+
+
+def wrong_letters(due: set[Place], letters: Iterable[Fetched]) -> list[Key]:
+    """Records that are no dead letter and had to be, or are one twice, or are one and should not."""
+    found = Counter(_source(letter) for letter in letters)
+    wrong = [place for place in due | found.keys() if found[place] != (place in due)]
+    return [
+        (f"{topic}/{partition}/{offset}", f"{found[topic, partition, offset]} dead letters")
+        for topic, partition, offset in sorted(wrong)
+    ]
+
+
+def _source(letter: Fetched) -> Place:
+    headers = dict(letter.headers)
+    topic, partition, offset = (headers[f"source-{name}"].decode() for name in ("topic", "partition", "offset"))
+    return topic, int(partition), int(offset)

@@ -1,0 +1,83 @@
+"""What the real engine had to say: every request once more, in this process, by an engine that nothing happens to.
+
+A request's prompt holds the turns that ended before it in its conversation, as `turns` has them, and sampling is keyed
+by seed and index. So each request can be asked for itself, whatever became of the workers that answered it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+
+from agents.asking import job_of, prompt_of
+from app.delivery.claim import Claim
+from app.delivery.record import REQUESTS, Record
+from app.reader import ReaderRule
+from app.serving import load_servings
+from app.settings import Settings
+from app.wire import decode_request, decode_token_event, decode_turn
+from models.generation import Delta, Engine, Job
+from models.serving import Serving
+from tables.records import Turn
+from tests.faults.verdict import Key, Records
+
+
+class Replay:
+    """Implements `tests.faults.verdict.Replay` for workers with the settings `settings`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def __call__(self, requests: Records, tokens: Records, turns: Records) -> list[Key]:
+        serving = (await asyncio.to_thread(load_servings, self._settings, _broken)).default
+        jobs = [(claim.key, await self._job(claim, memory, serving)) for claim, memory in _asked(requests, turns)]
+        await serving.engine.start()
+        try:
+            said = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
+        finally:
+            await serving.engine.stop()
+        told = _told(tokens)
+        # An answer that ended in an error, or was cancelled, is the beginning of what it would have been.
+        return [
+            key
+            for (key, _), words in zip(jobs, said, strict=True)
+            if key in told and words[: len(told[key])] != told[key]
+        ]
+
+    async def _job(self, claim: Claim, memory: tuple[Turn, ...], serving: Serving) -> Job:
+        prompt = await prompt_of(claim, memory, serving, self._settings)
+        return job_of(claim, prompt, serving, self._settings)
+
+
+def _asked(requests: Records, turns: Records) -> list[tuple[Claim, tuple[Turn, ...]]]:
+    """Each request with what its conversation remembered."""
+    answered = {(turn.user_id, turn.request_id): turn for turn in (decode_turn(r.value, r.headers) for r in turns)}
+    memory: dict[tuple[str, str], tuple[Turn, ...]] = defaultdict(tuple)
+    asked = []
+    for record in requests:
+        whole = Record(
+            REQUESTS, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
+        )
+        claim = Claim(whole, decode_request(record.value, record.headers))
+        asked.append((claim, memory[claim.conversation]))
+        if (turn := answered.get(claim.key)) is not None and turn.answer:
+            said = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
+            memory[claim.conversation] = (*memory[claim.conversation], said)
+    return asked
+
+
+def _told(tokens: Records) -> dict[Key, tuple[int, ...]]:
+    rule = ReaderRule(remember=sys.maxsize)
+    for record in tokens:
+        rule.read(record.partition, record.offset, decode_token_event(record.value, record.headers))
+    return {key: tuple(answer.tokens) for key, answer in rule.answers.items()}
+
+
+async def _answer(engine: Engine, job: Job) -> tuple[int, ...]:
+    (stream,) = engine.submit([job])
+    return tuple([token async for event in stream if isinstance(event, Delta) for token in event.tokens])
+
+
+def _broken(line: str) -> None:
+    raise RuntimeError(line)

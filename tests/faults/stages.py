@@ -1,0 +1,64 @@
+"""The parts of the long run: each has workers of its own kind, and the faults that are for them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.local.milvus import MilvusNode
+from app.local.ports import free_port
+from tests.faults import engine_faults, milvus_faults
+from tests.faults.faults import KILLS, OTHERS, Fault
+from tests.faults.load import Ask, paced_question, shop_question
+from tests.faults.poison import Oversize, Poison
+from tests.faults.proxy import Proxy
+from tests.faults.readers import AbsentReader, SlowReader
+
+Kills = Sequence[tuple[float, Fault]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`kills` are drawn by their weight, `others` each have their turn."""
+
+    name: str
+    settings: Mapping[str, object]
+    kills: Kills
+    others: Sequence[Fault]
+    ask: Ask = paced_question
+    per_s: float = 5.0
+
+    def schedule(self, chance: random.Random, *, kills: int, others: int, only: str) -> list[Fault]:
+        faults = chance.choices([kill for _, kill in self.kills], [weight for weight, _ in self.kills], k=kills)
+        parts = only.split(",")
+        for fault in [fault for fault in self.others if any(part in fault.name for part in parts)] * others:
+            faults.insert(chance.randint(0, len(faults)), fault)
+        return faults
+
+
+@asynccontextmanager
+async def with_milvus(folder: Path) -> AsyncIterator[tuple[Stage, MilvusNode]]:
+    """Workers that keep the history, with a Milvus of their own behind a proxy."""
+    node = MilvusNode(folder, free_port())
+    try:
+        await asyncio.to_thread(node.start)
+        async with Proxy(node.port) as proxy:
+            values = {**PACED.settings, "embedder": "minilm", "milvus_uri": f"http://127.0.0.1:{proxy.port}"}
+            yield Stage("history", values, (), milvus_faults.faults_of(node, proxy)), node
+    finally:
+        node.kill()
+
+
+PACED = Stage(
+    "paced engine",
+    {"engine": "paced", "paced_tokens_per_s": 10.0},
+    KILLS,
+    (*OTHERS, Poison(), Oversize(), SlowReader(), AbsentReader()),
+)
+REAL = Stage(
+    "demo model", {"engine": "torch", "threads": 1}, engine_faults.KILLS, engine_faults.OTHERS, shop_question, 2.0
+)
