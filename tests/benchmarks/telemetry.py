@@ -88,7 +88,6 @@ def ways(broker: str, folder: Path, traces_at: str) -> list[Way]:
         way("unwatched", Unwatched, usage_window_s=0),
         way("metrics and log", usage_window_s=0),
         way("and usage"),
-        way("and 1 in 10 traced", traces="otlp", traces_sample=0.1),
         way("and all traced", traces="otlp"),
     ]
 
@@ -127,6 +126,7 @@ async def run(all_ways: list[Way], rounds: int, requests: int) -> None:
     for number in range(rounds):
         for way in all_ways if number % 2 == 0 else all_ways[::-1]:
             await measure(way, requests)
+        print(f"after round {number + 1} of {rounds}\n{report(all_ways)}", flush=True)
 
 
 def report(all_ways: list[Way]) -> str:
@@ -154,9 +154,9 @@ def main() -> None:
         all_ways = ways(kafka.broker_setting, folder, stack.enter_context(sink()))
         for way in all_ways:
             stack.enter_context(way.worker)
+        for way in all_ways:
             way.worker.wait_owning(PARTITIONS)
         asyncio.run(run(all_ways, options.rounds, options.requests))
-        print(report(all_ways))
 
 
 if __name__ == "__main__":

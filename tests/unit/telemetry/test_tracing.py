@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, ClassVar
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 
 from app.delivery.answer_log import AnswerLog
 from app.delivery.record import TURNS, Record
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
-from app.telemetry.tracing import Tracing
+from app.telemetry.tracing import Tracing, TracingError
 from app.wire.codes import ErrorCode
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.turn import Turn
@@ -100,6 +104,44 @@ def test_nothing_that_was_said_is_in_a_span(traces: RequestTraces, exporter: InM
     traces.admitted(0, claim)
     traces.answered(0, claim, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="said"))
     assert all("what-was-asked" not in span.to_json() for span in exporter.get_finished_spans())
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes what an exporter sends."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        return None
+
+
+def test_otlp_sends_to_where_the_variables_of_opentelemetry_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://127.0.0.1:{server.server_port}/v1/traces")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+    try:
+        tracing = Tracing.of(SETTINGS.model_copy(update={"traces": "otlp"}), "parley-test")
+        assert tracing is not None
+        tracing.start("sent", SpanKind.CONSUMER, ()).end()
+        tracing.stop()
+    finally:
+        server.shutdown()
+        server.server_close()
+    (body,) = Collector.bodies
+    assert b"sent" in body
+    assert b"parley-test" in body
+
+
+def test_traces_without_opentelemetry_stop_the_start_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.telemetry.tracing.find_spec", lambda _name: None)
+    with pytest.raises(TracingError, match=r"needs OpenTelemetry: pip install 'parley\[otel\]'"):
+        Tracing.of(SETTINGS.model_copy(update={"traces": "console"}), "x")
 
 
 def test_where_traces_are_off_nothing_of_opentelemetry_is_imported() -> None:
