@@ -39,6 +39,11 @@ from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Erased, Table
 
+# What an engine says of a request and not of itself; all else that fails is the engine's.
+TOLD = frozenset(
+    {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
+)
+
 
 class Conversations:
     def __init__(
@@ -170,8 +175,8 @@ class Conversations:
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End():
                         return await answer.done(event.reason, event.usage, event.text)
-                    case Failure(code=ErrorCode.OVERLOADED | ErrorCode.MODEL_NOT_FOUND):
-                        return await answer.error(ErrorCode(event.code), event.message)
+                    case Failure(code=code) if code in TOLD:
+                        return await answer.error(ErrorCode(code), event.message)
                     case Failure():
                         return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine left the answer without an end")

@@ -31,6 +31,7 @@ CUSTOMERS = (
     "Please send order 31337 to my new address.",
     "I am Bob. Can I still cancel order 80154?",
 )
+WAITING = 3  # times as many answers as run at once: a place that is free early is taken by the next
 HISTORY = (("Hello, I am Ada and my order is 70442.", "Hello Ada, I have noted your order 70442."),)
 
 
@@ -48,7 +49,7 @@ class Bench:
                 self._new_tokens,
                 sampling=Sampling(self._temperature, seed=seed * 1000 + row),
             )
-            for row in range(rows)
+            for row in range(WAITING * rows)
         ]
 
     async def said(self, engine: TorchEngine, jobs: list[Job]) -> list[list[int]]:
@@ -89,28 +90,29 @@ async def measure(arguments: argparse.Namespace, temperature: float) -> None:
         if workload == "quotes":
             loaded = [dataclasses.replace(checkpoint, eos=frozenset()) for checkpoint in loaded]
         draft = load_checkpoint(arguments.draft) if arguments.draft else None
-        options = EngineOptions(threads=1)
-        plain = TorchEngine(loaded[0], options)
-        guessing = TorchEngine(loaded[1], dataclasses.replace(options, speculation=SpeculationMode.AUTO, draft=draft))
         print(f"\n{workload}, temperature {temperature}")
         print(
             f"{'at once':>8}{'plain tok/s':>12}{'guessing':>12}{'ratio':>10}{'steps':>9}{'guessing':>10}{'saved':>8}"
             f"{'guessed':>9}{'right':>8}"
         )
-        await asyncio.gather(plain.start(), guessing.start())
-        bench = Bench(loaded[0], new_tokens, temperature)
         for rows in arguments.sizes:
-            await bench.compare(plain, guessing, rows, arguments.rounds)
-        await plain.stop()
-        await guessing.stop()
+            options = EngineOptions(max_running=rows, threads=1)
+            plain = TorchEngine(loaded[0], options)
+            guessing = TorchEngine(
+                loaded[1], dataclasses.replace(options, speculation=SpeculationMode.AUTO, draft=draft)
+            )
+            await asyncio.gather(plain.start(), guessing.start())
+            await Bench(loaded[0], new_tokens, temperature).compare(plain, guessing, rows, arguments.rounds)
+            await plain.stop()
+            await guessing.stop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--draft", default="", help="a model that guesses: a folder, a name, or demo")
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
+    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0])
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)

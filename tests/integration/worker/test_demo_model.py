@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -73,6 +74,28 @@ async def test_the_history_is_found_by_a_paraphrase(client: Client, connection: 
     finally:
         embedder.close()
     assert "kettle" in hits[0].text
+
+
+async def test_answer_has_the_shape_that_its_request_asks_for(client: Client) -> None:
+    user = client.user()
+    order = {"type": "object", "properties": {"order": {"type": "string", "pattern": "^[0-9]{4}$"}}}
+    order |= {"required": ["order"], "additionalProperties": False}
+    schema = {"type": "json_schema", "json_schema": {"name": "order", "schema": order}}
+    answer = await client.asked(user, "Where is my order 4711?", temperature=0, response_format=schema)
+    assert answer.end is not None
+    assert answer.end.finish_reason == "stop"
+    assert set(json.loads(answer.text)) == {"order"}
+    choices = {"type": "choices", "choices": ["yes", "no"]}
+    assert (await client.asked(user, "Has it come?", response_format=choices)).text in {"yes", "no"}
+
+
+async def test_shape_that_cannot_be_kept_to_is_a_bad_request(client: Client) -> None:
+    bad = {"type": "json_schema", "json_schema": {"schema": {"type": "array", "uniqueItems": True}}}
+    answer = await client.asked(client.user(), "hello", response_format=bad)
+    assert answer.end is not None
+    assert answer.end.error is not None
+    assert answer.end.error.code == "invalid_request"
+    assert "uniqueItems" in answer.end.error.message
 
 
 async def test_logprobs_are_told_with_their_tokens_where_asked(client: Client) -> None:
