@@ -47,11 +47,15 @@ _EVENT = b'data: {"type":"token"'
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Delays in seconds from the write of a token; memory in bytes of the gateway, a reader."""
+    """Delays in seconds from the write of a token; of the gateway bytes a reader, and seconds of work a token.
+
+    The last does not depend on what else the machine does.
+    """
 
     raw: list[float]
     streamed: list[float]
     memory: float
+    processor_s: float
     broken: int
 
 
@@ -171,6 +175,7 @@ async def measure(
     before = process.memory_info().rss
     streams = await open_readers(gateway, ids, readers // answers)
     raw: list[float] = []
+    began = process.cpu_times()
     writes, reads = producer(settings.cluster), consumer(settings.cluster)
     place = TopicPartition(settings.topic("tokens"), partition_for(USER, PARTITIONS))
     reads.assign([place])
@@ -189,8 +194,11 @@ async def measure(
             stream.close()
         await writes.stop()
         await reads.stop()
+    ended = process.cpu_times()
+    worked = ended.user + ended.system - began.user - began.system
     broken = sum(not stream.ended or stream.indexes != list(range(tokens)) for stream in streams)
-    return Measured(raw, [delay for stream in streams for delay in stream.delays], memory, broken)
+    streamed = [delay for stream in streams for delay in stream.delays]
+    return Measured(raw, streamed, memory, worked / max(1, len(streamed)), broken)
 
 
 def p99(delays: Sequence[float]) -> float:
@@ -228,7 +236,10 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
     tell("plain Kafka consumer", found.raw)
     tell(f"{options.readers} event streams", found.streamed)
     print(f"p99 against the plain consumer: {p99(found.streamed) / p99(found.raw):.1f}x")
-    print(f"{found.memory / 1024:.0f} KiB of the gateway a reader; {found.broken} readers without the whole answer")
+    print(
+        f"of the gateway {found.memory / 1024:.0f} KiB a reader, {found.processor_s * 1e6:.0f} µs a token to a reader"
+    )
+    print(f"{found.broken} of {options.readers} readers without the whole answer, each token once and in order")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ export function markdown(text: string): DocumentFragment {
     else if (line.includes('|') && RULE.test(lines[1] ?? '')) block(table(lines))
     else {
       lines.shift()
-      if (heading) block(element(heading[1] === '#' || heading[1] === '##' ? 'h3' : 'h4', {}, ...inline(heading[2] ?? '')))
+      if (heading) block(element(heading[1] === '#' || heading[1] === '##' ? 'h2' : 'h3', {}, ...inline(heading[2] ?? '')))
       else if (/^\s*([-*_])(\s*\1){2,}\s*$/.test(line)) block(element('hr'))
       else if (!line.trim()) close()
       else paragraph.push(line)

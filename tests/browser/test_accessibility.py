@@ -1,0 +1,36 @@
+"""The page before axe, which finds what keeps people out that do not see it, or do not use a mouse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from tests.browser.test_page import JSON, MARKDOWN, past
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.npm import NODE, NPM, installed
+
+pytestmark = pytest.mark.skipif(NODE is None or NPM is None, reason="node is not installed: axe was not run")
+HIT = {"request_id": "r", "conversation_id": "c", "role": "user", "text": "my parcel", "created_at": 0, "similarity": 1}
+
+
+async def test_axe_finds_nothing_in_any_view(context: BrowserContext, gateway: GatewayProcess) -> None:
+    axe = (installed(Path(__file__).parent / "npm") / "axe-core" / "axe.min.js").read_text()
+    page = await context.new_page()
+    turns = [past(MARKDOWN), past(JSON), {**past("cut"), "finish_reason": "length"}]
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
+    await page.route("**/v1/search?*", lambda route: route.fulfill(json={"hits": [HIT]}))
+    for scheme, width in (("light", 1100), ("dark", 390)):
+        await page.emulate_media(color_scheme=scheme)
+        await page.set_viewport_size({"width": width, "height": 800})
+        await page.goto(gateway.url)
+        await expect(page.locator("article")).to_have_count(3)
+        await page.evaluate(axe)
+        talk = await page.evaluate("axe.run().then(found => found.violations)")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("parcel\n")
+        await expect(page.locator(".hit")).to_have_count(1)
+        search = await page.evaluate("axe.run().then(found => found.violations)")
+        found = [(one["id"], node["html"]) for one in talk + search for node in one["nodes"]]
+        assert found == [], scheme
