@@ -65,6 +65,7 @@ class Backlog:
             )
 
     async def _keep_looking(self) -> None:
+        told = ""  # the trouble that was told last, once
         while True:
             admin = AIOKafkaAdminClient(**self._settings.cluster.options())
             ends = consumer(self._settings.cluster)
@@ -73,10 +74,12 @@ class Backlog:
                 await ends.start()
                 while True:
                     self._estimate.add(await self._look(admin, ends))
+                    told = ""
                     await asyncio.sleep(EVERY_S)
             except (KafkaError, OSError) as error:
                 self._estimate.forget()
-                log.warning("the backlog cannot be seen: %s; trying again", error)
+                if told != (told := type(error).__name__):
+                    log.warning("the backlog cannot be seen, nobody is refused for it: %s", error)
             except Exception:
                 # Whatever it is, it must not end the gateway's service: without a look nobody is refused.
                 self._estimate.forget()
