@@ -138,8 +138,30 @@ def test_every_alert_says_what_happens_and_what_to_do() -> None:
 
 
 def test_the_scrape_configuration_reads_the_rules() -> None:
-    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    configuration = read("prometheus/prometheus.yml")
     assert all((DEPLOY / "prometheus" / name).is_file() for name in configuration["rule_files"])
+
+
+def test_compose_scrapes_parts_that_are_there_and_mounts_files_that_are_there() -> None:
+    parts, beside = read("compose.yaml")["services"], read("compose.see.yaml")["services"]
+    assert not set(parts) & set(beside)
+    scraped = {
+        target.partition(":")[0]
+        for job in read("prometheus/prometheus.yml")["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
+    assert scraped == {"worker", "gateway"} <= set(parts)
+    mounts = [mount.split(":") for service in beside.values() for mount in service["volumes"]]
+    assert all((DEPLOY / source).exists() for source, *_ in mounts)
+    (provider,) = read("grafana/provisioning/dashboards/parley.yml")["providers"]
+    assert any(target.startswith(provider["options"]["path"]) for _, target, *_ in mounts)
+    (source,) = read("grafana/provisioning/datasources/parley.yml")["datasources"]
+    assert source["url"].split("/")[2].partition(":")[0] in beside
+
+
+def read(path: str) -> Any:
+    return yaml.safe_load((DEPLOY / path).read_text())
 
 
 def test_promtool_finds_the_rules_right_where_it_is_installed() -> None:
