@@ -18,6 +18,7 @@ _OWN = {
     "demo": "app.commands.demo:demo",
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
+    "quantize": "app.commands.quantize:quantize",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",
     "settings": "app.commands.settings:settings",

@@ -1,0 +1,92 @@
+"""`parley quantize`: a model in fewer bits, and what that costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from app.commands.terminal import WrongUseError, note
+
+TO = ("gptq", "int8", "fp8")
+FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("out", required=False, type=click.Path(path_type=Path))
+@click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="int8 and fp8 are a report alone.")
+@click.option("--bits", type=click.Choice(("4", "8")), default="4", show_default=True)
+@click.option("--group-size", type=int, default=128, show_default=True, help="Inputs that share a scale; -1: all.")
+@click.option("--sym/--asym", default=True, show_default=True, help="Whether zero lies in the middle.")
+@click.option("--act-order", is_flag=True, help="The most active inputs first: better, and a little slower.")
+@click.option(
+    "--calibration", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="JSON lines of messages."
+)
+@click.option(
+    "--held-out", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The same, to examine with."
+)
+@click.option("--examples", type=click.IntRange(1), default=128, show_default=True, help="Dialogues to calibrate with.")
+@click.option("--prompts", type=click.IntRange(1), default=48, show_default=True, help="Held-out prompts to ask.")
+@click.option("--new-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer at most.")
+@click.option("--report-only", is_flag=True, help="OUT is there already: examine it.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+def quantize(
+    model: str,
+    out: Path | None,
+    to: str,
+    bits: str,
+    group_size: int,
+    *,
+    sym: bool,
+    act_order: bool,
+    calibration: Path | None,
+    held_out: Path | None,
+    examples: int,
+    prompts: int,
+    new_tokens: int,
+    report_only: bool,
+    as_json: bool,
+) -> None:
+    """Write MODEL to folder OUT as a GPTQ checkpoint, and report the quality before and after.
+
+    MODEL is `demo`, a folder or a Hugging Face name. Without files it is calibrated with the dialogues of the demo's
+    shop, which suits no other model: give your own. A worker serves the result with PARLEY_MODEL=OUT; for int8 and fp8
+    nothing is written, PARLEY_QUANTIZE does it when the model is loaded.
+    """
+    if (to == "gptq") != (out is not None):
+        raise WrongUseError("OUT is for --to gptq, and needed there; int8 and fp8 write nothing")
+    if out is not None and report_only != any(out.glob("*.safetensors")):
+        raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
+    from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415  torch takes seconds
+    from models.quantization.dialogues import of_file, of_the_shop  # noqa: PLC0415
+    from models.quantization.gptq import QuantizationError  # noqa: PLC0415
+    from models.quantization.quality import compare  # noqa: PLC0415
+    from models.quantization.solver import Recipe  # noqa: PLC0415
+    from models.quantization.solver import quantize as solve  # noqa: PLC0415
+
+    try:
+        shown = of_file(calibration) if calibration else of_the_shop(examples, held_out=False)
+        asked = (of_file(held_out) if held_out else of_the_shop(prompts, held_out=True))[:prompts]
+        if out is not None and not report_only:
+            if calibration is None and model != "demo":
+                note(f"warning: {model} is calibrated with the dialogues of the demo's shop; --calibration gives yours")
+            with contextlib.redirect_stdout(sys.stderr):  # GPTQModel's progress is not the report
+                solve(model, out, Recipe(int(bits), group_size, sym, act_order), shown[:examples])
+        before = load_checkpoint(model)
+        after = load_checkpoint(model, quantize=to) if out is None else load_checkpoint(str(out))
+        report = compare(before, after, asked, new_tokens, _progress)
+    except (CheckpointError, QuantizationError, ValueError) as error:
+        raise WrongUseError(str(error)) from None
+    click.echo(json.dumps(dataclasses.asdict(report), indent=2) if as_json else report.table())
+
+
+def _progress(name: str, done: int, all_of_them: int) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r{name}: {done} of {all_of_them} prompts ", nl=done == all_of_them, err=True)
+    elif done == all_of_them:
+        note(f"{name}: {done} prompts")

@@ -1,0 +1,181 @@
+"""What quantization costs: perplexity, the tokens that stay the same, and ROUGE-L, before and after.
+
+Both models are loaded as a worker would serve them, and asked the same held-out prompts.
+
+- Perplexity is over the right answers, where the examples have them, and over whole prompts elsewhere.
+- Token agreement: the model before writes its greedy answers; the model after reads along and is asked at each token
+  which one it would have said.
+- ROUGE-L is the F-measure of the longest common subsequence of words (Lin 2004): of the answers after with those
+  before, and of each with the right ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from models.checkpoints import Checkpoint
+from models.quantization.dialogues import Example
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two models. `rouge_l` is against the right answers, None where none are known; `bytes` of weights."""
+
+    model_version: str
+    dtype: str
+    bytes: int
+    perplexity: float
+    rouge_l: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    before: Side
+    after: Side
+    prompts: int
+    token_agreement: float
+    rouge_l: float  # of the answers after with those before
+    same_answers: float
+
+    def table(self) -> str:
+        """Markdown."""
+        rows = [
+            ("model", self.before.model_version, self.after.model_version),
+            ("runs in", self.before.dtype, self.after.dtype),
+            ("weights in memory", f"{self.before.bytes / 1e6:.2f} MB", f"{self.after.bytes / 1e6:.2f} MB"),
+            ("perplexity", f"{self.before.perplexity:.3f}", f"{self.after.perplexity:.3f}"),
+            ("ROUGE-L with the right answers", _rate(self.before.rouge_l), _rate(self.after.rouge_l)),
+            ("token agreement with before", "", f"{self.token_agreement:.2%}"),
+            ("ROUGE-L with before", "", _rate(self.rouge_l)),
+            ("answers that are the same", "", f"{self.same_answers:.1%}"),
+        ]
+        lines = [f"| {self.prompts} held-out prompts | before | after |", "|---|---|---|"]
+        return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+@torch.inference_mode()
+def compare(
+    before: Checkpoint, after: Checkpoint, examples: Sequence[Example], new_tokens: int, progress: Progress
+) -> Report:
+    """Examine both; greedy answers of at most `new_tokens`."""
+    sides = []
+    answers: list[list[list[int]]] = []
+    for name, checkpoint in (("before", before), ("after", after)):
+        losses: list[tuple[float, int]] = []
+        said = []
+        for at, example in enumerate(examples, start=1):
+            prompt = _prompt(checkpoint, example)
+            losses.append(_loss(checkpoint, example, prompt))
+            said.append(_greedy(checkpoint, prompt, new_tokens))
+            progress(name, at, len(examples))
+        answers.append(said)
+        sides.append(_side(checkpoint, losses, said, examples))
+    agreed, counted = 0, 0
+    for example, answer in zip(examples, answers[0], strict=True):
+        agreed += _agreed(after, _prompt(after, example), answer)
+        counted += len(answer)
+    pairs = list(zip(*answers, strict=True))
+    return Report(
+        before=sides[0],
+        after=sides[1],
+        prompts=len(examples),
+        token_agreement=agreed / max(1, counted),
+        rouge_l=fmean(rouge_l(_text(before, one), _text(after, other)) for one, other in pairs),
+        same_answers=fmean(one == other for one, other in pairs),
+    )
+
+
+def rouge_l(reference: str, answer: str) -> float:
+    """F-measure of the longest common subsequence of words."""
+    one, other = reference.lower().split(), answer.lower().split()
+    if not one or not other:
+        return float(one == other)
+    row = [0] * (len(other) + 1)
+    for word in one:
+        diagonal = 0
+        for at, seen in enumerate(other, start=1):
+            diagonal, row[at] = row[at], diagonal + 1 if word == seen else max(row[at], row[at - 1])
+    return 2 * row[-1] / (len(one) + len(other))
+
+
+def _side(
+    checkpoint: Checkpoint, losses: list[tuple[float, int]], said: list[list[int]], examples: Sequence[Example]
+) -> Side:
+    known = [
+        rouge_l(example.answer, _text(checkpoint, answer))
+        for example, answer in zip(examples, said, strict=True)
+        if example.answer is not None
+    ]
+    loss = sum(part for part, _ in losses) / max(1, sum(count for _, count in losses))
+    model = checkpoint.model
+    held = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
+    return Side(
+        checkpoint.model_version,
+        str(model.dtype).removeprefix("torch."),
+        sum(held.values()),
+        math.exp(loss),
+        fmean(known) if known else None,
+    )
+
+
+def _prompt(checkpoint: Checkpoint, example: Example) -> list[int]:
+    return _ids(checkpoint, example.messages, asked=True)
+
+
+def _ids(checkpoint: Checkpoint, messages: Any, *, asked: bool) -> list[int]:
+    given = checkpoint.tokenizer.apply_chat_template(messages, add_generation_prompt=asked, return_dict=False)
+    found: list[int] = given[-checkpoint.context_length // 2 :]
+    return found
+
+
+def _loss(checkpoint: Checkpoint, example: Example, prompt: list[int]) -> tuple[float, int]:
+    """Sum of the losses in nats, and how many tokens they are of."""
+    ids = prompt if example.answer is None else _ids(checkpoint, example.whole(), asked=False)
+    first = len(prompt) if example.answer is not None and len(prompt) < len(ids) else 1
+    given = torch.tensor([ids], device=checkpoint.model.device)
+    logits = checkpoint.model(given, use_cache=False).logits[0, first - 1 : -1].float()
+    loss = torch.nn.functional.cross_entropy(logits, given[0, first:], reduction="sum")
+    return float(loss), len(ids) - first
+
+
+def _greedy(checkpoint: Checkpoint, prompt: list[int], new_tokens: int) -> list[int]:
+    given = torch.tensor([prompt], device=checkpoint.model.device)
+    room = min(new_tokens, checkpoint.context_length - len(prompt))
+    written = checkpoint.model.generate(
+        given,
+        attention_mask=torch.ones_like(given),
+        do_sample=False,
+        temperature=None,
+        top_p=None,
+        top_k=None,
+        max_new_tokens=room,
+        eos_token_id=sorted(checkpoint.eos) or None,
+        pad_token_id=0,
+    )
+    found: list[int] = written[0, len(prompt) :].tolist()
+    return found
+
+
+def _agreed(checkpoint: Checkpoint, prompt: list[int], answer: list[int]) -> int:
+    if not answer:
+        return 0
+    given = torch.tensor([[*prompt, *answer]], device=checkpoint.model.device)
+    logits = checkpoint.model(given, use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return int((logits.argmax(-1) == given[0, len(prompt) :]).sum())
+
+
+def _text(checkpoint: Checkpoint, tokens: list[int]) -> str:
+    text: str = checkpoint.tokenizer.decode(tokens, skip_special_tokens=True)
+    return text
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

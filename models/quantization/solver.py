@@ -1,0 +1,56 @@
+"""Makes a GPTQ checkpoint with GPTQModel (the extra `quantize`), on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from models.checkpoint_files import CheckpointFiles
+from models.quantization.dialogues import Example
+from models.quantization.gptq import QuantizationError
+
+LONGEST = 2048  # tokens of a dialogue that are shown
+BESIDE = ("*.json", "*.jinja", "*.model")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is asked of GPTQModel. `group_size` -1 is one group for all inputs."""
+
+    bits: int = 4
+    group_size: int = 128
+    sym: bool = True
+    act_order: bool = False
+
+
+def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) -> None:
+    """Write a GPTQ checkpoint of model `name` to `out`; its progress is GPTQModel's own.
+
+    Raises `QuantizationError` where GPTQModel is not installed, `models.checkpoint_files.CheckpointError` for a model
+    that is not there.
+    """
+    files = CheckpointFiles.find(name)
+    os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(len(os.sched_getaffinity(0))))
+    try:
+        from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+    except ImportError as error:
+        raise QuantizationError(f"GPTQModel is needed ({error}); install it: pip install 'parley[quantize]'") from None
+    from transformers import AutoTokenizer  # noqa: PLC0415  takes seconds
+
+    tokenizer = AutoTokenizer.from_pretrained(files.folder)
+    shown = []
+    for example in examples:
+        ids = tokenizer.apply_chat_template(example.whole(), return_dict=False)[:LONGEST]
+        shown.append({"input_ids": ids, "attention_mask": [1] * len(ids)})
+    model = GPTQModel.load(
+        str(files.folder),
+        QuantizeConfig(bits=recipe.bits, group_size=recipe.group_size, sym=recipe.sym, desc_act=recipe.act_order),
+    )
+    model.quantize(shown, batch_size=1)
+    model.save(str(out))
+    for path in (path for kind in BESIDE for path in files.folder.glob(kind)):
+        if not (out / path.name).exists() and "safetensors" not in path.name:
+            shutil.copy(path, out)

@@ -1,0 +1,133 @@
+"""The report tells what was lost, and only that."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from app.commands import parley
+from models.checkpoints import load_checkpoint
+from models.quantization.dialogues import Example, of_file, of_the_shop
+from models.quantization.quality import compare, rouge_l
+from tests.unit.models import tiny
+from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+
+ASKED = [
+    Example([{"role": "user", "content": "where is my order"}], "the quick brown fox"),
+    Example([{"role": "user", "content": "the lazy dog"}], None),
+]
+
+
+def quiet(*_):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "score"),
+    [
+        ("a b c d", "a b c d", 1.0),
+        ("a b c d", "A B c d", 1.0),
+        ("a b c d", "x y", 0.0),
+        ("police killed the gunman", "police kill the gunman", 0.75),  # the example of the paper
+        ("police killed the gunman", "the gunman kill police", 0.5),
+        ("", "", 1.0),
+        ("a", "", 0.0),
+    ],
+)
+def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence(one, other, score):
+    assert rouge_l(one, other) == score
+    assert rouge_l(other, one) == score
+
+
+def test_a_model_compared_with_itself_has_lost_nothing(tmp_path):
+    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny")), device="cpu")
+    report = compare(checkpoint, checkpoint, ASKED, 12, quiet)
+    assert report.before == report.after
+    assert (report.token_agreement, report.rouge_l, report.same_answers) == (1.0, 1.0, 1.0)
+    assert report.before.rouge_l is not None
+
+
+def test_perplexity_is_that_of_the_right_answers(tmp_path):
+    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny")), device="cpu")
+    (asked,) = ASKED[:1]
+    prompt = checkpoint.tokenizer.apply_chat_template(asked.messages, add_generation_prompt=True, return_dict=False)
+    whole = checkpoint.tokenizer.apply_chat_template(asked.whole(), return_dict=False)
+    with torch.inference_mode():
+        chances = checkpoint.model(torch.tensor([whole])).logits[0].log_softmax(-1)
+    losses = [-float(chances[at - 1, whole[at]]) for at in range(len(prompt), len(whole))]
+    report = compare(checkpoint, checkpoint, [asked], 4, quiet)
+    assert report.before.perplexity == pytest.approx(float(torch.tensor(losses).mean().exp()), rel=1e-4)
+
+
+def test_a_spoilt_model_is_seen(tmp_path):
+    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny")), device="cpu")
+    spoilt = dataclasses.replace(checkpoint, model=tiny.model(seed=9))
+    report = compare(checkpoint, spoilt, ASKED, 12, quiet)
+    assert report.token_agreement < 0.5
+    assert report.same_answers == 0.0
+    assert report.after.perplexity != report.before.perplexity
+
+
+@pytest.fixture
+def held_out(tmp_path):
+    path = tmp_path / "held-out.jsonl"
+    path.write_text("\n".join(json.dumps({"messages": example.whole()}) for example in ASKED) + "\n\n")
+    return path
+
+
+def test_a_file_of_dialogues_gives_prompts_and_right_answers(held_out):
+    assert of_file(held_out) == ASKED
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"messages": []}', '{"messages": [{"role": "user"}]}', '{"messages": 3}'])
+def test_a_bad_line_is_named(held_out, line):
+    held_out.write_text(held_out.read_text() + line)
+    with pytest.raises(ValueError, match=r"held-out.jsonl, line 4: "):
+        of_file(held_out)
+
+
+def test_the_shop_asks_nothing_that_it_calibrates_with():
+    shown = {json.dumps(example.messages) for example in of_the_shop(40, held_out=False)}
+    assert not shown & {json.dumps(example.messages) for example in of_the_shop(40, held_out=True)}
+
+
+def parley_quantize(*arguments):
+    return CliRunner().invoke(parley, ["quantize", *map(str, arguments)])
+
+
+def test_the_command_examines_a_checkpoint_that_is_there(tmp_path, held_out):
+    plain, packed = tiny.save(tmp_path / "plain"), tiny.save(tmp_path / "packed")
+    quantize_checkpoint(packed, {}, Format())
+    asked = ("--held-out", held_out, "--new-tokens", 6)
+    told = json.loads(parley_quantize(plain, packed, "--report-only", "--json", *asked).stdout)
+    assert told["after"]["bytes"] < told["before"]["bytes"]
+    assert told["after"]["model_version"].endswith("+gptq4")
+    assert 0.3 < told["token_agreement"] <= 1
+    table = parley_quantize(plain, "--to", "int8", *asked).stdout
+    assert "| 2 held-out prompts | before | after |" in table
+    assert "+int8" in table
+
+
+def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
+    for arguments, said in (
+        (("demo",), "OUT is for --to gptq"),
+        (("demo", tmp_path, "--to", "int8"), "OUT is for --to gptq"),
+        (("demo", tmp_path, "--report-only"), "no weights to examine"),
+        (("./nowhere", tmp_path), "no such folder"),
+    ):
+        ended = parley_quantize(*arguments)
+        assert ended.exit_code == 2
+        assert said in ended.stderr
+        assert len(ended.stderr.strip().splitlines()) <= 2
+
+
+@pytest.mark.quantize
+def test_gptqmodel_makes_a_checkpoint_that_is_served(tmp_path):
+    shape = ("--examples", 24, "--group-size", 32, "--prompts", 8, "--new-tokens", 24)
+    ended = parley_quantize("demo", tmp_path / "out", "--json", *shape)
+    assert ended.exit_code == 0, ended.stderr
+    told = json.loads(ended.stdout)
+    assert told["after"]["model_version"].endswith("+gptq4")
+    assert told["token_agreement"] > 0.8
