@@ -9,9 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.telemetry.context import carried
 from app.telemetry.tracing import Carried, Tracing
-from app.wire.headers import TRACE_HEADERS
-
-_LONGEST = 512
+from app.wire.headers import carried_by
 
 
 class HttpTraces:
@@ -55,5 +53,4 @@ class HttpTraces:
 
 
 def _brought(scope: Scope) -> Carried:
-    names = {name.encode(): name for name in TRACE_HEADERS}
-    return tuple((names[key], value) for key, value in scope["headers"] if key in names and len(value) <= _LONGEST)
+    return carried_by((name.decode("latin-1"), value) for name, value in scope["headers"])

@@ -9,6 +9,7 @@ HeaderPairs = Iterable[tuple[str, bytes | None]]
 Headers = HeaderPairs | Mapping[str, bytes | None] | None
 
 CONTENT_TYPE = "content-type"
+MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 PROTOBUF_TYPE = "application/x-protobuf"
 
@@ -25,8 +26,15 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
-    """The W3C trace context among the headers: whatever is written because of a record carries it too."""
-    return tuple((name, value) for name, value in headers if name in TRACE_HEADERS and value is not None)
+    """The W3C trace context among the headers: whatever is written because of a record carries it too.
+
+    One that is longer than the W3C asks anybody to carry, or there twice, is left behind: every token would pay for it.
+    """
+    found: dict[str, bytes] = {}
+    for name, value in headers:
+        if name in TRACE_HEADERS and value is not None and len(value) <= MAX_TRACE_BYTES:
+            found.setdefault(name, value)
+    return tuple(found.items())
 
 
 def format_of(headers: Headers) -> WireFormat:
