@@ -146,8 +146,7 @@ class Conversations:
         if claim.stop is not None:
             return await self._stopped(answer, claim.stop)
         if serving is None:
-            message = f"this worker serves {', '.join(self._servings.names)}"
-            return await answer.error(ErrorCode.MODEL_NOT_FOUND, message)
+            return await self._nobody(claim, answer)
         memory = self._rules.recall(conversation, claim.record.timestamp)
         try:
             prompt = await prompt_of(claim, memory, serving, self._settings)
@@ -180,6 +179,12 @@ class Conversations:
                     case Failure():
                         return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine left the answer without an end")
+
+    async def _nobody(self, claim: Claim, answer: AnswerLog) -> TokenEvent:
+        """No model of that name; one that had begun an answer is gone, and what it said stands."""
+        if claim.said is not None and claim.said.segments:
+            return await answer.done(FinishReason.PARTIAL, Usage(0, answer.index))
+        return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
 
     async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
         """Cancelled, or out of time; a deadline that passes before the first token is an error."""
