@@ -24,7 +24,7 @@ class ChatReply:
 
     def first_chunks(self) -> Iterator[dict[str, Any]]:
         for choice in self._choices:
-            yield self._chunk(choice.delta({"role": "assistant", "content": ""}))
+            yield {**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley}
 
     def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[dict[str, Any]]:
         """What the events of one choice say; an error is not for here."""

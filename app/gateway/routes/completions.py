@@ -36,7 +36,10 @@ _MODEL = {"id": "string", "object": "string", "created": "integer", "owned_by": 
     responses=replies({**_COMPLETION, **EVENTS}, 404, 413, 415, 500, 504),
 )
 async def complete(request: Request) -> Response:
-    """Answer `messages`, whole or as it is made."""
+    """Answer `messages`, whole or as it is made.
+
+    Each choice is a request of its own, whose id `parley` tells: by it the answer can be cancelled, and read again.
+    """
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body = await read_body(request, ChatBody)

@@ -9,7 +9,8 @@ Messages of the client, JSON, one a frame; `ref` is any string and comes back in
 
 Messages of the gateway: the events of `tokens`, as in the event streams, where the place to go on from is `index` plus
 the number of `tokens`; and its replies, `asked`, `following`, `unfollowed` and `cancelling` with the `request_id`, or
-`refused` with the `error` of OpenAI's form and maybe `retry_after_s`. Whatever is refused, the connection stays.
+`refused` with the `error` of OpenAI's form and maybe `retry_after_s`. Whatever is refused, the connection stays. Who
+asks for several users names the `user_id` in each message.
 
 The key is in `Authorization`, or, for browsers, in the subprotocols `parley` and `bearer.KEY`. Each message is checked
 anew, so that a token that has expired asks nothing any more.

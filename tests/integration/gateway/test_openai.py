@@ -157,6 +157,23 @@ async def test_a_conversation_goes_on_with_the_first_choice(client: AsyncOpenAI)
     assert [choice.parley["conversation_id"] == "talk" for choice in done.choices] == [True, False]
 
 
+async def test_one_choice_of_several_is_cancelled_and_the_others_go_on(
+    client: AsyncOpenAI, http: httpx.AsyncClient
+) -> None:
+    stream = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=60, n=2, stream=True)
+    ids: dict[int, str] = {}
+    ends: dict[int, str] = {}
+    async for chunk in stream:
+        (choice,) = chunk.choices
+        if choice.delta.role:
+            ids[choice.index] = chunk.parley["request_id"]
+            if len(ids) == 2:
+                await http.delete(f"/v1/requests/{ids[0]}")
+        if choice.finish_reason:
+            ends[choice.index] = chunk.parley["finish_reason"]
+    assert ends == {0: "cancelled", 1: "length"}
+
+
 async def test_many_streams_at_once_keep_apart(client: AsyncOpenAI) -> None:
     async def one(number: int) -> str:
         stream = await client.chat.completions.create(
