@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from app import internals
 from app.delivery.changelog import create_changelogs
-from app.delivery.clients import Clients
+from app.delivery.clients import TROUBLE, Clients
 from app.delivery.finish import Finish, FinishQueue
 from app.delivery.ownership import Ownership, Place, take_over
 from app.delivery.record import REQUESTS, Outgoing, Record
@@ -54,7 +54,9 @@ class PlainClients(Clients):
 async def owned(clients: Clients) -> AsyncIterator[Ownership]:
     """A partition of these clients' settings, owned as a worker owns it."""
     producer = TokenProducer(clients)
-    ownership = await take_over(Place(0, clients.settings, clients, producer, FinishQueue()), set())
+    place = Place(0, clients.settings, clients, producer, FinishQueue())
+    while (ownership := await _taken(place)) is None:
+        await asyncio.sleep(0.5)
     running = asyncio.create_task(ownership.run())
     try:
         yield ownership
@@ -64,6 +66,14 @@ async def owned(clients: Clients) -> AsyncIterator[Ownership]:
             await running
         await ownership.end()
         await producer.stop()
+
+
+async def _taken(place: Place) -> Ownership | None:
+    """None while a broker that has just started knows no coordinator."""
+    try:
+        return await take_over(place, set())
+    except TROUBLE:
+        return None
 
 
 async def finish(own: Ownership, offset: int, waits: list[float]) -> None:

@@ -192,12 +192,17 @@ class Parley(System):
     def used(self) -> Used:
         return used(self._worker.pid)
 
+    def stop(self) -> None:
+        """Let it end as SIGTERM ends it."""
+        self._worker.stop()
+
     def kill(self) -> None:
         self._worker.kill()
 
 
 class _NamedWorker(WorkerProcess):
     program = (sys.executable, "-m", "tests.benchmarks.peers.parley_worker")
+    start_timeout_s = 300.0  # several systems start at once
 
 
 PEERS: Sequence[Callable[[Rig], System]] = (FaustGenerate, QuixStreams, AiokafkaBatching, FastApi)

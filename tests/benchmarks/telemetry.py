@@ -74,7 +74,12 @@ def sink() -> Iterator[str]:
 
 def settings_of(broker: str, folder: Path, **values: Any) -> Settings:
     name = uuid.uuid4().hex[:8]
-    base: dict[str, Any] = {"broker": broker, "topic_prefix": f"{name}-", "data_dir": folder / name, "partitions": PARTITIONS}
+    base: dict[str, Any] = {
+        "broker": broker,
+        "topic_prefix": f"{name}-",
+        "data_dir": folder / name,
+        "partitions": PARTITIONS,
+    }
     return Settings(_env_file=None, engine="paced", embedder="none", paced_tokens_per_s=2000, **{**base, **values})
 
 

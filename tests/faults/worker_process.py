@@ -26,6 +26,7 @@ class WorkerProcess:
     """
 
     program: ClassVar[tuple[str, ...]] = (str(FAUST),)
+    start_timeout_s: ClassVar[float] = START_TIMEOUT_S
 
     def __init__(self, settings: Settings, log: Path, plug: tuple[str, int] | None = None, **environment: str) -> None:
         self.settings = settings
@@ -53,7 +54,7 @@ class WorkerProcess:
 
     def wait_owning(self, partitions: int, since: int = 0) -> None:
         """Until the log has told `partitions` take-overs after its first `since` bytes."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self.start_timeout_s
         while self.log.read_bytes()[since:].count(b": epoch ") < partitions:
             if self.exit_code is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the worker did not start ({self.exit_code}):\n{self.tail()}")

@@ -34,7 +34,9 @@ async def run(rig: Rig, scale: Scale) -> Result:
         await start(stack, systems)
         capacity = await capacity_of(systems[0], scale)
         tell(f"the bare engine can do {capacity:.1f} requests/s of up to {TOKENS} tokens")
-        result.notes.append(f"The bare engine's capacity in this run: {capacity:.1f} requests/s of up to {TOKENS} tokens.")
+        result.notes.append(
+            f"The bare engine's capacity in this run: {capacity:.1f} requests/s of up to {TOKENS} tokens."
+        )
         load = Load(seconds=scale.seconds / 2, max_tokens=TOKENS)
         loads = [(f"{level:.0%}", msgspec.structs.replace(load, rate=level * capacity)) for level in LEVELS]
         bursts = msgspec.structs.replace(load, rate=LEVELS[1] * capacity, shape="bursts")

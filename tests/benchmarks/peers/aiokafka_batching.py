@@ -20,6 +20,7 @@ from app.settle import settle
 from models.checkpoints import Checkpoint, load_checkpoint
 from models.prompts import PromptBuilder
 from tests.benchmarks.load import Ask
+from tests.benchmarks.peers.lifetime import end_with_parent
 
 
 class Manager:
@@ -86,4 +87,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     asyncio.run(main())

@@ -7,6 +7,8 @@ import os
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from tests.benchmarks.peers.lifetime import end_with_parent
+
 
 async def echo(server: str, requests: str, replies: str) -> None:
     consumer = AIOKafkaConsumer(requests, bootstrap_servers=server, group_id=requests, auto_offset_reset="earliest")
@@ -21,4 +23,5 @@ async def echo(server: str, requests: str, replies: str) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     asyncio.run(echo(os.environ["BENCH_SERVER"], os.environ["BENCH_REQUESTS"], os.environ["BENCH_REPLIES"]))

@@ -17,6 +17,7 @@ from fastapi.responses import StreamingResponse
 from app.local.ports import free_port
 from tests.benchmarks.load import Ask
 from tests.benchmarks.peers.engine import BareEngine, open_engine
+from tests.benchmarks.peers.lifetime import end_with_parent
 from tests.benchmarks.peers.pinning import name_engine
 
 
@@ -50,5 +51,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     name_engine()
     asyncio.run(main())

@@ -22,6 +22,7 @@ from app.settle import settle
 from models.checkpoints import Checkpoint, load_checkpoint
 from models.prompts import PromptBuilder
 from tests.benchmarks.load import Ask
+from tests.benchmarks.peers.lifetime import end_with_parent
 
 BATCH = 16
 WINDOW_S = 0.005
@@ -123,4 +124,5 @@ def create() -> faust.App:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     faust.Worker(create(), loglevel="WARNING").execute_from_commandline()

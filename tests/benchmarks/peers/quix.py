@@ -18,6 +18,7 @@ from quixstreams import Application
 
 from tests.benchmarks.load import Ask
 from tests.benchmarks.peers.engine import BareEngine, open_engine
+from tests.benchmarks.peers.lifetime import end_with_parent
 from tests.benchmarks.peers.pinning import name_engine
 
 
@@ -69,5 +70,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     name_engine()
     main()

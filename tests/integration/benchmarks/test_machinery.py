@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.local.kafka import KafkaCluster
+from tables import records
+from tables.records import Conversation, Table
+from tables.store import PartitionStore
 from tests.benchmarks import __main__ as bench
 from tests.benchmarks import soak
 from tests.benchmarks.load import Load
+from tests.benchmarks.parts import tables as tables_part
 from tests.benchmarks.parts.rounds import alternate
 from tests.benchmarks.rig import Rig
 from tests.benchmarks.scale import SHORT
@@ -30,6 +34,20 @@ async def test_floor_and_pipeline_answer_the_same_load_side_by_side(kafka: Kafka
     assert all(reply.first is not None and reply.whole is not None for reply in found[parley].replies)
     assert found[parley].used.memory > 0
     assert found[parley].used.files > 0
+
+
+async def test_users_of_a_seeded_table_go_on_with_what_they_said_before(kafka: KafkaCluster, tmp_path: Path) -> None:
+    rig = Rig(kafka.broker_setting.removeprefix("kafka://"), tmp_path, partitions=1)
+    parley = Parley(rig, engine="paced")
+    tables_part.seed(parley.store_path, 20)
+    async with parley:
+        replies = await parley.run(Load(seconds=1, rate=8, max_tokens=2, users=20, people="seeded"))
+        await asyncio.to_thread(parley.stop)
+    store = PartitionStore.open(parley.store_path, now_ms=0, tombstones_kept_ms=0)
+    rows = [records.decode(value, Conversation) for _, value in store.scan(Table.CONVERSATIONS)]
+    store.close()
+    assert len(rows) == 20
+    assert sum(len(row.turns) for row in rows) == 3 * 20 + len(replies)
 
 
 @pytest.mark.slow
