@@ -45,6 +45,8 @@ def test_the_environment_wins_over_dot_env_and_that_over_the_local_parts(
         ({"KAFKA_SASL_MECHANISM": "GSSAPI"}, "'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'"),
         ({"KAFKA_TLS": "true", "KAFKA_CA_FILE": "nowhere.pem"}, "PARLEY_KAFKA_CA_FILE=nowhere.pem: there is no"),
         ({"KAFKA_CERT_FILE": ".env"}, "needs PARLEY_KAFKA_TLS=true"),
+        ({"VLLM_ARGS": "[1]"}, "must be a JSON object"),
+        ({"VLLM_ARGS": "{"}, "PARLEY_VLLM_ARGS={: must be a JSON object"),
     ],
 )
 def test_a_wrong_value_is_told_with_its_name(

@@ -1,0 +1,48 @@
+"""What the settings make of engines and models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.serving import LoadError, load_servings
+from app.settings import Settings
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(_env_file=None, threads=1, max_running=2, **values)
+
+
+def refused(**values: Any) -> str:
+    with pytest.raises(LoadError) as caught:
+        load_servings(settings(**values), lambda _: None)
+    return str(caught.value)
+
+
+def test_speculation_is_off_unless_it_is_asked_for() -> None:
+    assert load_servings(settings(), lambda _: None).default.engine.speculation is None
+
+
+def test_draft_model_guesses_for_the_model() -> None:
+    servings = load_servings(settings(speculation="auto", draft_model="demo"), lambda _: None)
+    assert servings.default.engine.speculation is not None
+    assert servings.default.engine.speculation._draft is not None
+
+
+def test_draft_model_is_not_loaded_for_lookup_alone() -> None:
+    servings = load_servings(settings(speculation="lookup", draft_model="no/such"), lambda _: None)
+    assert servings.default.engine.speculation._draft is None
+
+
+def test_draft_model_that_is_absent_is_one_line() -> None:
+    assert "no-such-folder" in refused(speculation="auto", draft_model="./no-such-folder")
+
+
+def test_vllm_that_is_not_installed_is_one_line_that_says_what_to_do() -> None:
+    assert "extra `vllm`" in refused(engine="vllm")
+
+
+@pytest.mark.parametrize("name", ["second_model", "adapters", "draft_model"])
+def test_what_vllm_is_not_given_is_refused(name: str) -> None:
+    assert f"PARLEY_{name.upper()} is not for PARLEY_ENGINE=vllm" in refused(engine="vllm", **{name: "a=b"})
