@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.save(folder / "first")
     tiny.save(folder / "second", seed=1, num_hidden_layers=1, max_position_embeddings=4096)
     lora.save(folder / "adapters" / "polite", tiny.model())
+    lora.save(folder / "adapters" / "passing", tiny.model(), seed=3)
     lora.save(folder / "adapters" / "misfit", tiny.model(hidden_size=128))
     return folder
 
@@ -62,16 +63,19 @@ async def test_nobody_of_that_name_and_an_adapter_that_does_not_fit_are_errors_o
 async def test_an_answer_goes_on_with_its_own_model_and_ends_as_partial_without_it(
     worker: WorkerProcess, client: Client, folder: Path
 ) -> None:
-    asks = {"second": str(folder / "second"), "polite": "polite"}
+    asks = {"second": str(folder / "second"), "polite": "polite", "passing": "passing"}
     users = {name: client.user() for name in asks}
     endless = {"max_tokens": 400, "logit_bias": {"0": -100}}
     ids = {name: await client.ask(users[name], "tell me all", model=model, **endless) for name, model in asks.items()}
     await asyncio.gather(*(client.begun(users[name], ids[name], 5) for name in asks))
     worker.kill()
+    shutil.rmtree(folder / "adapters" / "passing")
     shutil.rmtree(folder / "second")
     tiny.save(folder / "second", seed=2, max_position_embeddings=4096)
     worker.start()
-    second, polite = [await client.answer(users[name], ids[name]) for name in asks]
-    assert second.end.finish_reason == "partial"
+    await asyncio.to_thread(worker.wait_joined)
+    second, polite, passing = [await client.answer(users[name], ids[name]) for name in asks]
+    assert second.end.finish_reason == "partial", "another model of that name"
+    assert passing.end.finish_reason == "partial", "nobody of that name any more"
     assert (polite.end.finish_reason, len(polite.tokens)) == ("length", 400)
     assert len({segment.model_version for segment in polite.segments}) == 1
