@@ -111,7 +111,7 @@ class Settings(BaseSettings):
     kafka_username: str = Field("", description="with this name")
     kafka_password: str = Field("", description="and this password", repr=False)
     session_timeout_s: float = Field(8.0, ge=1, description="a worker silent for so long loses its partitions")
-    start_wait_s: float = Field(60.0, ge=0, description="a worker waits so long for Kafka when it starts")
+    start_wait_s: float = Field(300.0, ge=0, description="a worker waits so long for Kafka when it starts")
     drain_s: float = Field(10.0, ge=0, description="answers may finish for so long at SIGTERM and rebalance")
     finish_timeout_s: float = Field(60.0, gt=0, description="longest finish while the broker answers")
     wire_format: Literal["json", "protobuf"] = Field("json", description="of the records that Parley writes")

@@ -71,6 +71,15 @@ def _arrived_in_order(record: Record) -> Record:
     return record if record.after < 0 else dataclasses.replace(record, after=-1)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Gap:
+    """The offset that is missing; since when, and until when, records behind it came (the event loop's time)."""
+
+    begin: int
+    since: float
+    seen: float
+
+
 class Partition:
     """Keeps the records that come, and takes itself over after `begin`; `close` when it is revoked."""
 
@@ -87,7 +96,7 @@ class Partition:
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._arrived = dict.fromkeys(SOURCES, -1)
-        self._expected: dict[str, asyncio.TimerHandle] = {}
+        self._gaps: dict[str, _Gap] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
@@ -145,19 +154,20 @@ class Partition:
 
     def _expect_again(self, record: Record, lost: LostRecordError) -> None:
         """Leave the record out. Faust drops records at a rebalance and goes back to the committed offset, but what was
-        fetched before that may come after; then all of them come again, in order. If they do not, the worker ends.
+        fetched before that may come after; then all of them come again, in order, once the broker gives them.
+
+        Raises:
+            LostRecordError: records have been coming all the time, and what is missing has not.
         """
-        own = self.own
-
-        def look() -> None:
-            del self._expected[record.topic]
-            if self._ownership is own and own.offsets[record.topic].next <= record.offset:
-                self._agent.broken(LostRecordError(f"{record.topic} partition {self.number}: {lost}"))
-
-        self._arrived[record.topic] = own.offsets[record.topic].next - 1
-        if record.topic not in self._expected:
-            wait_s = _SESSIONS * self.place.settings.session_timeout_s
-            self._expected[record.topic] = asyncio.get_running_loop().call_later(wait_s, look)
+        now, begin = asyncio.get_running_loop().time(), self.own.offsets[record.topic].next
+        wait_s = _SESSIONS * self.place.settings.session_timeout_s
+        gap = self._gaps.get(record.topic)
+        if gap is None or gap.begin != begin or now - gap.seen > wait_s:
+            gap = _Gap(begin, since=now, seen=now)
+        elif now - gap.since > wait_s:
+            raise LostRecordError(f"{record.topic} partition {self.number}: {lost}")
+        self._gaps[record.topic] = dataclasses.replace(gap, seen=now)
+        self._arrived[record.topic] = begin - 1
 
     def begin(self) -> None:
         """Nobody else in this process has anything of the partition any more."""
@@ -207,8 +217,6 @@ class Partition:
         """Let the partition go as it is; what is unfinished goes on elsewhere."""
         self._become(State.CLOSED)
         await self._halt()
-        for timer in self._expected.values():
-            timer.cancel()
         self.place.queue.close()
 
     async def _halt(self) -> None:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from app.local.milvus import MilvusNode
 from app.settings import Settings
 from app.topics import create_topics
 from tests.faults.arena import Arena, arena
+from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
 from tests.faults.stages import PACED, REAL, Stage, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
@@ -33,8 +35,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
     parser.add_argument("--stages", default="paced,real,history", help="of these parts")
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
+    parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--brokers", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=7, help="of what is inflicted when")
+    parser.add_argument("--minutes", type=float, default=1e9, help="no fault is begun after so long in a part")
     parser.add_argument("--folder", type=Path, help="data and logs stay here; without it they go at the end")
     return parser.parse_args()
 
@@ -45,7 +50,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
     try:
         clean = []
         if "paced" in options.stages:
-            clean.append(await run_stage(PACED, options.kills, cluster, options, folder))
+            stage = replace(PACED, others=(*PACED.others, BrokerKilled(options.away)))
+            clean.append(await run_stage(stage, options.kills, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "history" in options.stages:
@@ -65,7 +71,7 @@ async def run_stage(
     node: MilvusNode | None = None,
 ) -> bool:
     """Whether nothing was wrong."""
-    faults = stage.schedule(random.Random(7), kills=kills, others=options.others, only=options.only)
+    faults = stage.schedule(random.Random(options.seed), kills=kills, others=options.others, only=options.only)
     if not faults:
         return True
     prefix = f"{stage.name.replace(' ', '-')}-"
@@ -88,10 +94,13 @@ async def run_stage(
         ask=stage.ask,
         rows=None if node is None else partial(wrong_rows, settings, node),
     ) as place:
+        place.random.seed(options.seed)
         for number, fault in enumerate(faults, start=1):
             await fault.inflict(place)
             inflicted[fault.name] += 1
             await place.speaking()
+            if time.monotonic() - began > 60 * options.minutes:
+                break
             tell(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
     verdict = await place.verdict()
     tell(f"\n## {stage.name}")

@@ -316,7 +316,6 @@ OTHERS: tuple[Fault, ...] = (
     Network("slow"),
     Network("half-open"),
     Network("reset"),
-    BrokerKilled(70.0),
     DataLocked(),
     KilledTogether(),
 )
