@@ -131,7 +131,7 @@ class Settings(BaseSettings):
         "text", description="`json`: one object a line; `faust --quiet` has no banner"
     )
     traces: Literal["off", "otlp", "console"] = Field("off", description="OpenTelemetry's traces, by the extra `otel`")
-    traces_sample: float = Field(1.0, ge=0, le=1, description="share of the traces that begin here and are kept")
+    traces_sample: float = Field(0.1, ge=0, le=1, description="share of the traces that begin here and are kept")
     usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
     usage_grace_s: int = Field(300, ge=0, description="a window that is over counts late turns for so long")
     prices: str = Field("", description="`MODEL=PROMPT/ANSWER` of 1,000 tokens each, `*` for all others; with `,`")

@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Histogram
 
-EVERY_S = 0.25
+EVERY_S = 0.5
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 

@@ -65,7 +65,9 @@ class RequestLog(Unobserved):
         if self._as_fields:
             log.info(message, extra={"fields": fields})
         else:
-            log.info("%s: %s", message, " ".join(f"{name}={value}" for name, value in fields.items()))
+            # As one piece: Faust's formatter spends more on arguments than all the rest of a line costs.
+            line = " ".join(f"{name}={value}" for name, value in fields.items())
+            log.info(f"{message}: {line}")  # noqa: G004
 
 
 def _trace_of(carried: tuple[tuple[str, bytes], ...]) -> str | None:

@@ -93,7 +93,8 @@ def ways(broker: str, folder: Path, traces_at: str) -> list[Way]:
         way("unwatched", Unwatched, usage_window_s=0),
         way("metrics and log", usage_window_s=0),
         way("and usage"),
-        way("and all traced", traces="otlp"),
+        way("and 1 in 10 traced", traces="otlp", traces_sample=0.1),
+        way("and all traced", traces="otlp", traces_sample=1.0),
     ]
 
 
