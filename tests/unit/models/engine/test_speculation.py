@@ -157,7 +157,7 @@ async def test_what_is_drawn_behind_a_guess_has_its_distribution(pair) -> None:
     assert distance < CRITICAL[len(expected)]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_random_schedule_with_guesses_says_what_the_model_says(seed: int) -> None:
     checkpoint, oracle = make("llama")
     tally = Tally()

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import jsonschema
+import numpy as np
 from transformers import AutoTokenizer
 
 from models.checkpoint_files import DEMO
@@ -35,7 +36,15 @@ def shapes() -> Shapes:
 
 
 def tokens_of(allowed: bytes) -> list[int]:
-    return [token for token in range(len(allowed) * 8) if allowed[token >> 3] >> (token & 7) & 1]
+    found: list[int] = np.unpackbits(np.frombuffer(allowed, np.uint8), bitorder="little").nonzero()[0].tolist()
+    return found
+
+
+@cache
+def closing() -> frozenset[int]:
+    """Tokens that end a string, an array or an object, or go on behind one."""
+    texts = ((token, tokenizer().decode([token])) for token in range(len(tokenizer())))
+    return frozenset(token for token, text in texts if text[:1] in {'"', "}", "]", ","})
 
 
 def walk(matcher: Matcher, seed: int) -> str | None:
@@ -48,8 +57,8 @@ def walk(matcher: Matcher, seed: int) -> str | None:
         allowed = tokens_of(matcher.allowed())
         if eos() in allowed and (chance.random() < 0.5 or len(said) > 100):
             break
-        closing = [token for token in allowed if len(said) > 60 and tokenizer().decode([token])[:1] in '"}],']
-        said.append(chance.choice(closing or [token for token in allowed if token != eos()]))
+        last = [token for token in allowed if len(said) > 60 and token in closing()]
+        said.append(chance.choice(last or [token for token in allowed if token != eos()]))
         matcher.take(said[-1])
     return str(tokenizer().decode(said))
 
