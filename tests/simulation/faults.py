@@ -76,12 +76,12 @@ def inflict(simulation: Simulation, fault: Fault) -> None:
         fault(simulation, simulation.random.choice(alive))
 
 
-def storm(seed: int, erases: float = 0.0) -> Simulation:
+def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS) -> Simulation:
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
     load = replace(_random_load(seed), erases=erases)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
     for _ in range(simulation.random.randint(1, 8)):
-        fault = simulation.random.choice(FAULTS)
+        fault = simulation.random.choice(faults)
         if simulation.random.random() < 0.5:
             simulation.world.after(12 * simulation.random.random(), partial(inflict, simulation, fault))
         else:
