@@ -13,6 +13,7 @@ import asyncio
 import json
 import math
 import random
+import signal
 import tempfile
 import time
 import urllib.request
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=40)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its servers end with it
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = KafkaCluster(folder / "kafka")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -152,6 +153,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=300, help="of a stretch")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its servers end with it
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kafka = KafkaCluster(folder / "kafka")
