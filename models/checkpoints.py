@@ -6,6 +6,9 @@ answer nonsense for as long as nobody reads it. `model_version` names the bytes 
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +68,8 @@ def load_checkpoint(
         raise CheckpointError(f"model {name}: {reason}")
     place = _device(device)
     try:
-        model, quantization = _load_model(files, config, place, dtype, quantize, remote_code)
+        with _without_reports():
+            model, quantization = _load_model(files, config, place, dtype, quantize, remote_code)
         tokenizer = AutoTokenizer.from_pretrained(files.folder, trust_remote_code=remote_code)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
@@ -97,6 +101,7 @@ def _load_model(
             use_safetensors=True,
             trust_remote_code=remote_code,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # told by _check_loading, in one line
         )
         _check_loading(info)
         return model.to(place), ""
@@ -110,7 +115,12 @@ def _load_model(
         _check_loading(info)
         return model, quantization
     model, info = AutoModelForCausalLM.from_pretrained(
-        files.folder, dtype=kind, use_safetensors=True, trust_remote_code=remote_code, output_loading_info=True
+        files.folder,
+        dtype=kind,
+        use_safetensors=True,
+        trust_remote_code=remote_code,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
     )
     _check_loading(info)
     model = model.to(place)
@@ -118,8 +128,23 @@ def _load_model(
     return model, quantize
 
 
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """What transformers says of a broken checkpoint is a table of many lines; `_check_loading` says it in one."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def _check_loading(info: dict[str, Any]) -> None:
-    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+    if wrong := sorted(info.get("mismatched_keys") or ()):
+        name, there, expected = wrong[0]
+        raise CheckpointError(f"broken checkpoint: {name} is {list(there)}, and its config says {list(expected)}")
+    for kind in ("missing_keys", "error_msgs"):
         if broken := sorted(str(key) for key in info.get(kind) or ()):
             # transformers would go on with random numbers in their place
             raise CheckpointError(f"broken checkpoint: {kind.replace('_', ' ')} {', '.join(broken[:3])}")

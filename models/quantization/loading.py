@@ -77,11 +77,17 @@ def load_gptq(
         raise QuantizationError("its config says GPTQ, and its files hold no quantized layer")
     vars(config).pop("quantization_config", None)
     with torch.device("meta"):
-        kind = type(AutoModelForCausalLM.from_config(config, trust_remote_code=remote_code))
+        empty = AutoModelForCausalLM.from_config(config, trust_remote_code=remote_code)
     config.quantization_config = {"quant_method": METHOD, "layers": {name: _parts(state, name) for name in names}}
-    model, info = kind.from_pretrained(None, config=config, state_dict=state, dtype=dtype, output_loading_info=True)
+    model, info = type(empty).from_pretrained(
+        None, config=config, state_dict=state, dtype=dtype, output_loading_info=True
+    )
     del state
     model.hf_quantizer.remove_quantization_config(model)
+    expected = {name: weight.shape for name, weight in empty.named_parameters()}
+    for name, weight in model.named_parameters():
+        if weight.shape != expected[name]:  # with a quantizer transformers does not look
+            raise QuantizationError(f"{name} is {list(weight.shape)}, and its config says {list(expected[name])}")
     bits = _fill(model, quantized, dtype, device)
     return model.to(device), info, f"gptq{'+'.join(map(str, sorted(bits)))}"
 

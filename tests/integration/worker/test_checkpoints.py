@@ -56,7 +56,7 @@ def configured(**changes: object) -> Callable[[Path], None]:
     [
         (break_off, "model.safetensors has"),
         pytest.param(pickled, "is a pickle, which runs code", marks=pytest.mark.slow),
-        pytest.param(configured(hidden_size=256), "model", marks=pytest.mark.slow),
+        pytest.param(configured(hidden_size=256), "and its config says", marks=pytest.mark.slow),
         pytest.param(configured(model_type="own", auto_map={}), "TRUST_REMOTE_CODE", marks=pytest.mark.slow),
         pytest.param(configured(quantization_config={"quant_method": "awq"}), "with awq", marks=pytest.mark.slow),
     ],

@@ -27,6 +27,11 @@ def tell(folder, **changes):
     path.write_text(json.dumps(config))
 
 
+def grow(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 999}))
+
+
 def change(folder, **parts):
     (path,) = folder.glob("*.safetensors")
     state = load_file(path)
@@ -46,6 +51,7 @@ def rename(folder, name):
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
+        (grow, r"embed_tokens.weight is \[\d+, 64\], and its config says \[999, 64\]"),
         (lambda folder: tell(folder, quant_method="awq"), "quantized with awq"),
         (lambda folder: tell(folder, checkpoint_format="marlin"), "checkpoint_format is marlin"),
         (lambda folder: tell(folder, is_marlin_format=True), "checkpoint_format is marlin"),

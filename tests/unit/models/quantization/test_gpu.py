@@ -1,0 +1,36 @@
+"""Packed weights on a GPU. Written without one: run with `-m gpu` where there is one."""
+
+import pytest
+import torch
+
+from models.checkpoints import load_checkpoint
+from models.engine import EngineOptions, TorchEngine
+from models.quantization.linear import PackedLinear
+from models.quantization.weight_only import Int8Linear
+from tests.unit.models import tiny
+from tests.unit.models.quantization.packer import Format, quantize_checkpoint
+from tests.unit.models.quantization.test_gptq import IDS, differ, logits
+
+pytestmark = pytest.mark.gpu
+SHAPE = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 32}  # what the kernel's tiles divide
+
+
+@pytest.mark.parametrize("form", [Format(4, act_order=True), Format(8, sym=False), Format(4, group_size=-1)], ids=str)
+async def test_packed_layers_are_near_and_the_engine_serves_them(tmp_path, form):
+    folder, plain = tiny.save(tmp_path / "tiny", **SHAPE), tiny.model(**SHAPE)
+    plain.load_state_dict(quantize_checkpoint(folder, {}, form), strict=False)
+    checkpoint = load_checkpoint(str(folder), device="cuda")
+    assert sum(isinstance(module, PackedLinear) for module in checkpoint.model.modules()) == 14
+    assert differ(logits(checkpoint.model, IDS.cuda()).cpu(), logits(plain)) < 0.05
+    engine = TorchEngine(checkpoint, EngineOptions(max_running=4))
+    await engine.start()  # its probe compares logits, its warm-up captures graphs
+    await engine.stop()
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+def test_weight_only_layers_are_near(tmp_path, kind):
+    checkpoint = load_checkpoint(str(tiny.save(tmp_path / "tiny", **SHAPE)), device="cuda", quantize=kind)
+    assert sum(isinstance(module, Int8Linear) for module in checkpoint.model.modules()) == 14
+    ours = logits(checkpoint.model, IDS.cuda()).cpu()
+    assert differ(ours, logits(tiny.model(**SHAPE))) < 0.1
+    assert torch.isfinite(ours).all()
