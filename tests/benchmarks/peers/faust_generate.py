@@ -76,7 +76,13 @@ class Generator:
 
 def create() -> faust.App:
     topic, replies = os.environ["BENCH_REQUESTS"], os.environ["BENCH_REPLIES"]
-    app = faust.App(topic, broker=f"kafka://{os.environ['BENCH_SERVER']}", store="memory://", topic_disable_leader=True)
+    app = faust.App(
+        topic,
+        broker=f"kafka://{os.environ['BENCH_SERVER']}",
+        store="memory://",
+        topic_disable_leader=True,
+        worker_redirect_stdouts=False,
+    )
     app.conf.web_enabled = False
     torch.set_num_threads(int(os.environ["BENCH_THREADS"]))
     generator = Generator(load_checkpoint(os.environ["BENCH_MODEL"]))
@@ -112,7 +118,6 @@ def create() -> faust.App:
         async for values in stream.take(BATCH, within=WINDOW_S):  # type: ignore[attr-defined]
             await answer([msgspec.json.decode(value, type=Ask) for value in values])
 
-    @app.on_partitions_assigned.connect
     async def begin(_app: Any, assigned: Any, **_: Any) -> None:
         if assigned and not producers:
             server = os.environ["BENCH_SERVER"]
@@ -120,6 +125,7 @@ def create() -> faust.App:
             await producers[0].start()
             print("ready", flush=True)
 
+    app.on_partitions_assigned.connect(begin, weak=False)
     return app
 
 
