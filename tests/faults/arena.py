@@ -90,9 +90,11 @@ class Arena:
             await asyncio.sleep(0.05)
 
     async def settle(self) -> None:
-        """Until every request has its end."""
-        deadline = time.monotonic() + SETTLE_S
-        while self.load.asked - self.watch.ended and time.monotonic() < deadline:
+        """Until every request has its end, or none has ended for a long time."""
+        ended, since = 0, time.monotonic()
+        while self.load.asked - self.watch.ended and time.monotonic() - since < SETTLE_S:
+            if len(self.watch.ended) > ended:
+                ended, since = len(self.watch.ended), time.monotonic()
             await asyncio.sleep(0.1)
         await asyncio.sleep(2.0)
 
