@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,7 @@ class TorchEngine:
             ready=lambda: self._call(self._ready.set),
             died=lambda line: self._call(self._die, line),
         )
+        self._thread = threading.Thread(target=self._worker.run, name="engine", daemon=True)
 
     @property
     def model_version(self) -> str:
@@ -149,7 +151,7 @@ class TorchEngine:
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._worker.start()
+        self._thread.start()
         await self._ready.wait()
         if self._dead is not None:
             raise CheckpointError(self._dead)
@@ -160,8 +162,8 @@ class TorchEngine:
         if self._watch is not None:
             self._watch.cancel()
         self._worker.inbox.put(Stopped())
-        if self._worker.is_alive() and self._dead is None:  # one that hangs is waited for in vain
-            await asyncio.to_thread(self._worker.join, STOP_PATIENCE_S)
+        if self._thread.is_alive() and self._dead is None:  # one that hangs is waited for in vain
+            await asyncio.to_thread(self._thread.join, STOP_PATIENCE_S)
         for stream in self._open:
             stream.abandon()
         self._open.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -66,8 +65,11 @@ class Compiled:
 Message = Submitted | Cancelled | Stopped | Fetched | Compiled
 
 
-class Worker(threading.Thread):
-    """`deliver` is called with the events of a step, `died` with one line when the thread cannot go on."""
+class Worker:
+    """`run` is the thread's whole life; `inbox` and `step_began` are for others.
+
+    `deliver` is called with the events of a step, `died` with one line when the thread cannot go on.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,6 @@ class Worker(threading.Thread):
         ready: Callable[[], None],
         died: Callable[[str], None],
     ) -> None:
-        super().__init__(name="engine", daemon=True)
         self.inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.step_began: float | None = None
         self._runner = runner
