@@ -33,7 +33,8 @@ class Stage:
     per_s: float = 5.0
 
     def schedule(self, chance: random.Random, *, kills: int, others: int, only: str) -> list[Fault]:
-        faults = chance.choices([kill for _, kill in self.kills], [weight for weight, _ in self.kills], k=kills)
+        weights = [weight for weight, _ in self.kills]
+        faults = chance.choices([kill for _, kill in self.kills], weights, k=kills) if kills else []
         parts = only.split(",")
         for fault in [fault for fault in self.others if any(part in fault.name for part in parts)] * others:
             faults.insert(chance.randint(0, len(faults)), fault)
