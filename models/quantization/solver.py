@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -37,7 +38,9 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
     try:
         from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
     except ImportError as error:
-        raise QuantizationError(f"GPTQModel is needed ({error}); install it: pip install 'parley[quantize]'") from None
+        raise QuantizationError(
+            f"GPTQModel is needed ({error}); install it without constraints.txt: pip install 'parley[quantize]'"
+        ) from None
     from transformers import AutoTokenizer  # noqa: PLC0415  takes seconds
 
     tokenizer = AutoTokenizer.from_pretrained(files.folder)
@@ -45,12 +48,13 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
     for example in examples:
         ids = tokenizer.apply_chat_template(example.whole(), return_dict=False)[:LONGEST]
         shown.append({"input_ids": ids, "attention_mask": [1] * len(ids)})
-    model = GPTQModel.load(
-        str(files.folder),
-        QuantizeConfig(bits=recipe.bits, group_size=recipe.group_size, sym=recipe.sym, desc_act=recipe.act_order),
-    )
-    model.quantize(shown, batch_size=1)
-    model.save(str(out))
-    for path in (path for kind in BESIDE for path in files.folder.glob(kind)):
+    config = QuantizeConfig(bits=recipe.bits, group_size=recipe.group_size, sym=recipe.sym, desc_act=recipe.act_order)
+    folder, out = files.folder.absolute(), out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(out):  # it writes its log to `logs` of the working directory
+        model = GPTQModel.load(str(folder), config)
+        model.quantize(shown, batch_size=1)
+        model.save(str(out))
+    for path in (path for kind in BESIDE for path in folder.glob(kind)):
         if not (out / path.name).exists() and "safetensors" not in path.name:
             shutil.copy(path, out)
