@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaProducer
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
+from app.topics import create_topics, topic_specs
 
 
 async def test_three_brokers_go_on_when_one_is_killed_and_take_it_back(
@@ -16,7 +16,7 @@ async def test_three_brokers_go_on_when_one_is_killed_and_take_it_back(
 ) -> None:
     cluster = start_kafka(brokers=3)
     settings = Settings(_env_file=None, broker=cluster.broker_setting, partitions=3, replication=3)
-    assert len(await create_topics(settings)) == 5
+    assert len(await create_topics(settings)) == len(topic_specs(settings))
     async with AIOKafkaProducer(bootstrap_servers=cluster.address.split(","), acks="all") as producer:
         cluster.nodes[0].kill()
         for partition in range(3):
