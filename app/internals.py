@@ -30,7 +30,7 @@ _REMEMBERED = 200_000
 _NEEDED: Mapping[Any, tuple[str, ...]] = {
     sender: ("BACKOFF_OVERRIDE",),
     driver.Consumer: ("_new_consumer_thread",),
-    driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_fetch_records", "__post_init__"),
+    driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_fetch_records", "__post_init__", "verify_event_path"),
     faust.App: ("_new_transport", "FlowControlQueue"),
     PartitionAssignor: ("_url", "_decompress", "on_assignment"),
     GroupCoordinator: ("_coordination_routine",),
@@ -103,6 +103,12 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
                 if last < record.offset and len(self.before) < _REMEMBERED:
                     self.before[record.topic, record.partition, record.offset] = last
         return fetched
+
+    def verify_event_path(self, now: float, tp: Any) -> None:
+        """Nothing: it counts from the consumer's start, and so calls partitions stuck that have just been assigned.
+
+        `/healthz` and `/readyz` watch what it watches (app/telemetry/health.py).
+        """
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         """A consumer of committed records, whose topics are assigned together.
