@@ -278,10 +278,13 @@ class Worker:
             self._end(row, end)
 
     def _fail(self, row: Row, code: str, error: Exception) -> None:
-        log.warning("answer %s failed: %s", row.job.id, error)
         message = (str(error).splitlines() or [type(error).__name__])[0]
         if isinstance(error, ShapeError):
             code, message = "invalid_request", f"response_format: {message}"
+            # The message may hold pieces of the shape, which is part of what was said: it is for its sender alone.
+            log.warning("answer %s failed: its response_format cannot be followed", row.job.id)
+        else:
+            log.warning("answer %s failed: %s", row.job.id, error)
         self._end(row, Failure(row.answered, code, message), forget=True)
 
     def _end(self, row: Row, event: StreamEvent, *, forget: bool = False) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 
 from llguidance import LLMatcher
 
 from models.generation import Shape, ShapeKind
 
 LONGEST_ERROR = 300
+IMPOSSIBLE = "it can never be fulfilled"
+TOO_LARGE = "it is too large to follow"
+NOT_KEPT_TO = "what is said does not keep to it"
+_IMPOSSIBLE = re.compile(r"\bNoExtension")
+_TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex", re.IGNORECASE)
 
 
 class ShapeError(Exception):
@@ -39,3 +45,24 @@ def grammar_of(shape: Shape) -> str:
 
 def one_line(text: str) -> str:
     return " ".join(text.split())[:LONGEST_ERROR] or "it cannot be compiled"
+
+
+def limit_met(text: str) -> str | None:
+    """What an error of llguidance comes to that is about no place of the shape; None for one that names what is wrong.
+
+    Behind such an error stands the state of the parser, with all that was said: it is for nobody's eyes.
+    """
+    if _IMPOSSIBLE.search(text):
+        return IMPOSSIBLE
+    return TOO_LARGE if _TOO_LARGE.search(text) else None
+
+
+def compile_error(text: str) -> str:
+    """Why llguidance does not take a shape, for whoever sent it: it may hold pieces of the shape."""
+    text = text.partition("<state>")[0]
+    return limit_met(text) or one_line(text)
+
+
+def step_error(text: str) -> str:
+    """Why a shape is not followed any further: nothing of what llguidance says of it, which are its own affairs."""
+    return limit_met(text.partition("<state>")[0]) or NOT_KEPT_TO

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.structured.grammar import ShapeError, one_line
+from models.structured.grammar import ShapeError, step_error
 
 
 class Matcher:
@@ -56,4 +56,4 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ShapeError(one_line(self._matcher.get_error()))
+            raise ShapeError(step_error(self._matcher.get_error()))

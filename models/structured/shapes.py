@@ -16,7 +16,7 @@ from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
 from models.generation import Shape
-from models.structured.grammar import ShapeError, grammar_of, one_line
+from models.structured.grammar import ShapeError, compile_error, grammar_of
 from models.structured.matcher import Matcher
 
 KEPT = 256
@@ -59,6 +59,8 @@ class Shapes:
 
 def _compile(shape: Shape, tokenizer: Future[LLTokenizer]) -> Matcher:
     matcher = LLMatcher(tokenizer.result(), grammar_of(shape), log_level=QUIET)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # the first step: a shape that allows nothing is refused before anything is said
     if matcher.is_error():
-        raise ShapeError(one_line(matcher.get_error()))
+        raise ShapeError(compile_error(matcher.get_error()))
     return Matcher(matcher)

@@ -109,12 +109,14 @@ async def test_penalties_and_logprobs_go_with_a_shape(engines, checkpoint) -> No
     assert re.fullmatch(CODE.rule, answer.text)
 
 
-async def test_shape_that_cannot_be_compiled_is_refused_and_nobody_else_is(engines, checkpoint) -> None:
+async def test_shape_that_cannot_be_compiled_is_refused_and_nobody_else_is(engines, checkpoint, caplog) -> None:
     engine = await engines(checkpoint)
-    bad = job(PROMPT, shape=Shape(ShapeKind.REGEX, "(a"))
+    bad = job(PROMPT, shape=Shape(ShapeKind.REGEX, "(Nina"))
     refused, answer = await ask(engine, bad, job(PROMPT))
     assert refused.reason == "invalid_request"
     assert refused.end.message.startswith("response_format: ")
+    assert "response_format" in caplog.text
+    assert "Nina" not in caplog.text
     assert answer.reason == "length"
 
 

@@ -84,6 +84,26 @@ def test_shape_that_would_not_be_kept_to_is_refused_in_one_line(kept: Shapes, sh
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [json_shape({"$ref": "#"}), Shape(ShapeKind.REGEX, r"[^\s\S]")])
+def test_shape_that_nothing_has_is_refused_in_plain_words(kept: Shapes, shape: Shape) -> None:
+    with pytest.raises(ShapeError) as caught:
+        kept.ask(shape).result(timeout=30)
+    assert str(caught.value) == "it can never be fulfilled"
+
+
+def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: Shapes) -> None:
+    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "Hello Nina! ((a{1,1000}){30,1000}){1,1000}"))
+
+    def follow() -> None:
+        for token in ids("Hello Nina! " + "a" * 200):
+            matcher.allowed()
+            matcher.take(token)
+
+    with pytest.raises(ShapeError) as caught:
+        follow()
+    assert str(caught.value) == "it is too large to follow"
+
+
 def test_shape_is_compiled_once(kept: Shapes) -> None:
     shape = json_shape({"type": "object"})
     first = kept.ask(shape)
@@ -136,8 +156,9 @@ def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: Shapes) -> None
 
 def test_token_that_the_shape_does_not_allow_is_an_error(kept: Shapes) -> None:
     matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "[0-9]+"))
-    with pytest.raises(ShapeError):
+    with pytest.raises(ShapeError) as caught:
         matcher.take(ids("x")[0])
+    assert str(caught.value) == "what is said does not keep to it"
 
 
 def test_text_that_must_come_is_known_beforehand(kept: Shapes) -> None:
