@@ -70,7 +70,5 @@ class History:
             partition.spawn(partition.finish(Finish(record)))
 
     def _forgotten(self, partition: Partition, turn: Turn) -> bool:
-        if not turn.prompt and not turn.answer:
-            return True
         raw = partition.own.store.get(Table.ERASED, records.key(turn.user_id))
-        return raw is not None and turn.created_at <= records.decode(raw, Erased).at
+        return not turn.outlives(0 if raw is None else records.decode(raw, Erased).at)

@@ -70,7 +70,7 @@ class Archive:
         found: dict[str, Turn] = {}
         async for record in self._of(user_id, "turns", since_ms):
             turn = _turn(record)
-            if turn is not None and turn.user_id == user_id and turn.created_at > erased:
+            if turn is not None and turn.user_id == user_id and turn.outlives(erased):
                 found[turn.request_id] = turn
         return list(found.values())
 
@@ -88,19 +88,22 @@ class Archive:
         since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
         async with self._room:
             self._metrics.scans.inc()
-            if await self.erased_at(user_id) > (made_at or 0) * 1000 > 0:
+            erased = await self.erased_at(user_id)
+            if erased > (made_at or 0) * 1000 > 0:
                 return
-            answer = await self._in_tokens(key, since_ms)
+            answer = await self._in_tokens(key, since_ms, erased)
             if answer is None or not (answer.segments or answer.end):
                 answer = await self._in_turns(key, since_ms) or answer
         if answer is not None:
             _join(answer, self._live.rule.answers.get(key))
             self._live.adopt(answer)
 
-    async def _in_tokens(self, key: Key, since_ms: int | None) -> Answer | None:
+    async def _in_tokens(self, key: Key, since_ms: int | None, erased: int) -> Answer | None:
         rule = ReaderRule()
         async with aclosing(self._of(key[0], "tokens", since_ms)) as records:
             async for record in records:
+                if record.timestamp <= erased:
+                    continue  # an id that tells no time; what was said since is another answer
                 _read(rule, record, key)
                 answer = rule.answers.get(key)
                 # Without a time the search may have begun behind a fence, and the end be a former owner's.

@@ -69,6 +69,12 @@ class Intake:
         """Forget what came from these partitions: their next owner reads it again."""
         self._waiting = deque(entry for entry in self._waiting if entry.partition not in partitions)
 
+    def forget(self, user_id: str, until_ms: int) -> None:
+        """No rows of what the user asked up to that time; their turns go on, so that `done` is called in order."""
+        for entry in self._waiting:
+            if isinstance(entry, Write) and entry.turn.user_id == user_id and not entry.turn.outlives(until_ms):
+                entry.rows.clear()
+
     def close(self) -> None:
         """What waits is taken without delay from now on, then `take` gives None."""
         self._closed = True

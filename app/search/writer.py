@@ -66,6 +66,7 @@ class HistoryWriter:
 
     def erase(self, user_id: str, until_ms: int, done: Callable[[], object], partition: int = 0) -> None:
         """Delete what the user said and was told up to that time."""
+        self._intake.forget(user_id, until_ms)  # its turn may have ended later than that
         self._intake.add(Erasure(user_id, until_ms, done, partition, time.monotonic()))
 
     def revoke(self, partitions: Collection[int]) -> None:
