@@ -13,6 +13,7 @@ from typing import Any
 import aiokafka
 import faust
 from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.errors import CoordinatorNotAvailableError
 from aiokafka.producer import sender
 from faust.assignor.client_assignment import ClientMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
@@ -58,9 +59,24 @@ def check() -> None:
 
 def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
+    logging.getLogger(GroupCoordinator.__module__).addFilter(_FirstStart())  # before the limit, which goes by the text
     limit_logs("aiokafka")
     # It tells every assignment of every reader, in a table of its own.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
+
+
+class _FirstStart(logging.Filter):
+    """Tells aiokafka's error 15 as what it is: at a first start the broker has yet to make the topic of offsets."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple) and any(isinstance(arg, CoordinatorNotAvailableError) for arg in record.args):
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.msg = (
+                "the broker has no group coordinator yet and is asked again; "
+                "at a first start it is still making its topic of offsets"
+            )
+            record.args = ()
+        return True
 
 
 class Assignor(PartitionAssignor):

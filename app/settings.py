@@ -247,7 +247,7 @@ def load_settings() -> Settings:
         settings = Settings()
     except ValidationError as error:
         raise SettingsError(_one_line(error)) from None
-    for name in unknown_names(_named()):
+    for name in unknown_names(named()):
         warnings.warn(f"{name} is not a setting of Parley; it is ignored", UnknownSettingWarning, stacklevel=2)
     return settings
 
@@ -263,7 +263,8 @@ def unknown_names(names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known})
 
 
-def _named() -> set[str]:
+def named() -> set[str]:
+    """Every name that the environment and the files set, Parley's or not."""
     files: list[Mapping[str, str | None]] = [dotenv_values(path) for path in ENV_FILES if path.is_file()]
     return {name for source in (os.environ, *files) for name in source}
 

@@ -7,6 +7,7 @@ answer nonsense for as long as nobody reads it. `model_version` names the bytes 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from models.unimported import unimported
 # A quarter of a worker's start, for one function of transformers that nothing here calls.
 with unimported("sklearn"):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
 FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still widened to float32 on a CPU
 
@@ -130,14 +132,22 @@ def _load_model(
 
 @contextmanager
 def _without_reports() -> Iterator[None]:
-    """What transformers says of a broken checkpoint is a table of many lines; `_check_loading` says it in one."""
+    """What transformers says of a broken checkpoint is a table of many lines; `_check_loading` says it in one.
+
+    Its progress bar is for terminals: in a log it is one line with all its states.
+    """
     logger = logging.getLogger("transformers")
     before = logger.level
+    hides_bar = is_progress_bar_enabled() and not sys.stderr.isatty()
     logger.setLevel(logging.ERROR)
+    if hides_bar:
+        disable_progress_bar()
     try:
         yield
     finally:
         logger.setLevel(before)
+        if hides_bar:
+            enable_progress_bar()
 
 
 def _check_loading(info: dict[str, Any]) -> None:

@@ -29,7 +29,9 @@ PATIENCE_S = 15.0
 @click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object a line.")
 @click.argument("prompt", required=False)
 def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, prompt: str | None) -> None:
-    """Ask PROMPT and print the answer as it comes; without PROMPT, talk: /help tells how.
+    """Ask PROMPT and print the answer as it comes; without PROMPT, talk: in a terminal /help tells how.
+
+    Lines of a pipe or a file are prompts as they stand, also those that begin with a slash.
 
     Ctrl-C stops the answer, a second one leaves.
     """

@@ -1,4 +1,7 @@
-"""Hits of a search as a table, the words that were asked for marked."""
+"""Hits of a search as a table, the words that were asked for marked.
+
+`rank` is by meaning and words together; `near` is the cosine alone, so it need not fall from row to row.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,15 @@ _WHO = {"user": ("user", "cyan"), "assistant": ("assistant", "magenta")}
 def show(hits: Sequence[Hit], query: str, console: Console) -> None:
     words = _words(query)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=False)
+    table.add_column("rank", justify="right", no_wrap=True)
     table.add_column("near", justify="right", no_wrap=True)
     table.add_column("when", no_wrap=True)
     table.add_column("who", no_wrap=True)
     table.add_column("text", overflow="fold", min_width=24)
     table.add_column("conversation", style="dim", overflow="ellipsis", no_wrap=True, max_width=16)
-    for hit in hits:
+    for rank, hit in enumerate(hits, start=1):
         table.add_row(
+            str(rank),
             f"{hit.similarity:.2f}",
             when(hit.created_at),
             Text(*_WHO[hit.role]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,16 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from app.commands.terminal import WrongUseError, plain_failures
+from app.commands.terminal import WrongUseError, plain_failures, warn_of_unknown_settings
 from app.local.errors import LocalError
 from app.local.report import timed
-from app.settings import SettingsError
+from app.settings import SettingsError, UnknownSettingWarning
 from app.topics import TopicsError
 
 if TYPE_CHECKING:
     from app.local.instance import LocalInstance
 
 PORT = click.IntRange(0, 65535)
+PORT_HELP = "Default: the one it had, at first a free one. 0: a new free one. What runs keeps its port."
 
 data_dir_option = click.option(
     "--data-dir",
@@ -33,14 +35,18 @@ data_dir_option = click.option(
 @click.group()
 def local() -> None:
     """A Kafka and a Milvus on this machine, in the background."""
+    warn_of_unknown_settings()
 
 
 @local.command()
 @data_dir_option
-@click.option("--kafka-port", type=PORT, help="As before, or a free one; 0: a new free one.")
-@click.option("--milvus-port", type=PORT, help="As before, or a free one; 0: a new free one.")
+@click.option("--kafka-port", type=PORT, help=PORT_HELP)
+@click.option("--milvus-port", type=PORT, help=PORT_HELP)
 def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
-    """Start what does not run, create the topics, write .parley/local.env."""
+    """Start what does not run, create the topics, write .parley/local.env.
+
+    The commands in this directory then talk to this instance; whose settings the file had before is told.
+    """
     with local_failures():
         instance = local_instance(data_dir)
         addresses = instance.up(kafka_port, milvus_port, timed(click.echo))
@@ -52,7 +58,10 @@ def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
 @local.command()
 @data_dir_option
 def down(data_dir: Path) -> None:
-    """Stop what runs and wait until it is gone; the data stays."""
+    """Stop what runs and wait until it is gone; the data stays.
+
+    .parley/local.env is removed if it is this instance's; a running one that had it before has it back.
+    """
     with local_failures():
         if not local_instance(data_dir).down(timed(click.echo)):
             click.echo(f"nothing runs in {data_dir}")
@@ -85,7 +94,8 @@ def local_instance(folder: Path, *, takes_env_file: bool = True) -> LocalInstanc
 @contextmanager
 def local_failures() -> Iterator[None]:
     """What goes wrong with the local parts, as one line with its exit code."""
-    with plain_failures():
+    with plain_failures(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownSettingWarning)  # the command has told them
         try:
             yield
         except LocalError as error:

@@ -6,12 +6,14 @@ import contextlib
 import dataclasses
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
-from app.commands.terminal import WrongUseError, note
+from app.commands.terminal import WrongUseError, note, warn_of_unknown_settings
 
+_TOLD_EVERY = 8  # prompts, where there is no terminal
 TO = ("gptq", "int8", "fp8")
 FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -62,6 +64,12 @@ def quantize(
         raise WrongUseError("OUT is for --to gptq, and needed there; int8 and fp8 write nothing")
     if out is not None and report_only != any(out.glob("*.safetensors")):
         raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
+    if out is not None and not report_only and find_spec("gptqmodel") is None:
+        raise WrongUseError(
+            "GPTQModel is needed; install it without constraints.txt: pip install 'parley[quantize]', or see --to int8"
+        )
+    warn_of_unknown_settings()
+    note(f"the report asks both models {prompts} prompts at most: minutes on a CPU; --prompts makes it fewer")
     from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415  torch takes seconds
     from models.quantization.dialogues import of_file, of_the_shop  # noqa: PLC0415
     from models.quantization.gptq import QuantizationError  # noqa: PLC0415
@@ -88,5 +96,5 @@ def quantize(
 def _progress(name: str, done: int, all_of_them: int) -> None:
     if sys.stderr.isatty():
         click.echo(f"\r{name}: {done} of {all_of_them} prompts ", nl=done == all_of_them, err=True)
-    elif done == all_of_them:
-        note(f"{name}: {done} prompts")
+    elif done == all_of_them or done % _TOLD_EVERY == 0:
+        note(f"{name}: {done} of {all_of_them} prompts")

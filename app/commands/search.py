@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 @click.option("--dense", is_flag=True, help="By meaning alone, not by words.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Find QUERY in a user's history, the best hit first."""
+    """Find QUERY in a user's history, the best hit first.
+
+    The rank is that of meaning and words together. NEAR is nearness in meaning alone (the cosine), and orders the hits
+    only with --dense.
+    """
     text = " ".join(query)
     if not text.strip():
         raise WrongUseError("QUERY is empty; say what to look for")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,29 @@ import click
 from app.commands.terminal import settings_of_terminal
 from app.settings import PREFIX, Settings
 
+_NEEDS_QUOTES = re.compile(r"[\s#'\"]")
+
 
 @click.command()
 @click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in the README.")
 def settings(*, markdown: bool) -> None:
-    """Show every setting with its value."""
+    """Show every setting with its value, as `.env` takes it; secrets as ***."""
     if markdown:
         click.echo(settings_table())
         return
     current = settings_of_terminal()
     for name, field in Settings.model_fields.items():
-        value = "***" if field.repr is False and getattr(current, name) else getattr(current, name)
+        value = "***" if field.repr is False and getattr(current, name) else _env_value(getattr(current, name))
         told = click.style(f"# {field.description}", dim=True)
         click.echo(f"{PREFIX}{name.upper()}={value}  {told}")
+
+
+def _env_value(value: object) -> str:
+    """As `.env` takes it. What is empty needs quotes too, or the comment behind it would be the value."""
+    text = "" if value is None else str(value)
+    if text and not _NEEDS_QUOTES.search(text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def settings_table() -> str:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from app.kafka_clients import KafkaUnusableError
-from app.settings import Settings, SettingsError, load_settings
+from app.settings import Settings, SettingsError, load_settings, named, unknown_names
 
 T = TypeVar("T")
 
@@ -36,6 +36,12 @@ def settings_of_terminal() -> Settings:
     for warning in told:
         note(f"warning: {warning.message}")
     return settings
+
+
+def warn_of_unknown_settings() -> None:
+    """For commands that a wrong setting does not end: each unknown name is told in one line."""
+    for name in unknown_names(named()):
+        note(f"warning: {name} is not a setting of Parley; it is ignored")
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""`.parley/local.env` of the working directory: where the local parts are, as settings."""
+"""`.parley/local.env` of the working directory: where the local parts are, as settings.
+
+One file, perhaps several instances: the last `up` has it. It says whose it is and, where it replaced another's, whose
+it was, so that `down` can give it back to an instance that still runs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from app.settings import LOCAL_ENV
 
 OWNER = "# written by `parley local up`, data in "
+FORMER = "# in place of "
 
 
 class EnvFile:
@@ -15,24 +20,36 @@ class EnvFile:
 
     def __init__(self, working_directory: Path, instance: Path) -> None:
         self.path = working_directory / LOCAL_ENV
-        self._owner = f"{OWNER}{instance}"
+        self._instance = instance
 
     @property
     def is_of_another(self) -> bool:
-        return self.path.exists() and not self._is_own()
+        return self.path.exists() and self._told(OWNER) != self._instance
+
+    @property
+    def former(self) -> Path | None:
+        """The other instance whose settings this one's `write` replaces or has replaced."""
+        return self._told(OWNER) if self.is_of_another else self._told(FORMER)
 
     def write(self, values: Mapping[str, str]) -> None:
+        former = self.former
+        lines = [f"{OWNER}{self._instance}", *([f"{FORMER}{former}"] if former else [])]
+        lines += [f"{name}={value}" for name, value in values.items()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         partial = self.path.with_suffix(".part")
-        partial.write_text("".join(f"{line}\n" for line in (self._owner, *(f"{k}={v}" for k, v in values.items()))))
+        partial.write_text("".join(f"{line}\n" for line in lines))
         partial.replace(self.path)
 
-    def remove(self) -> None:
-        if self._is_own():
-            self.path.unlink(missing_ok=True)
-
-    def _is_own(self) -> bool:
-        try:
-            return self.path.read_text().splitlines()[:1] == [self._owner]
-        except OSError:
+    def remove(self) -> bool:
+        """Whether it was this instance's, and so was removed."""
+        if not self.path.exists() or self.is_of_another:
             return False
+        self.path.unlink(missing_ok=True)
+        return True
+
+    def _told(self, by: str) -> Path | None:
+        try:
+            head = self.path.read_text().splitlines()[:2]
+        except OSError:
+            return None
+        return next((Path(line.removeprefix(by)) for line in head if line.startswith(by)), None)

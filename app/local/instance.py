@@ -85,7 +85,7 @@ class LocalInstance:
                     part.kill()
                 raise
             if self.takes_env_file or not self.env_file.is_of_another:
-                self.env_file.write(addresses.as_settings())
+                self._take_env_file(addresses, report)
             return addresses
 
     def down(self, report: Report = silent) -> bool:
@@ -98,7 +98,7 @@ class LocalInstance:
             with ThreadPoolExecutor(2) as pool:
                 for part, _ in zip(running, pool.map(lambda part: part.stop(), running), strict=True):
                     report(f"{part.process.name} stopped")
-            self.env_file.remove()
+            self._leave_env_file(report)
             return bool(running)
 
     def status(self) -> list[PartStatus]:
@@ -110,6 +110,24 @@ class LocalInstance:
             PartStatus(part.process.name, part.uri, pid := part.pid, answers=pid is not None and part.answers())
             for part in self._parts(ports)
         ]
+
+    def _take_env_file(self, addresses: Addresses, report: Report) -> None:
+        if self.env_file.is_of_another:
+            whose = self.env_file.former or "somebody else"
+            report(f"{self.env_file.path} had the settings of {whose}: they are replaced")
+        self.env_file.write(addresses.as_settings())
+
+    def _leave_env_file(self, report: Report) -> None:
+        """Remove it if it is this instance's; whose settings it replaced has it back, if all of that one runs."""
+        former = self.env_file.former
+        if not self.env_file.remove() or former is None:
+            return
+        before = LocalInstance(former, self.env_file.path.parents[1])
+        ports = remembered_ports(former)
+        if ports is not None and all(part.pid is not None for part in before._parts(ports)):
+            kafka, milvus = before._parts(ports)
+            before.env_file.write(Addresses(kafka.uri, milvus.uri).as_settings())
+            report(f"{self.env_file.path} has the settings of {former} again")
 
     def _parts(self, ports: InstancePorts) -> tuple[KafkaNode, MilvusNode]:
         cluster = KafkaCluster(self.folder / "kafka", ports=[(ports.kafka, ports.kafka_controller)])

@@ -5,11 +5,13 @@ pip install aiokafka; then `python first_message.py ["PROMPT"]`, with KAFKA=host
 
 import asyncio
 import json
+import logging
 import os
 import sys
 import uuid
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError
 
 KAFKA = os.environ.get("KAFKA", "127.0.0.1:9092")
 USER = "ann"
@@ -41,11 +43,19 @@ async def print_answer(records: AIOKafkaConsumer, request_id: str) -> None:
 async def main(prompt: str) -> None:
     records = AIOKafkaConsumer("tokens", bootstrap_servers=KAFKA, isolation_level="read_committed")
     producer = AIOKafkaProducer(bootstrap_servers=KAFKA, enable_idempotence=True)
-    async with records, producer:
+    try:
+        await records.start()
+        await producer.start()
         await records.seek_to_end()
         request = {"request_id": str(uuid.uuid4()), "user_id": USER, "prompt": prompt}
         await producer.send_and_wait("requests", json.dumps(request).encode(), key=USER.encode())
         await print_answer(records, request["request_id"])
+    except KafkaConnectionError:
+        sys.exit(f"no Kafka answers at {KAFKA}: name it with KAFKA=host:port (`parley local up` prints it)")
+    finally:
+        await producer.stop()
+        await records.stop()
 
 
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 asyncio.run(main(" ".join(sys.argv[1:]) or "Where is my order 17?"))

@@ -50,6 +50,17 @@ async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, com
     assert [request.user_id for request in worker.requests] == ["ann"] * len(worker.requests)
 
 
+async def test_example_without_a_broker_ends_with_one_line() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "first_message.py", cwd=EXAMPLES, env=os.environ | {"KAFKA": "127.0.0.1:1"}, stderr=PIPE
+    )
+    _, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 1
+    assert err.decode().splitlines() == [
+        "no Kafka answers at 127.0.0.1:1: name it with KAFKA=host:port (`parley local up` prints it)"
+    ]
+
+
 @needs_node
 async def test_example_for_node_prints_the_answer_and_ends(new_settings: NewSettings, tmp_path: Path) -> None:
     """Its client is looked for beside it."""

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from dotenv import dotenv_values
 
+from app.local.env_file import EnvFile
 from app.local.instance import LocalInstance
 from app.local.instance_ports import InstancePorts, remember_ports, remembered_ports
 from app.local.ports import free_port
@@ -137,6 +138,25 @@ def test_sigterm_in_the_middle_of_up_leaves_nothing(tmp_path: Path) -> None:
 def test_down_leaves_the_address_file_of_another_instance(up: Path) -> None:
     env = _env(up)
     assert parley_local(up, "down", "--data-dir", "another").returncode == 0
+    assert _env(up) == env
+
+
+def test_down_gives_the_address_file_back_to_a_running_instance_that_had_it(up: Path) -> None:
+    env = _env(up)
+    (up / "another").mkdir()
+    EnvFile(up, up / "another").write({"PARLEY_BROKER": "kafka://127.0.0.1:1"})
+    assert _env(up) != env
+    done = parley_local(up, "down", "--data-dir", "another")
+    assert done.returncode == 0
+    assert "has the settings of" in done.stdout
+    assert _env(up) == env
+
+
+def test_up_says_whose_address_file_it_takes(up: Path) -> None:
+    env = _env(up)
+    EnvFile(up, up / "another").write({"PARLEY_BROKER": "kafka://127.0.0.1:1"})
+    done = parley_local(up, "up")
+    assert f"had the settings of {up / 'another'}: they are replaced" in done.stdout
     assert _env(up) == env
 
 

@@ -32,7 +32,7 @@ def printed(*hits: Hit, query: str = "package", width: int = 100) -> str:
 
 def test_hit_is_shown_with_its_nearness_side_and_text() -> None:
     line = printed(hit("My package never arrived")).splitlines()[3]
-    assert line.split()[:1] == ["0.62"]
+    assert line.split()[:2] == ["1", "0.62"]
     assert "user" in line
     assert "My package never arrived" in line
 

@@ -115,12 +115,20 @@ def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
         (("demo",), "OUT is for --to gptq"),
         (("demo", tmp_path, "--to", "int8"), "OUT is for --to gptq"),
         (("demo", tmp_path, "--report-only"), "no weights to examine"),
-        (("./nowhere", tmp_path), "no such folder"),
+        (("./nowhere", "--to", "int8"), "no such folder"),
     ):
         ended = parley_quantize(*arguments)
         assert ended.exit_code == 2
         assert said in ended.stderr
         assert len(ended.stderr.strip().splitlines()) <= 2
+
+
+def test_a_missing_gptqmodel_is_told_before_anything_is_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.commands.quantize.find_spec", lambda _name: None)
+    ended = parley_quantize("./nowhere", tmp_path / "out")
+    assert ended.exit_code == 2
+    assert "parley[quantize]" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
 
 
 @pytest.mark.quantize
