@@ -8,13 +8,18 @@ Faust hands out records and assignments, and commits nothing: offsets go with th
 from __future__ import annotations
 
 import asyncio
+import atexit
+import errno
 import logging
+import os
+import socket
 import sys
 import time
 import uuid
 import warnings
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import faust
@@ -28,7 +33,7 @@ from app.delivery.record import SOURCES, Record
 from app.kafka_clients import KafkaAwayError, KafkaUnusableError
 from app.local.errors import LocalError
 from app.local.lock import locked
-from app.serving import LoadError
+from app.serving import LoadError, check_folders
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.settle import settle
 from app.telemetry.log_format import FAUST_LOGGING
@@ -54,6 +59,7 @@ class ParleyApp(internals.App):
     loaded: Loaded | None = None
     worker: Worker | None = None
     telemetry: Telemetry
+    watching: asyncio.Task[None] | None = None
     held: ExitStack
     exit_code: int | None = None
 
@@ -125,8 +131,24 @@ class ParleyWorker(faust.Worker):
         try:
             super().execute_from_commandline()
         except SystemExit as end:
-            raise SystemExit(end.code if self.app.exit_code is None else self.app.exit_code) from None
-        raise SystemExit(self.app.exit_code)
+            code = end.code if self.app.exit_code is None else self.app.exit_code
+        else:
+            code = self.app.exit_code
+        _end(code if isinstance(code, int) else EXIT_FAILED if code else 0)
+
+
+def _end(code: int) -> NoReturn:
+    """End the process when all is stopped and told, without tearing the interpreter down.
+
+    Native libraries complain there of what others of them still hold (nanobind, of triton's types), which frightens
+    readers of the log and means nothing.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - all that the ordinary end would do, but the end of the interpreter
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code)
 
 
 class Unusable(Exception):  # noqa: N818
@@ -144,7 +166,10 @@ def prepare(app: ParleyApp) -> None:
     try:
         internals.check()
         internals.tune()
+        check_folders(app.parley)
         _lock(app)
+        if app.conf.web_enabled:
+            _check_port(app.conf.web_bind, app.conf.web_port)
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
         settle()
@@ -161,6 +186,25 @@ def _lock(app: ParleyApp) -> None:
     folder = app.parley.data_dir
     busy = f"{folder} is another worker's, and each needs its own PARLEY_DATA_DIR"
     app.held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raises `Unusable` where the web server could not listen: better told now than when the model is loaded."""
+    try:
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in places:
+            with socket.socket(family, kind, protocol) as probe:
+                # As the server does: connections of a former owner in TIME_WAIT do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Unusable(f"port {port} is taken: choose another with --web-port") from None
+        if error.errno != errno.EAFNOSUPPORT:  # a machine without IPv6 is none to refuse
+            why = error.strerror or error
+            raise Unusable(f"port {port} of {host}: {why}; choose with --web-bind and --web-port") from None
 
 
 async def _check_kafka(parley: Settings) -> None:
@@ -188,7 +232,6 @@ def _tell(line: str) -> None:
 
 
 def create_app(parley: Settings) -> ParleyApp:
-    parley.data_dir.mkdir(parents=True, exist_ok=True)
     app = ParleyApp(
         parley.group,
         broker=parley.broker,
@@ -200,7 +243,7 @@ def create_app(parley: Settings) -> ParleyApp:
         broker_heartbeat_interval=max(0.3, parley.session_timeout_s / 4),
         broker_request_timeout=max(40.0, parley.session_timeout_s),
         consumer_auto_offset_reset="earliest",
-        consumer_group_instance_id=_instance_id(parley),
+        consumer_group_instance_id=_instance_id(parley.data_dir),
         table_standby_replicas=parley.standby_replicas,
         topic_disable_leader=True,
         topic_allow_declare=False,
@@ -236,12 +279,16 @@ def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
     return faust.SSLCredentials(cluster.ssl_context()) if cluster.tls else None
 
 
-def _instance_id(parley: Settings) -> str:
+def _instance_id(folder: Path) -> str:
     """Static membership (KIP-345): a worker that comes back with its data has its partitions at once."""
-    path = parley.data_dir / "instance"
-    if not path.exists():
-        path.write_text(uuid.uuid4().hex)
-    return path.read_text().strip()
+    path = folder / "instance"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(uuid.uuid4().hex)
+        return path.read_text().strip()
+    except OSError as error:
+        raise SettingsError(f"PARLEY_DATA_DIR={folder}: {error.strerror or error}; choose another folder") from None
 
 
 def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
@@ -284,7 +331,8 @@ async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
 
 async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
-        app.watching.cancel()
+        if app.watching is not None:  # a start may not get that far
+            app.watching.cancel()
         await app.telemetry.stop()
         await app.worker.stop(broken=app.exit_code is not None)
         app.consumer.leave_group_when_stopped()

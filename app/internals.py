@@ -141,7 +141,9 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 class _Consumer(driver.Consumer):
     def leave_group_when_stopped(self) -> None:
         """Make room for a successor at once: a static member that just goes keeps its partitions until it is missed."""
-        self._thread._consumer._coordinator._group_instance_id = None  # noqa: SLF001
+        consumer = self._thread._consumer  # noqa: SLF001
+        if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
+            consumer._coordinator._group_instance_id = None  # noqa: SLF001
 
     def coordination_ended(self) -> BaseException | None:
         """Why this member takes no part in the group any more; aiokafka logs it and goes on without."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from app.settings import Settings
-from models.adapter_folders import adapter_folders
+from models.adapter_folders import adapter_folders, check_adapter_folders
+from models.checkpoint_files import CheckpointError, check_folder
 from models.serving import Serving, Servings
 
 if TYPE_CHECKING:
@@ -18,6 +19,22 @@ if TYPE_CHECKING:
 
 class LoadError(Exception):
     """A model cannot be served; one line for people."""
+
+
+def check_folders(settings: Settings) -> None:
+    """What can be told without the seconds that torch takes to import; raises `LoadError`."""
+    try:
+        check_adapter_folders(settings.adapters)
+    except ValueError as error:
+        raise LoadError(f"PARLEY_ADAPTERS: {error}") from None
+    if settings.engine == "paced":
+        return
+    draft = settings.draft_model if settings.speculation == "auto" else ""
+    try:
+        for name in filter(None, (settings.model, settings.second_model, draft)):
+            check_folder(name)
+    except CheckpointError as error:
+        raise LoadError(str(error)) from None
 
 
 def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
@@ -31,7 +48,7 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servin
     if settings.engine == "vllm":
         return _vllm(settings, on_fatal)
     from models.adapters import AdapterError, AdapterFiles  # noqa: PLC0415
-    from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415
+    from models.checkpoints import load_checkpoint  # noqa: PLC0415
 
     try:
         # All weights are in memory before the first engine takes what is left for its cache.
@@ -60,7 +77,7 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servin
 
 
 def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
-    from models.checkpoints import CheckpointError, describe_checkpoint  # noqa: PLC0415
+    from models.checkpoints import describe_checkpoint  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
     from models.vllm import VllmOptions, create_vllm_engine  # noqa: PLC0415
 

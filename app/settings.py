@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     adapters: str = Field("", description="LoRA: `name=folder`, or a folder of such folders; with `,`")
     adapters_gb: float = Field(1.0, gt=0, description="memory of loaded adapters; those in use have as much again")
     engine: Literal["torch", "vllm", "paced"] = Field(
-        "torch", description="`vllm` for many GPUs; `paced` repeats the prompt at a set pace (tests)"
+        "torch", description="`vllm` for many GPUs; `paced` counts words at a set pace (tests)"
     )
     speculation: Literal["off", "lookup", "auto"] = Field(
         "off", description="guess tokens where that pays: `lookup` from the text, `auto` by the draft model too"
@@ -75,7 +75,9 @@ class Settings(BaseSettings):
     vllm_backend: Literal["", "mp", "ray"] = Field("", description="`ray` for several machines; empty: vLLM chooses")
     vllm_args: str = Field("", description="more of vLLM's `AsyncEngineArgs`, as a JSON object")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
-    device: str = Field("auto", min_length=1, description="`auto`, `cpu`, `cuda`, `cuda:1`")
+    device: str = Field(
+        "auto", pattern=r"^(auto|(cpu|cuda|mps|xpu)(:\d+)?)$", description="`auto`, `cpu`, `cuda`, `cuda:1`"
+    )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of weights and activations")
     quantize: Literal["", "int8", "fp8"] = Field(
         "", description="`int8` or `fp8`: what weights of a plain checkpoint are rounded to"

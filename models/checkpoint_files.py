@@ -54,13 +54,18 @@ class CheckpointFiles:
         return sum(path.stat().st_size for path in self.folder.glob("*.safetensors"))
 
 
+def check_folder(name: str) -> None:
+    """Raises `CheckpointError` where `name` can only be a folder and is none; takes no time."""
+    if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
+        raise CheckpointError(f"model {name}: there is no such folder")
+
+
 def _folder(name: str, remote_code: bool) -> Path:
     if name == "demo":
         return DEMO
     if Path(name).is_dir():
         return Path(name)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise CheckpointError(f"model {name}: there is no such folder")
+    check_folder(name)
     from huggingface_hub import snapshot_download  # noqa: PLC0415  only a name that is not a folder needs it
 
     repository, _, revision = name.partition("@")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.serving import LoadError, load_servings
+from app.serving import LoadError, check_folders, load_servings
 from app.settings import Settings
 
 
@@ -37,6 +38,26 @@ def test_draft_model_is_not_loaded_for_lookup_alone() -> None:
 
 def test_draft_model_that_is_absent_is_one_line() -> None:
     assert "no-such-folder" in refused(speculation="auto", draft_model="./no-such-folder")
+
+
+@pytest.mark.parametrize("name", ["model", "second_model"])
+def test_folder_that_is_absent_is_told_before_anything_is_loaded(name: str) -> None:
+    with pytest.raises(LoadError, match="there is no such folder"):
+        check_folders(settings(**{name: "/nonexistent"}))
+
+
+@pytest.mark.parametrize("engine", ["torch", "paced"])
+@pytest.mark.parametrize("adapters", ["/nonexistent", "a", "a=/nonexistent"])
+def test_adapters_that_are_absent_are_refused(adapters: str, engine: str) -> None:
+    with pytest.raises(LoadError, match="PARLEY_ADAPTERS: "):
+        check_folders(settings(adapters=adapters, engine=engine))
+
+
+def test_adapters_that_are_there_and_no_adapters_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "kind").mkdir()
+    (tmp_path / "kind" / "adapter_config.json").write_text("{}")
+    check_folders(settings())
+    check_folders(settings(adapters=f"{tmp_path}, other={tmp_path / 'kind'}"))
 
 
 def test_vllm_that_is_not_installed_is_one_line_that_says_what_to_do() -> None:

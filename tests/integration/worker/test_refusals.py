@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 from pathlib import Path
 
@@ -15,16 +16,16 @@ from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, WorkerProcess
 
 
-def refused(settings: Settings, folder: Path, **environment: str) -> str:
+def refused(settings: Settings, folder: Path, arguments: tuple[str, ...] = (), **environment: str) -> str:
     """The one line that the worker says before it ends with exit code 2."""
-    (line,) = told(settings, folder, 2, **environment)
+    (line,) = told(settings, folder, 2, arguments, **environment)
     return line
 
 
-def told(settings: Settings, folder: Path, code: int, **environment: str) -> list[str]:
+def told(settings: Settings, folder: Path, code: int, arguments: tuple[str, ...] = (), **environment: str) -> list[str]:
     """What the worker says before it ends with this exit code."""
     ended = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-        [FAUST, "-A", "app", "worker", "-l", "error", "--web-port", str(free_port())],
+        [FAUST, "-A", "app", "worker", "-l", "error", *(arguments or ("--web-port", str(free_port())))],
         env={**environment_of(settings), **environment},
         cwd=folder,
         capture_output=True,
@@ -65,6 +66,19 @@ async def test_a_data_directory_that_another_worker_has(paced: Settings, tmp_pat
         await asyncio.to_thread(first.wait_joined)
         assert "PARLEY_DATA_DIR" in refused(paced, tmp_path)
         assert first.stop() == 0
+
+
+async def test_a_port_that_another_server_has(paced: Settings, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = refused(paced, tmp_path, arguments=("--web-bind", "127.0.0.1", "--web-port", str(port)))
+    assert line == f"parley: port {port} is taken: choose another with --web-port"
+
+
+async def test_a_data_directory_that_cannot_be_made(paced: Settings, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "below")
+    assert f"PARLEY_DATA_DIR={folder}" in refused(paced, tmp_path, PARLEY_DATA_DIR=folder)
 
 
 async def test_a_checkpoint_that_cannot_be_served(paced: Settings, tmp_path: Path) -> None:
