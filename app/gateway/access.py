@@ -62,6 +62,10 @@ class Access:
                 "PARLEY_GATEWAY_API_KEYS, PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, or bind 127.0.0.1"
             )
 
+    async def check(self) -> None:
+        """Raise `JwksUnavailableError` where callers that are known cannot be told from others now."""
+        await self._tokens.check()
+
     async def caller(self, request: HTTPConnection) -> Caller:
         """Who calls; raises `ApiError`."""
         return Caller(request, None if self.development else await self._grant(request))

@@ -102,9 +102,9 @@ class Archive:
         rule = ReaderRule()
         async with aclosing(self._of(key[0], "tokens", since_ms)) as records:
             async for record in records:
-                if record.timestamp <= erased:
-                    continue  # an id that tells no time; what was said since is another answer
                 _read(rule, record, key)
+                if record.timestamp <= erased:
+                    rule.forget(key)  # an id that tells no time: what is said to it since is another answer
                 answer = rule.answers.get(key)
                 # Without a time the search may have begun behind a fence, and the end be a former owner's.
                 if since_ms is not None and answer is not None and answer.complete:

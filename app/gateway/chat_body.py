@@ -8,7 +8,7 @@ import msgspec
 
 from app.gateway.errors import ApiError
 from app.gateway.identity import Identity
-from app.wire import ErrorCode, Message, Request, ResponseFormat, Role, new_request_id
+from app.wire import ErrorCode, Message, Priority, Request, ResponseFormat, Role, new_request_id
 from app.wire.limits import INT64
 
 MAX_CHOICES = 128
@@ -58,7 +58,11 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: int | None = None
     response_format: ResponseFormat | None = None
     user: str | None = None
+    user_id: str | None = None
+    tenant: str | None = None
     conversation_id: str | None = None
+    priority: Priority = Priority.STANDARD
+    deadline_ms: int | None = None
     metadata: dict[str, Any] | None = None
     tools: Any = None
     functions: Any = None
@@ -79,6 +83,8 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
     def requests(self, identity: Identity) -> list[Request]:
         """One request a choice; the first stands in the conversation that is named, each other in one of its own."""
         self._refuse_unsupported()
+        if self.tenant not in {None, identity.tenant}:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "tenant: is who the key says, and not this one", param="tenant")
         return [self._request(identity, number) for number in range(self.n or 1)]
 
     def _request(self, identity: Identity, number: int) -> Request:
@@ -89,6 +95,8 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
             tenant=identity.tenant,
             messages=tuple(message.message() for message in self.messages),
             conversation_id=(self.conversation_id if number == 0 else None) or request_id,
+            priority=self.priority,
+            deadline_ms=self.deadline_ms,
             max_tokens=self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens,
             temperature=self.temperature,
             top_p=self.top_p,

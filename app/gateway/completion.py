@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -66,9 +65,11 @@ class Completion:
 
     async def _cancel(self) -> None:
         """What fails has been told already; a cancel that does not arrive costs an answer that nobody reads."""
-        for request in self._requests:
-            with contextlib.suppress(ApiError):
-                await self._gateway.outbox.cancel(request.user_id, request.request_id)
+        outbox = self._gateway.outbox
+        cancels = [outbox.cancel(request.user_id, request.request_id) for request in self._requests]
+        for failure in await asyncio.gather(*cancels, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, ApiError):
+                raise failure
 
 
 def _elsewhere(asked: Request, why: str) -> ApiError:

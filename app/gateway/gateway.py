@@ -17,13 +17,12 @@ from app.gateway.live import LiveAnswers
 from app.gateway.metrics import Metrics
 from app.gateway.outbox import Outbox
 from app.gateway.searching import Searching
+from app.gateway.served import ServedModels
 from app.kafka_clients import partitions_of
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
 from app.topics import TopicName
-
-_MOST_MODELS = 100
 
 
 class Gateway:
@@ -40,7 +39,7 @@ class Gateway:
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
-        self.models: dict[str, None] = dict.fromkeys(settings.models)
+        self.models = ServedModels(settings.models)
         self.live.on_update = self._seen
         self.live.on_forget = self.outbox.forget
 
@@ -67,8 +66,8 @@ class Gateway:
         self.limits.said(answer.user_id, len(event.tokens or ()))
         if event.is_end:
             self.backlog.ended(answer.user_id)
-        if event.model_version and len(self.models) < _MOST_MODELS:
-            self.models.setdefault(event.model_version)
+        if event.model_version:
+            self.models.answered(event.model_version)
         if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id):
             made_at = time_of(answer.request_id)
             if made_at is not None:

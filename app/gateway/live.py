@@ -85,7 +85,8 @@ class LiveAnswers:
             watch.wake()
 
     def forget_user(self, user_id: str) -> None:
-        for key in [key for key in self.rule.answers if key[0] == user_id and key not in self._watches]:
+        """Also what somebody reads: the reader gets what comes from now on."""
+        for key in [key for key in self.rule.answers if key[0] == user_id]:
             self._forget(key)
 
     def _detach(self, key: Key, watch: Watch) -> None:

@@ -1,9 +1,15 @@
-"""Requests and controls on their way into Kafka."""
+"""Requests and controls on their way into Kafka.
+
+aiokafka waits for a broker that is away as long as it takes to come back. A caller is told after `ANSWER_S` that it is
+away; a record that lies in the producer by then may still go out, and what becomes of it is noted when it is known.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
+from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -15,6 +21,9 @@ from app.settings import Settings
 from app.telemetry.context import carried
 from app.wire import Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
 
+log = logging.getLogger(__name__)
+
+ANSWER_S = 5.0
 _REMEMBERED = 10_000
 _PROBE_S = 3.0
 
@@ -48,12 +57,17 @@ class Outbox:
         self._own.discard(key)
 
     async def ask(self, request: Request, *, is_new: bool) -> None:
-        """Send it; `is_new` says that its id was made here, and nobody can have used it before."""
+        """Send it; `is_new` says that its id was made here, and nobody can have used it before.
+
+        Raises `ApiError`: `unavailable` where Kafka has not taken it within `ANSWER_S`; it may still go out.
+        """
         try:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
-        await self._send("requests", request)
+        await self._send("requests", request, lambda: self._remember(request, is_new=is_new))
+
+    def _remember(self, request: Request, *, is_new: bool) -> None:
         key = (request.user_id, request.request_id)
         self._sent[key] = request
         if is_new:
@@ -76,20 +90,47 @@ class Outbox:
         except (KafkaError, OSError, TimeoutError):
             return False
 
-    async def _send(self, topic: str, record: Request | Cancel | Erase) -> None:
+    async def _send(
+        self, topic: str, record: Request | Cancel | Erase, on_taken: Callable[[], None] = lambda: None
+    ) -> None:
         assert self._producer is not None, "the outbox was not started"
         value, headers = encode(record, self._settings.wire_format)
         headers.extend(carried.get())
         try:
-            await self._producer.send_and_wait(
-                self._settings.topic(topic), value, key=record.user_id.encode(), headers=headers
-            )
+            async with asyncio.timeout(ANSWER_S):
+                taken = await self._producer.send(
+                    self._settings.topic(topic), value, key=record.user_id.encode(), headers=headers
+                )
+                taken.add_done_callback(lambda done: _note(done, record, on_taken))
+                # The producer keeps a record whose caller has gone: only its fate must stay to be seen.
+                await asyncio.shield(taken)
         except MessageSizeTooLargeError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request is too large for Kafka", status=413) from None
+        except TimeoutError:
+            message = f"Kafka has not answered within {ANSWER_S:g} s; {_still(record)}"
+            raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=ANSWER_S) from None
         except KafkaError as error:
             raise ApiError(
                 ErrorCode.UNAVAILABLE, f"Kafka does not take requests now: {error}", retry_after_s=5
             ) from None
+
+
+def _note(done: asyncio.Future[object], record: Request | Cancel | Erase, on_taken: Callable[[], None]) -> None:
+    """Whether or not its caller still waits."""
+    if done.cancelled():
+        return
+    if error := done.exception():
+        what = type(record).__name__.lower()
+        log.warning("%s of %s did not get into Kafka, its sender was told: %s", what, record.user_id, error)
+    else:
+        on_taken()
+
+
+def _still(record: Request | Cancel | Erase) -> str:
+    if isinstance(record, Request):
+        again = "with this request_id to be answered once"
+        return f"the request may still go out: ask again {again} (request_id {record.request_id})"
+    return "what was asked may still be done: ask again"
 
 
 def _param(message: str) -> str | None:

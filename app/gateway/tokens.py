@@ -7,7 +7,7 @@ from typing import Any
 import jwt
 
 from app.gateway.errors import ApiError
-from app.gateway.jwks import Jwks, JwksUnavailableError
+from app.gateway.jwks import Jwks, JwksFileError, JwksUnavailableError
 from app.gateway.keys import Grant
 from app.settings import Settings
 from app.wire import ErrorCode
@@ -24,21 +24,34 @@ class TokenSettingsError(ValueError):
 class TokenCheck:
     def __init__(self, settings: Settings) -> None:
         self._secret = settings.jwt_secret
-        self._jwks = Jwks(settings.jwt_jwks) if settings.jwt_jwks else None
+        self._jwks: Jwks | None = None
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
         self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
-        if self._secret and self._jwks is not None:
+        if self._secret and settings.jwt_jwks:
             raise TokenSettingsError("set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, not both")
+        if not self._secret and not settings.jwt_jwks:
+            _refuse_rest(settings)
+            return
         possible = _SHARED if self._secret else _PUBLIC
-        if bool(self) and self._algorithm not in possible:
+        if self._algorithm not in possible:
             raise TokenSettingsError(f"PARLEY_JWT_ALGORITHM: must be one of {', '.join(sorted(possible))}")
         needed = int(self._algorithm[2:]) // 8 if self._secret else 0
         if len(self._secret.encode()) < needed:
             raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {needed} bytes for {self._algorithm}")
+        if settings.jwt_jwks:
+            try:
+                self._jwks = Jwks(settings.jwt_jwks)
+            except JwksFileError as error:
+                raise TokenSettingsError(str(error)) from None
 
     def __bool__(self) -> bool:
         return bool(self._secret) or self._jwks is not None
+
+    async def check(self) -> None:
+        """Raise `JwksUnavailableError` where no token can be checked now."""
+        if self._jwks is not None:
+            await self._jwks.check()
 
     async def grant(self, token: str) -> Grant:
         """Who the token is for; raises `ApiError`."""
@@ -67,6 +80,16 @@ class TokenCheck:
         if key is None:
             raise jwt.InvalidKeyError("it is signed by an unknown key")
         return key.key
+
+
+def _refuse_rest(settings: Settings) -> None:
+    """Whoever sets something of tokens wants them: without a key to check them everybody would be let in."""
+    for name in ("jwt_algorithm", "jwt_issuer", "jwt_audience"):
+        if getattr(settings, name):
+            raise TokenSettingsError(
+                f"PARLEY_{name.upper()} is set, but nothing to check tokens with: "
+                "set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS too"
+            )
 
 
 def _grant(claims: dict[str, Any]) -> Grant:

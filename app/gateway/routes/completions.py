@@ -44,7 +44,7 @@ async def complete(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body = await read_body(request, ChatBody)
     # To the holder of a user's key, OpenAI's `user` is a label of its own.
-    identity = caller.identity(body.user if caller.takes_users else None)
+    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
     asked = body.requests(identity)
     gateway.admit(identity, len(asked))
     completion = Completion(gateway, asked)
@@ -75,18 +75,18 @@ async def complete(request: Request) -> Response:
 
 @router.get("/models", responses=replies(shape(object="string", data="array")))
 async def models(request: Request) -> Response:
-    """The models of the settings, and the versions that have answered."""
+    """The models of the settings, and the versions that have answered in the last hour."""
     gateway = gateway_of(request)
     await gateway.access.caller(request)
-    return json_response({"object": "list", "data": [_model(name) for name in gateway.models]})
+    return json_response({"object": "list", "data": [_model(name) for name in gateway.models.names()]})
 
 
 @router.get("/models/{name:path}", responses=replies(shape(**_MODEL), 404))
 async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     await gateway.access.caller(request)
-    if name not in gateway.models:
-        raise ApiError(ErrorCode.MODEL_NOT_FOUND, "no model of this name has answered", param="model")
+    if name not in gateway.models.names():
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, "no model of this name has answered in the last hour", param="model")
     return json_response(_model(name))
 
 

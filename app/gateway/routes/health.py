@@ -10,6 +10,7 @@ from starlette.responses import Response
 from app.gateway.documents import shape
 from app.gateway.errors import json_response
 from app.gateway.gateway import gateway_of
+from app.gateway.jwks import JwksUnavailableError
 
 router = APIRouter(tags=["health"])
 
@@ -28,6 +29,10 @@ async def ready(request: Request) -> Response:
         return json_response({"status": "stopping"}, 503)
     if not await gateway.outbox.reachable():
         return json_response({"status": "Kafka cannot be reached"}, 503, {"Retry-After": "5"})
+    try:
+        await gateway.access.check()
+    except JwksUnavailableError as error:
+        return json_response({"status": str(error)}, 503, {"Retry-After": "5"})
     return json_response({"status": "ok"})
 
 

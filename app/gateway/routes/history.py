@@ -65,12 +65,18 @@ async def search(
 
 @router.get("/conversations", responses=replies(shape(conversations="array")))
 async def conversations(request: Request) -> Response:
-    """The user's conversations, the latest first."""
+    """The user's conversations, the latest first.
+
+    A chat completion that names none has one of its own, with the request's id: it is told of once somebody goes on.
+    """
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
     found: dict[str, dict[str, Any]] = {}
+    alone: set[str] = set()
     for turn in await gateway.archive.turns(identity.user_id):
+        # Another turn of it stands under another request's id.
+        (alone.add if turn.conversation_id == turn.request_id else alone.discard)(turn.conversation_id)
         known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
         found[turn.conversation_id] = {
             **known,
@@ -78,6 +84,8 @@ async def conversations(request: Request) -> Response:
             "turns": known["turns"] + 1,
             "last_at": turn.created_at,
         }
+    for conversation_id in alone:
+        del found[conversation_id]
     return json_response({"conversations": [*reversed(found.values())]})
 
 

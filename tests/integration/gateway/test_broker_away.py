@@ -16,8 +16,10 @@ from tests.integration.gateway.events import answer
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import scripted_worker
 
+OTHER = "omar"
 
-async def test_a_reader_waits_through_it_and_gets_the_whole_answer(
+
+async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_whole_answer(
     start_kafka: Callable[..., KafkaCluster], tmp_path: Path
 ) -> None:
     kafka = await asyncio.to_thread(start_kafka)
@@ -30,8 +32,21 @@ async def test_a_reader_waits_through_it_and_gets_the_whole_answer(
             await asyncio.to_thread(kafka.stop)
             assert (await http.get("/readyz")).status_code == 503
             assert (await http.get("/healthz")).status_code == 200
+            # Of another partition: the scripted worker answers side by side, and its fences cut each other off.
+            other = {"user_id": OTHER}
+            late = {"prompt": "hang", "request_id": "late"}
+            chat = {"messages": [{"role": "user", "content": "hang"}]}
+            refused = await asyncio.gather(
+                http.post("/v1/requests", json=late, params=other, timeout=15),
+                http.post("/v1/chat/completions", json=chat, params=other, timeout=15),
+                http.delete(f"/v1/requests/{request_id}-other", params=other, timeout=15),
+            )
+            for reply in refused:
+                assert (reply.status_code, reply.json()["error"]["code"]) == (503, "unavailable")
+                assert int(reply.headers["retry-after"]) > 0
+            assert "request_id late" in refused[0].json()["error"]["message"]
             await asyncio.to_thread(kafka.start)
-            async with scripted_worker(settings), asyncio.timeout(90):
+            async with scripted_worker(settings) as worker, asyncio.timeout(90):
                 sent = await reading
                 assert [one.event.get("text") for one in sent if one.event["type"] == "token"] == [
                     "one ",
@@ -42,4 +57,7 @@ async def test_a_reader_waits_through_it_and_gets_the_whole_answer(
                 told = (await http.get(f"/v1/requests/{request_id}")).json()
                 assert (told["text"], told["conversation_id"]) == ("one two three ", DEFAULT_CONVERSATION)
                 assert (await http.get("/readyz")).status_code == 200
+                assert (await http.post("/v1/requests", json=late, params=other)).status_code == 202
+                while "late" not in [request.request_id for request in worker.requests]:
+                    await asyncio.sleep(0.1)
         assert gateway.stop() == 0

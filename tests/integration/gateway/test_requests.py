@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.integration.gateway.events import answer, read, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -161,3 +162,16 @@ async def test_conversations_tell_what_was_said_until_it_is_erased(http: httpx.A
     assert [one["conversation_id"] for one in listed] == ["talk"]
     assert (await http.delete("/v1/users/erin")).status_code == 202
     assert (await http.get("/v1/conversations/talk", params=user)).json()["turns"] == []
+
+
+@pytest.mark.parametrize("named", [{}, {"request_id": "named-by-frida"}])
+async def test_what_was_answered_before_an_erase_is_told_no_more(
+    http: httpx.AsyncClient, named: dict[str, str]
+) -> None:
+    user = {"user_id": "frida"}
+    asked = await http.post("/v1/requests", json={"prompt": "remember me", "max_tokens": 3, **named}, params=user)
+    place = asked.headers["location"]
+    assert text_of(await answer(http, asked.json()["request_id"], params=user))
+    assert (await http.get(place, params=user)).json()["status"] == "done"
+    assert (await http.delete("/v1/users/frida")).status_code == 202
+    assert (await http.get(place, params=user)).status_code == 404

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from app.gateway.access import Access, OpenHostError
 from app.gateway.errors import ApiError
 from app.gateway.identity import Identity
+from app.gateway.jwks import JwksUnavailableError
 from app.gateway.keys import KeysError
 from app.gateway.tokens import TokenSettingsError
 from app.settings import Settings
@@ -190,8 +192,44 @@ def test_a_wrong_key_setting_is_told_without_the_key(keys: str) -> None:
         {"jwt_secret": SECRET, "jwt_algorithm": "RS256"},
         {"jwt_jwks": "keys.json", "jwt_algorithm": "HS256"},
         {"jwt_jwks": "keys.json", "jwt_algorithm": "none"},
+        {"jwt_jwks": "no-such-file.json"},
+        {"jwt_jwks": "."},
+        {"jwt_algorithm": "RS256"},
+        {"jwt_algorithm": "FOO"},
+        {"jwt_issuer": "us"},
+        {"jwt_audience": "parley"},
     ],
 )
 def test_token_settings_that_would_be_unsafe_stop_the_start(values: dict[str, str]) -> None:
-    with pytest.raises(TokenSettingsError):
+    with pytest.raises(TokenSettingsError) as wrong:
         access(**values)
+    assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "7", "{}", '{"keys": []}', '{"keys": [7]}', '{"keys": 7}', "\xff"]
+)
+def test_a_file_without_keys_stops_the_start(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "jwks.json"
+    place.write_bytes(text.encode("latin-1"))
+    with pytest.raises(TokenSettingsError, match="PARLEY_JWT_JWKS"):
+        access(jwt_jwks=str(place))
+
+
+async def test_where_the_keys_cannot_be_had_a_caller_is_told_so_and_not_the_place() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        place = f"http://127.0.0.1:{closed.getsockname()[1]}/keys"
+    asks = access(jwt_jwks=place)
+    with pytest.raises(JwksUnavailableError) as unready:
+        await asks.check()
+    with pytest.raises(ApiError) as refused:
+        await asks.identify(request(f"Bearer {token(RSA, 'RS256', {'kid': 'one'})}"))
+    assert refused.value.status == 503
+    for told in (str(unready.value), refused.value.message):
+        assert "127.0.0.1" not in told
+        assert "Errno" not in told
+
+
+async def test_who_needs_no_public_keys_is_ready() -> None:
+    await access().check()
+    await access(**TOKENS).check()

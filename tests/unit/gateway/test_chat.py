@@ -25,7 +25,7 @@ def test_what_shapes_the_answer_arrives_in_the_request() -> None:
     told = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "presence_penalty": 1.5, "frequency_penalty": -1.0,
         "repetition_penalty": 1.2, "seed": 3, "stop": "x", "logprobs": True, "top_logprobs": 2, "model": "demo",
-        "metadata": {"from": "a test"},
+        "metadata": {"from": "a test"}, "deadline_ms": 9, "priority": "batch", "tenant": "acme",
     }  # fmt: skip
     form = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}
     (request,) = requests(**told, response_format=form, logit_bias={"12": -5}, max_tokens=9, max_completion_tokens=4)
@@ -50,6 +50,18 @@ def test_what_would_change_the_answer_and_cannot_be_done_is_refused(name: str) -
         requests(**{name: [{"type": "function"}]})
     assert (refused.value.status, refused.value.param) == (400, name)
     assert requests(**{name: None})
+
+
+@pytest.mark.parametrize("wrong", [{"priority": "x"}, {"deadline_ms": "soon"}])
+def test_a_wrong_field_of_parley_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        requests(**wrong)
+
+
+def test_another_tenant_is_refused() -> None:
+    with pytest.raises(ApiError) as refused:
+        requests(tenant="foo")
+    assert (refused.value.status, refused.value.param) == (400, "tenant")
 
 
 def token(index: int, text: str, logprob: float) -> TokenEvent:

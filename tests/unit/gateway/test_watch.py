@@ -89,3 +89,17 @@ def test_memory_is_bounded_and_what_is_read_stays() -> None:
     assert ("nina", "r99") in log.live.rule.answers
     assert ("nina", "r0") not in log.live.rule.answers
     assert log.live.complete_since > 0
+
+
+def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        log.say(0)
+        watch.take()
+        log.live.forget_user("nina")
+        assert watch.answer is None
+        log.say(1)
+        log.end(2)
+        assert [event.index for event in watch.take()] == [1, 2]
+        assert watch.ended
+    assert log.live.rule.answers["nina", "r"].text == "0.1 "
