@@ -164,6 +164,34 @@ async def test_conversations_tell_what_was_said_until_it_is_erased(http: httpx.A
     assert (await http.get("/v1/conversations/talk", params=user)).json()["turns"] == []
 
 
+async def test_completions_of_their_own_are_no_conversations_until_somebody_goes_on(http: httpx.AsyncClient) -> None:
+    user = {"user_id": "greta"}
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
+    first = (await http.post("/v1/chat/completions", json={**body, "n": 2}, params=user)).json()
+    talk = first["parley"]["conversation_id"]
+    async with asyncio.timeout(30):
+        while not (await http.get(f"/v1/conversations/{talk}", params=user)).json()["turns"]:
+            await asyncio.sleep(0.1)
+    assert (await http.get("/v1/conversations", params=user)).json()["conversations"] == []
+    await http.post("/v1/chat/completions", json={**body, "conversation_id": talk}, params=user)
+    async with asyncio.timeout(30):
+        while not (listed := (await http.get("/v1/conversations", params=user)).json()["conversations"]):
+            await asyncio.sleep(0.1)
+    assert [(one["conversation_id"], one["turns"]) for one in listed] == [(talk, 2)]
+
+
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [({"deadline_ms": -1}, 400), ({"priority": "x"}, 400), ({"tenant": "foo"}, 400), ({"deadline_ms": 0}, 504)],
+)
+async def test_a_completion_heeds_the_fields_of_a_request(
+    http: httpx.AsyncClient, field: dict[str, object], status: int
+) -> None:
+    body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2, **field}
+    reply = await http.post("/v1/chat/completions", json=body, params={"user_id": "hugo"})
+    assert reply.status_code == status, reply.text
+
+
 @pytest.mark.parametrize("named", [{}, {"request_id": "named-by-frida"}])
 async def test_what_was_answered_before_an_erase_is_told_no_more(
     http: httpx.AsyncClient, named: dict[str, str]
