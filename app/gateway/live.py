@@ -61,7 +61,8 @@ class LiveAnswers:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._consumer is not None:
-            await self._consumer.stop()
+            # While Kafka is away aiokafka lets the cancellation of its own fetches out, which is no failure to stop.
+            await asyncio.gather(self._consumer.stop(), return_exceptions=True)
 
     def close(self) -> None:
         """Every reader is told to go on elsewhere."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import TypeAlias
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
@@ -27,6 +28,8 @@ ANSWER_S = 5.0
 _REMEMBERED = 10_000
 _PROBE_S = 3.0
 
+Record: TypeAlias = Request | Cancel | Erase
+
 
 class Outbox:
     def __init__(self, settings: Settings) -> None:
@@ -34,14 +37,22 @@ class Outbox:
         self._producer: AIOKafkaProducer | None = None
         self._sent: OrderedDict[Key, Request] = OrderedDict()
         self._own: set[Key] = set()
+        self._waiting: dict[asyncio.Future[object], Record] = {}
 
     async def start(self) -> None:
         self._producer = producer(self._settings.cluster)
         await start(self._producer)
 
     async def stop(self) -> None:
-        if self._producer is not None:
-            await self._producer.stop()
+        """What is on its way has `ANSWER_S` to get into Kafka; what has not by then is told to the log."""
+        if self._producer is None:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self._producer.stop()
+        except TimeoutError:
+            for record in self._waiting.values():
+                log.warning("%s is given up: Kafka has not answered", _told(record))
 
     def sent(self, user_id: str, request_id: str) -> Request | None:
         """A request that went out here, whether or not anything was said to it yet."""
@@ -90,9 +101,7 @@ class Outbox:
         except (KafkaError, OSError, TimeoutError):
             return False
 
-    async def _send(
-        self, topic: str, record: Request | Cancel | Erase, on_taken: Callable[[], None] = lambda: None
-    ) -> None:
+    async def _send(self, topic: str, record: Record, on_taken: Callable[[], None] = lambda: None) -> None:
         assert self._producer is not None, "the outbox was not started"
         value, headers = encode(record, self._settings.wire_format)
         headers.extend(carried.get())
@@ -101,7 +110,8 @@ class Outbox:
                 taken = await self._producer.send(
                     self._settings.topic(topic), value, key=record.user_id.encode(), headers=headers
                 )
-                taken.add_done_callback(lambda done: _note(done, record, on_taken))
+                self._waiting[taken] = record
+                taken.add_done_callback(lambda done: self._note(done, on_taken))
                 # The producer keeps a record whose caller has gone: only its fate must stay to be seen.
                 await asyncio.shield(taken)
         except MessageSizeTooLargeError:
@@ -114,19 +124,23 @@ class Outbox:
                 ErrorCode.UNAVAILABLE, f"Kafka does not take requests now: {error}", retry_after_s=5
             ) from None
 
+    def _note(self, done: asyncio.Future[object], on_taken: Callable[[], None]) -> None:
+        """Whether or not its caller still waits."""
+        record = self._waiting.pop(done)
+        if done.cancelled():
+            return
+        if error := done.exception():
+            log.warning("%s did not get into Kafka, its sender was told: %s", _told(record), error)
+        else:
+            on_taken()
 
-def _note(done: asyncio.Future[object], record: Request | Cancel | Erase, on_taken: Callable[[], None]) -> None:
-    """Whether or not its caller still waits."""
-    if done.cancelled():
-        return
-    if error := done.exception():
-        what = type(record).__name__.lower()
-        log.warning("%s of %s did not get into Kafka, its sender was told: %s", what, record.user_id, error)
-    else:
-        on_taken()
+
+def _told(record: Record) -> str:
+    about = "" if isinstance(record, Erase) else f" {record.request_id}"
+    return f"{type(record).__name__.lower()}{about} of {record.user_id}"
 
 
-def _still(record: Request | Cancel | Erase) -> str:
+def _still(record: Record) -> str:
     if isinstance(record, Request):
         again = "with this request_id to be answered once"
         return f"the request may still go out: ask again {again} (request_id {record.request_id})"

@@ -109,8 +109,11 @@ async def erase(request: Request, user_id: str) -> Response:
     identity = await gateway.access.identify(request, user_id)
     if identity.user != user_id:
         raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")
-    await gateway.outbox.erase(identity.user_id)
-    gateway.live.forget_user(identity.user_id)
+    try:
+        await gateway.outbox.erase(identity.user_id)
+    finally:
+        # An erase that Kafka has not confirmed may still go out.
+        gateway.live.forget_user(identity.user_id)
     return json_response({"user_id": user_id, "status": "erasing"}, 202)
 
 
