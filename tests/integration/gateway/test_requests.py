@@ -203,3 +203,19 @@ async def test_what_was_answered_before_an_erase_is_told_no_more(
     assert (await http.get(place, params=user)).json()["status"] == "done"
     assert (await http.delete("/v1/users/frida")).status_code == 202
     assert (await http.get(place, params=user)).status_code == 404
+
+
+async def test_what_an_erasure_cuts_short_is_no_turn_of_a_conversation(http: httpx.AsyncClient) -> None:
+    user = {"user_id": "erik"}
+    for prompt in ("my secret", "another one"):
+        asked = {"prompt": prompt, "conversation_id": "cut", "max_tokens": 5000}
+        assert (await http.post("/v1/requests", json=asked, params=user)).status_code == 202
+    assert (await http.delete("/v1/users/erik")).status_code == 202
+    await asyncio.sleep(0.05)  # times are in milliseconds
+    asked = {"prompt": "who am I", "conversation_id": "later", "max_tokens": 2}
+    assert (await http.post("/v1/requests", json=asked, params=user)).status_code == 202
+    async with asyncio.timeout(30):
+        while not (listed := (await http.get("/v1/conversations", params=user)).json()["conversations"]):
+            await asyncio.sleep(0.1)
+    # The partition finishes what the erasure cuts short before it finishes what was asked later.
+    assert [one["conversation_id"] for one in listed] == ["later"]

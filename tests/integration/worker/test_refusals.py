@@ -56,7 +56,7 @@ async def test_topics_that_are_not_there(paced: Settings, tmp_path: Path) -> Non
 
 async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
     away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PARLEY_START_WAIT_S": "1"}
-    first, last = told(paced, tmp_path, 1, **away)
+    first, last = told(paced, tmp_path, 1, (), **away)
     assert "parley local up" in last
     assert first == f"{last}; waiting for it for 1 s"
 
