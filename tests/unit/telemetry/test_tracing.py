@@ -126,7 +126,7 @@ def test_otlp_sends_to_where_the_variables_of_opentelemetry_say(monkeypatch: pyt
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"http://127.0.0.1:{server.server_port}/v1/traces")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
     try:
-        tracing = Tracing.of(SETTINGS.model_copy(update={"traces": "otlp"}), "parley-test")
+        tracing = Tracing.of(SETTINGS.model_copy(update={"traces": "otlp", "traces_sample": 1.0}), "parley-test")
         assert tracing is not None
         tracing.start("sent", SpanKind.CONSUMER, ()).end()
         tracing.stop()

@@ -157,14 +157,15 @@ async def test_what_is_drawn_behind_a_guess_has_its_distribution(pair) -> None:
     assert distance < CRITICAL[len(expected)]
 
 
-@pytest.mark.parametrize("seed", range(4))
-async def test_random_schedule_with_guesses_says_what_the_model_says(seed: int) -> None:
+async def test_random_schedules_with_guesses_say_what_the_model_says() -> None:
+    """Which of them preempt depends on how fast the machine is; one of them always does."""
     checkpoint, oracle = make("llama")
     tally = Tally()
-    await run_schedule(checkpoint, oracle, seed, tally, speculative=True)
+    for seed in range(8):
+        await run_schedule(checkpoint, oracle, seed, tally, speculative=True)
     assert tally.mismatches == 0
     assert tally.right > 0
-    assert tally.preempted > 0 or seed % 2
+    assert tally.preempted > 0
 
 
 async def test_model_of_another_tokenizer_cannot_guess() -> None:
