@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from app.local.ports import free_port
-from app.settings import PREFIX, Settings
+from app.settings import Settings
+from tests.environment import environment_of
 
 FAUST = Path(sys.executable).with_name("faust")
 ROOT = Path(__file__).parents[2]
@@ -38,9 +39,7 @@ class WorkerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        for name, value in self.settings.model_dump(mode="json", exclude_unset=True).items():
-            environment[f"{PREFIX}{name.upper()}"] = str(value)
+        environment = environment_of(self.settings)
         environment |= {"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT), **self._environment}
         arguments = ["-A", "app", "worker", "-l", "info", "--web-port", str(self.web_port)]
         command = [*self.program, *arguments]

@@ -34,13 +34,12 @@ class GuardedKafka:
         _write(authority.issue_cert("parley@example.com"), self.client_cert)
         self.login_port, self.mutual_port = free_port(), free_port()
         me = Voter(1, free_port(), free_port())
-        plain = {"listeners": f"PLAINTEXT://{LOOPBACK}:{me.port}"}
         self.node = KafkaNode(
             folder / "broker",
             me,
             (me,),
             "guarded-kafka-0000000w",
-            properties=self._properties(me, plain["listeners"]),
+            properties=self._properties(me),
             scram={USER: PASSWORD},
         )
 
@@ -52,7 +51,8 @@ class GuardedKafka:
     def by_certificate(self) -> str:
         return f"kafka://{LOOPBACK}:{self.mutual_port}"
 
-    def _properties(self, me: Voter, plain: str) -> dict[str, str]:
+    def _properties(self, me: Voter) -> dict[str, str]:
+        plain = f"PLAINTEXT://{LOOPBACK}:{me.port}"
         guarded = f"LOGIN://{LOOPBACK}:{self.login_port},MUTUAL://{LOOPBACK}:{self.mutual_port}"
         known = f'username="{USER}" password="{PASSWORD}" user_{USER}="{PASSWORD}"'
         return {
