@@ -62,7 +62,7 @@ class Answer:
         cut = None
         if self.end is not None or index < self.position:
             cut = self._cut(min(index, self.position))
-        elif newer and index > self.position and self.segments:
+        if newer and index > self.position and self.segments:
             cut = self._cut(0)
         gap = index - self.position
         if event.type is EventType.TOKEN:

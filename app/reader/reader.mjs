@@ -76,7 +76,7 @@ export class Answer {
     let cut = null
     // What a newer epoch contradicts was a former owner's late word.
     if (this.end || index < this.#position) cut = this.#cut(Math.min(index, this.#position))
-    else if (newer && index > this.#position && this.#segments.length > 0) cut = this.#cut(0)
+    if (newer && index > this.#position && this.#segments.length > 0) cut = this.#cut(0)
     const gap = index - this.#position
     if (event.type === 'token') this.#segments.push(event)
     else this.end = event

@@ -95,6 +95,25 @@ def test_gap_is_told_and_remembered() -> None:
     assert (update.cut, update.gap, update.answer.missing) == (None, 2, ((1, 3),))
 
 
+def test_gap_behind_a_late_end_takes_all_back_that_a_former_owner_said() -> None:
+    rule = ReaderRule()
+    rule.read(0, 11, token(4, epoch=1))  # two zombies, one after the other; the fence stands before this reader's start
+    done = TokenEvent(type=EventType.DONE, index=5, epoch=2, user_id=USER, request_id="r")
+    rule.read(0, 12, done)
+    update = rule.read(0, 13, token(6, epoch=9))
+    assert update is not None
+    assert (update.cut, update.gap, update.answer.tokens, update.answer.end) == (0, 6, (6,), None)
+
+
+def test_word_that_begins_within_a_late_one_takes_all_back_that_a_former_owner_said() -> None:
+    rule = ReaderRule()
+    rule.read(0, 9, token(3, epoch=1))
+    rule.read(0, 10, token(4, epoch=1, tokens=(4, 5)))
+    update = rule.read(0, 11, token(5, epoch=6))
+    assert update is not None
+    assert (update.cut, update.gap, update.answer.tokens) == (0, 5, (5,))
+
+
 def test_notice_passes_and_changes_no_answer() -> None:
     rule = ReaderRule()
     notice = TokenEvent(type=EventType.NOTICE, request_id="r", user_id=USER, epoch=0)
