@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,10 +45,10 @@ class Group:
         if window not in self._masks:
             at = torch.arange(self.length, device=self.positions.device)
             positions = self.positions.unsqueeze(-1)
-            seen = at <= positions
+            hidden = at > positions
             if window is not None:
-                seen &= at > positions - window
-            mask = torch.zeros(seen.shape, dtype=self.dtype, device=at.device).masked_fill_(~seen, -torch.inf)
+                hidden |= at <= positions - window
+            mask = torch.zeros(hidden.shape, dtype=self.dtype, device=at.device).masked_fill_(hidden, -torch.inf)
             self._masks[window] = mask.unsqueeze(1)
         return self._masks[window]
 
@@ -98,7 +99,7 @@ def pack(
         if part.draws:
             last.append(len(tokens) - 1)
             draws.append((part, 0))
-    at = torch.tensor([tokens, positions, slots], device=device)
+    at = _tensor([tokens, positions, slots], device)
     alike = [(0, single)] if kernel and single else _alike(single, size)
     groups = [_single(rows, first, pool, at[1], dtype) for first, rows in alike]
     if kernel and single:
@@ -107,7 +108,7 @@ def pack(
     for part in chunks:
         groups.append(_chunk(part, first, pool, at[1], dtype))
         first += part.count
-    keep = torch.tensor(last or [0], device=device)
+    keep = _tensor(last or [0], device)
     return Batch(at[:1], at[1:2], at[2], keep, groups, draws, [*(place.part for place in single), *chunks])
 
 
@@ -143,7 +144,7 @@ def _single(rows: list[Place], first: int, pool: PagePool, positions: Tensor, dt
         mine = place.part.row.pages[:count]
         table += mine
         table += [0] * (count - len(mine))
-    pages = torch.tensor(table, device=positions.device)
+    pages = _tensor(table, positions.device)
     where = positions[first : first + len(rows)].unsqueeze(1)
     return Group(first, len(rows), 1, pages, where, count * pool.size, dtype)
 
@@ -153,5 +154,10 @@ def _chunk(part: Slice, first: int, pool: PagePool, positions: Tensor, dtype: to
     if part.start == 0:
         return Group(first, 1, part.count, None, where, part.count, dtype)
     count = pages_for(part.start + part.count, pool.size)
-    pages = torch.tensor(part.row.pages[:count], device=positions.device)
+    pages = _tensor(part.row.pages[:count], positions.device)
     return Group(first, 1, part.count, pages, where, count * pool.size, dtype)
+
+
+def _tensor(numbers: list[int] | list[list[int]], device: torch.device) -> Tensor:
+    """Through NumPy, which reads a list several times faster than torch."""
+    return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(device)

@@ -17,22 +17,27 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, rms_norm, silu
 
 from models.engine.attention import Context, Scores, attend
+from models.engine.layout import laid_out
 
 FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 Joined = tuple[Tensor, Tensor | None]
 
 
-@dataclass(frozen=True, slots=True)
 class Norm:
-    weight: Tensor
-    eps: float
+    """`hidden / sqrt(mean(hidden ** 2) + eps) * weight`; on a CPU torch computes its own in some ten operations."""
 
-    @classmethod
-    def of(cls, module: Any) -> Norm:
-        return cls(module.weight, module.variance_epsilon)
+    def __init__(self, module: Any) -> None:
+        self._weight: Tensor = module.weight
+        self._eps: float = module.variance_epsilon
+        self._small = torch.tensor(self._eps)
+        self._by_hand = self._weight.device.type == "cpu" and self._weight.dtype is torch.float32
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        return rms_norm(hidden, self.weight.shape, self.weight, self.eps)
+        if not self._by_hand:
+            return rms_norm(hidden, self._weight.shape, self._weight, self._eps)
+        length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
+        scale = torch.addcmul(self._small, length, length, value=1 / hidden.shape[-1]).rsqrt_()
+        return (hidden * scale).mul_(self._weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,9 @@ class LeanDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers = [_layer(number, layer) for number, layer in enumerate(model.model.layers)]
-        self._norm = Norm.of(model.model.norm)
+        self._norm = Norm(model.model.norm)
+        # a copy where it is the embedding too, which is read by rows
+        self._head = laid_out(model.lm_head.weight.data), model.lm_head.bias
         half = self._layers[0].size // 2
         self._sign = torch.cat([-torch.ones(half), torch.ones(half)]).to(model.device)
 
@@ -82,8 +89,7 @@ class LeanDecoder:
         cos, sin = cos[0].unsqueeze(1), (sin[0] * self._sign.to(sin.dtype)).unsqueeze(1)
         for layer in self._layers:
             hidden = layer(hidden, cos, sin, context)
-        found: Tensor = self._model.lm_head(self._norm(hidden[batch.last]))
-        return found
+        return linear(self._norm(hidden[batch.last]), *self._head)
 
 
 def lean(model: Any) -> LeanDecoder | None:
@@ -100,15 +106,15 @@ def _layer(number: int, layer: Any) -> Layer:
     size = attention.head_dim
     queries, keys = attention.q_proj.out_features // size, attention.k_proj.out_features // size
     window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
-    norms = (Norm.of(attention.q_norm), Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+    norms = (Norm(attention.q_norm), Norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
     return Layer(
         number,
-        Norm.of(layer.input_layernorm),
-        Norm.of(layer.post_attention_layernorm),
+        Norm(layer.input_layernorm),
+        Norm(layer.post_attention_layernorm),
         _join(attention.q_proj, attention.k_proj, attention.v_proj),
-        (attention.o_proj.weight, attention.o_proj.bias),
+        _join(attention.o_proj),
         _join(mlp.gate_proj, mlp.up_proj),
-        (mlp.down_proj.weight, mlp.down_proj.bias),
+        _join(mlp.down_proj),
         (queries, queries + keys),
         size,
         Scores(attention.scaling, window, None),
@@ -118,7 +124,7 @@ def _layer(number: int, layer: Any) -> Layer:
 
 def _join(*linears: nn.Linear) -> Joined:
     """One product for all, of whose weights theirs are views from now on."""
-    weight = torch.cat([module.weight.data for module in linears])
+    weight = laid_out(torch.cat([module.weight.data for module in linears]))
     bias = None if linears[0].bias is None else torch.cat([module.bias.data for module in linears])
     first = 0
     for module in linears:

@@ -162,7 +162,7 @@ class Row:
         return freed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen, which takes three times as long: one a row and step
 class Slice:
     """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
 

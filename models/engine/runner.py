@@ -16,6 +16,7 @@ from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack
 from models.engine.cache import KVCache
 from models.engine.graphs import DecodeGraphs
+from models.engine.layout import lay_out
 from models.engine.lean import lean
 from models.engine.lora import Lora
 from models.engine.pages import PagePool
@@ -48,6 +49,8 @@ class Runner:
         self.times = StepTimes()
         self.lora = Lora(self.model)
         self._lean = lean(self.model)
+        if self._lean is None:
+            lay_out(self.model)
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._graphs: DecodeGraphs | None = None

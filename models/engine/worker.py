@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 LEAST_CHUNK = 16
 ADAPTER_WAIT_S = 0.05  # between looks at deadlines while there is nothing but adapters to wait for
+IDLE_S = 0.2
 
 Events = list[tuple[TokenStream, StreamEvent]]
 
@@ -129,14 +130,21 @@ class Worker:
     def _receive(self) -> None:
         """Take all that has come in; wait only when there is nothing to do."""
         if not self._rows:
-            self._scheduler.pool.check()
-            self._take_message(self.inbox.get())
+            self._take_message(self._idle())
         elif not self._scheduler.running and not self._scheduler.waiting:
             with suppress(queue.Empty):
                 self._take_message(self.inbox.get(timeout=ADAPTER_WAIT_S))
         with suppress(queue.Empty):
             while True:
                 self._take_message(self.inbox.get_nowait())
+
+    def _idle(self) -> Message:
+        """The next message; a look at the pages before it, where there is time for one: it holds the interpreter."""
+        try:
+            return self.inbox.get(timeout=IDLE_S)
+        except queue.Empty:
+            self._scheduler.pool.check()
+            return self.inbox.get()
 
     def _take_message(self, message: Message) -> None:
         match message:

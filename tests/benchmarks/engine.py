@@ -25,6 +25,7 @@ os.environ["OMP_NUM_THREADS"] = str(THREADS)  # before torch: transformers' cont
 
 import torch  # noqa: E402
 
+from app.settle import settle  # noqa: E402
 from models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from models.engine import EngineOptions, TorchEngine  # noqa: E402
 from models.generation import Delta, Job, Sampling  # noqa: E402
@@ -183,8 +184,8 @@ async def measure(name: str, sizes: list[int], rounds: int, new_tokens: int) -> 
     engine = TorchEngine(own, EngineOptions(max_running=128, threads=THREADS))
     await engine.start()
     await bench.throughput(engine, sizes, rounds)
+    await bench.first_token(engine)
     if made.context_length >= 2100:
-        await bench.first_token(engine)
         await bench.stall(engine)
     await engine.stop()
     if name in SHAPES:
@@ -193,7 +194,7 @@ async def measure(name: str, sizes: list[int], rounds: int, new_tokens: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["small", "larger"], help="small, larger, demo, a folder, a name")
+    parser.add_argument("models", nargs="*", default=["demo", "small", "larger"], help="small, larger, demo, a folder, a name")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=48)
@@ -206,6 +207,7 @@ def main() -> None:
         roofline.run(["1B", "8B"], "cuda", tuple(arguments.sizes))
         os._exit(0)
     torch.set_num_threads(THREADS)
+    settle()  # as every worker does
     for name in arguments.models:
         asyncio.run(measure(name, arguments.sizes, arguments.rounds, arguments.new_tokens))
     os._exit(0)  # the managers of continuous batching keep their threads
