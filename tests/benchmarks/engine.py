@@ -194,7 +194,8 @@ async def measure(name: str, sizes: list[int], rounds: int, new_tokens: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("models", nargs="*", default=["demo", "small", "larger"], help="small, larger, demo, a folder, a name")
+    names = ["demo", *SHAPES]
+    parser.add_argument("models", nargs="*", default=names, help="of these, or a checkpoint: a folder or a name")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32, 128])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=48)
