@@ -38,7 +38,7 @@ async def run(rig: Rig, scale: Scale) -> Result:
         return result
     pinned = replace(rig, engine_core=cores[0], other_core=cores[1])
     systems: list[System] = [Bare(pinned), Parley(pinned)]
-    load = Load(seconds=scale.seconds, at_once=AT_ONCE, max_tokens=TOKENS, users=AT_ONCE * 20)
+    load = Load(seconds=scale.seconds, at_once=AT_ONCE, max_tokens=TOKENS, users=AT_ONCE * 20, fresh=True)
     with on_core(cores[1], rig.brokers):
         async with AsyncExitStack() as stack:
             await start(stack, systems)
