@@ -50,6 +50,7 @@ EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
 _RETRY_S = 0.5
 _LOCK_S = 3.0
+_GOODBYE_S = 10.0
 
 
 class ParleyApp(internals.App):
@@ -336,6 +337,14 @@ async def _leave(app: ParleyApp, **_: Any) -> None:
         await app.telemetry.stop()
         await app.worker.stop(broken=app.exit_code is not None)
         app.consumer.leave_group_when_stopped()
+        asyncio.get_running_loop().call_later(_GOODBYE_S, _leave_without_goodbye, app)
+
+
+def _leave_without_goodbye(app: ParleyApp) -> None:
+    """Faust would wait for its requests to a broker that is away, for a minute; of ours nothing is left to be done."""
+    session_s = app.parley.session_timeout_s
+    log.warning("Kafka has not answered the goodbye; the group will miss this worker within %g s", session_s)
+    _end(app.exit_code or 0)
 
 
 def _create() -> ParleyApp:

@@ -30,7 +30,7 @@ _REMEMBERED = 200_000
 
 _NEEDED: Mapping[Any, tuple[str, ...]] = {
     sender: ("BACKOFF_OVERRIDE",),
-    driver.Consumer: ("_new_consumer_thread",),
+    driver.Consumer: ("_new_consumer_thread", "_add_gap"),
     driver.AIOKafkaConsumerThread: ("_create_worker_consumer", "_fetch_records", "__post_init__", "verify_event_path"),
     faust.App: ("_new_transport", "FlowControlQueue"),
     PartitionAssignor: ("_url", "_decompress", "on_assignment"),
@@ -154,6 +154,12 @@ class _Consumer(driver.Consumer):
     def handed_before(self, message: Any) -> int:
         """Offset of the record that was handed out before this one; -1 where that is not known."""
         return self._thread.before.pop((message.topic, message.partition, message.offset), -1)
+
+    async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
+        """Nothing: Faust keeps the gaps between offsets until it commits, which it never does here.
+
+        Every transaction leaves one in `turns`. Their tree would grow for ever, and be gone through at every turn.
+        """
 
     def _new_consumer_thread(self) -> Any:
         return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)

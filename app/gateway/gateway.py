@@ -32,7 +32,7 @@ class Gateway:
         self.metrics = Metrics()
         self.tracing = Tracing.of(settings, "parley-gateway")
         cluster, held = settings.cluster, settings.gateway_held_events
-        self.live = LiveAnswers(cluster, settings.topic("tokens"), partitions, held)
+        self.live = LiveAnswers(cluster, settings.topic("tokens"), settings.topic("controls"), partitions, held)
         self.outbox = Outbox(settings)
         self.archive = Archive(settings, self.live, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)

@@ -3,6 +3,8 @@
 It begins at the end of the topic and belongs to no group, so every gateway sees everything. Memory is bounded by the
 number of events: the answers that changed least recently go first, those that somebody reads stay. What is not here any
 more, or began before this gateway, is in the log (`archive`).
+
+`controls` is read beside it: a user who is erased, through whichever gateway or producer, is forgotten here as well.
 """
 
 from __future__ import annotations
@@ -23,16 +25,18 @@ from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
-from app.wire import WireError, decode_token_event
+from app.wire import Erase, WireError, decode_control, decode_token_event
+from app.wire.validation import validate_control
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _POLL_MS = 1000
+_ERASURES = 10_000  # remembered, for words that are older and come later
 
 
 class LiveAnswers:
-    def __init__(self, cluster: Cluster, topic: str, partitions: int, held_events: int) -> None:
+    def __init__(self, cluster: Cluster, topic: str, controls: str, partitions: int, held_events: int) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
         self.next_offset: dict[int, int] = {}
         self.complete_since = 0.0
@@ -43,7 +47,10 @@ class LiveAnswers:
         self.on_update: Callable[[Update], None] = lambda _update: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
         self._cluster = cluster
-        self._assigned = [TopicPartition(topic, number) for number in range(partitions)]
+        self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
+        self._controls = [TopicPartition(controls, number) for number in range(partitions)]
+        self._next_control: dict[int, int] = {}
+        self._erased: OrderedDict[str, int] = OrderedDict()
         self._held_events = held_events
         self._sizes: OrderedDict[Key, int] = OrderedDict()
         self._watches: dict[Key, set[Watch]] = {}
@@ -85,9 +92,9 @@ class LiveAnswers:
         for watch in self._watches.get(key, ()):
             watch.wake()
 
-    def forget_user(self, user_id: str) -> None:
-        """Also what somebody reads: the reader gets what comes from now on."""
-        for key in [key for key in self.rule.answers if key[0] == user_id]:
+    def forget_user(self, user_id: str, at: int | None = None) -> None:
+        """Also what somebody reads: the reader gets what comes from now on. `at`: Unix milliseconds, None for now."""
+        for key in [key for key, answer in self.rule.answers.items() if key[0] == user_id and _began_by(answer, at)]:
             self._forget(key)
 
     def _detach(self, key: Key, watch: Watch) -> None:
@@ -99,12 +106,13 @@ class LiveAnswers:
 
     async def _open(self) -> AIOKafkaConsumer:
         records = consumer(self._cluster)
-        records.assign(self._assigned)
+        records.assign([*self._tokens, *self._controls])
         await start(records)
         try:
-            await seek(records, self._assigned, AtOffsets(self.next_offset))
-            for partition in self._assigned:
-                self.next_offset.setdefault(partition.partition, await records.position(partition))
+            for partitions, offsets in ((self._tokens, self.next_offset), (self._controls, self._next_control)):
+                await seek(records, partitions, AtOffsets(offsets))
+                for partition in partitions:
+                    offsets.setdefault(partition.partition, await records.position(partition))
         except BaseException:
             await records.stop()
             raise
@@ -124,11 +132,27 @@ class LiveAnswers:
                 await asyncio.sleep(_RETRY_S)
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
+        controls = frozenset(self._controls)
         while True:
-            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+            for partition, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
+                take = self._take_control if partition in controls else self._take
                 for record in batch:
-                    self._take(record)
+                    take(record)
             self._trim()
+
+    def _take_control(self, record: ConsumerRecord) -> None:
+        self._next_control[record.partition] = record.offset + 1
+        try:
+            control = decode_control(record.value, record.headers)
+            validate_control(control, record.key)
+        except WireError:
+            return  # the worker makes a dead letter of it
+        if isinstance(control, Erase):
+            self._erased[control.user_id] = record.timestamp
+            self._erased.move_to_end(control.user_id)
+            if len(self._erased) > _ERASURES:
+                self._erased.popitem(last=False)
+            self.forget_user(control.user_id, record.timestamp)
 
     def _take(self, record: ConsumerRecord) -> None:
         self.next_offset[record.partition] = record.offset + 1
@@ -140,6 +164,9 @@ class LiveAnswers:
             return
         update = self.rule.read(record.partition, record.offset, event)
         if update is None:
+            return
+        if (event.timestamp or 0) <= self._erased.get(update.answer.user_id, -1):
+            self._forget((update.answer.user_id, update.answer.request_id))
             return
         key = (update.answer.user_id, update.answer.request_id)
         self._resize(key, update.answer)
@@ -167,3 +194,8 @@ class LiveAnswers:
         self.rule.forget(key)
         self.held -= self._sizes.pop(key, 0)
         self.on_forget(key)
+
+
+def _began_by(answer: Answer, at: int | None) -> bool:
+    first = answer.segments[0] if answer.segments else answer.end
+    return at is None or first is None or (first.timestamp or 0) <= at

@@ -40,6 +40,10 @@ class Group:
         self.table, self.lengths = self.pages.view(self.rows, -1), self.positions[:, 0] + 1
         self.pages = None
 
+    def moved(self) -> None:
+        """The positions have changed."""
+        self._masks.clear()
+
     def mask(self, window: int | None) -> Tensor:
         """What is added to the scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere."""
         if window not in self._masks:

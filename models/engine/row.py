@@ -67,14 +67,16 @@ class Row:
         """Tokens that are not in the cache yet; 1 while it decodes."""
         return len(self.tokens) - self.computed
 
-    def draws(self, draft: Sequence[int] = ()) -> list[Draw]:
+    def draw(self) -> Draw:
+        """How the next token is drawn."""
+        allowed = None if self.matcher is None else self.matcher.ahead(())[0]
+        return Draw(self.job.sampling, self.answered, self.tokens, allowed)
+
+    def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`; for a shape they have to fit."""
-        allowed = [None] if self.matcher is None else self.matcher.ahead(draft)
-        if not draft:
-            return [Draw(self.job.sampling, self.answered, self.tokens, allowed[0])]
         tokens = [*self.tokens, *draft]
         ends = range(len(self.tokens), len(tokens) + 1)
-        masks = allowed if self.matcher is not None else [None] * len(ends)
+        masks = [None] * len(ends) if self.matcher is None else self.matcher.ahead(draft)
         return [
             Draw(self.job.sampling, end - self.prompt_length, tokens[:end], mask)
             for end, mask in zip(ends, masks, strict=True)

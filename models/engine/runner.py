@@ -21,6 +21,7 @@ from models.engine.lean import lean
 from models.engine.lora import Lora
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
+from models.engine.steady import Steady
 from models.sampler import Token, sample
 
 WARM_UP = (1, 16, 256)  # tokens
@@ -54,6 +55,7 @@ class Runner:
         self._pool = pool
         self._kernel = self.device.type == "cuda" and find_spec("triton") is not None
         self._graphs: DecodeGraphs | None = None
+        self._steady: Steady | None = None
 
     @torch.inference_mode()
     def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, list[Token]]]:
@@ -68,7 +70,7 @@ class Runner:
             return []
         drawing = [part for part, offset in batch.draws if not offset]
         if len(drawing) == len(batch.draws):
-            drawn = sample(logits, [part.row.draws()[0] for part in drawing])
+            drawn = sample(logits, [part.row.draw() for part in drawing])
             return [(part, [token]) for part, token in zip(drawing, drawn, strict=True)]
         wanted = {id(part): part.row.draws(part.draft) for part in drawing}
         drawn = sample(logits, [wanted[id(part)][offset] for part, offset in batch.draws])
@@ -85,7 +87,11 @@ class Runner:
             self.lora.route(())
 
     def pack(self, slices: Sequence[Slice]) -> Batch:
-        return pack(slices, self._pool, self.device, self.dtype, kernel=self._kernel)
+        batch = None if self._steady is None else self._steady.next(slices)
+        if batch is None:
+            batch = pack(slices, self._pool, self.device, self.dtype, kernel=self._kernel)
+            self._steady = Steady.of(batch, slices, self._pool.size)
+        return batch
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from aiokafka import AIOKafkaProducer
 
+from app.wire import Erase, encode
+from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.events import answer, read, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess
 
@@ -203,6 +206,20 @@ async def test_what_was_answered_before_an_erase_is_told_no_more(
     assert (await http.get(place, params=user)).json()["status"] == "done"
     assert (await http.delete("/v1/users/frida")).status_code == 202
     assert (await http.get(place, params=user)).status_code == 404
+
+
+async def test_an_erase_that_came_another_way_is_heard_here_too(http: httpx.AsyncClient, worker: WorkerProcess) -> None:
+    user = {"user_id": "flora"}
+    asked = await http.post("/v1/requests", json={"prompt": "remember me", "max_tokens": 3}, params=user)
+    place = asked.headers["location"]
+    assert text_of(await answer(http, asked.json()["request_id"], params=user))
+    assert (await http.get(place, params=user)).status_code == 200
+    async with AIOKafkaProducer(**worker.settings.cluster.options()) as producer:
+        value, headers = encode(Erase(user_id="flora"))
+        await producer.send_and_wait(worker.settings.topic("controls"), value, key=b"flora", headers=headers)
+    async with asyncio.timeout(10):
+        while (await http.get(place, params=user)).status_code != 404:
+            await asyncio.sleep(0.05)
 
 
 async def test_what_an_erasure_cuts_short_is_no_turn_of_a_conversation(http: httpx.AsyncClient) -> None:

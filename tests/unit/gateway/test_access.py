@@ -69,7 +69,7 @@ REFUSED = {
     "forged": f"Bearer {FORGED}",
     "another user's claims under a good signature": f"Bearer {TAMPERED}",
     "expired": f"Bearer {token(exp=time.time() - 60)}",
-    "not valid yet": f"Bearer {token(nbf=time.time() + 60)}",
+    "not valid yet": f"Bearer {token(nbf=time.time() + 3600)}",
     "without an expiry": f"Bearer {token(exp=None)}",
     "another issuer": f"Bearer {token(iss='them')}",
     "without an issuer": f"Bearer {token(iss=None)}",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from app.gateway.live import LiveAnswers
 from app.gateway.watch import BATCH
-from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
+from app.wire import Erase, EventType, FinishReason, Notice, TokenEvent, encode
 
 
 class Record:
-    def __init__(self, offset: int, event: TokenEvent) -> None:
-        self.partition, self.offset = 0, offset
+    def __init__(self, offset: int, event: TokenEvent | Erase, timestamp: int = 0, key: bytes = b"nina") -> None:
+        self.partition, self.offset, self.timestamp, self.key = 0, offset, timestamp, key
         self.value, self.headers = encode(event)
 
 
@@ -17,7 +17,7 @@ class Log:
     """A `tokens` partition that goes straight into the live memory."""
 
     def __init__(self, held_events: int = 100_000) -> None:
-        self.live = LiveAnswers([], "tokens", 1, held_events)
+        self.live = LiveAnswers([], "tokens", "controls", 1, held_events)
         self.offset = 0
 
     def write(
@@ -30,6 +30,9 @@ class Log:
 
     def say(self, index: int, epoch: int = 0, request: str = "r") -> None:
         self.write(EventType.TOKEN, index, epoch, request, tokens=(index,), text=f"{epoch}.{index} ")
+
+    def erase(self, user_id: str, at: int, key: bytes = b"nina") -> None:
+        self.live._take_control(Record(self.offset, Erase(user_id=user_id), at, key))
 
     def end(self, index: int, epoch: int = 0, request: str = "r") -> None:
         self.write(EventType.DONE, index, epoch, request, finish_reason=FinishReason.STOP)
@@ -103,3 +106,19 @@ def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
         assert [event.index for event in watch.take()] == [1, 2]
         assert watch.ended
     assert log.live.rule.answers["nina", "r"].text == "0.1 "
+
+
+def test_words_older_than_an_erasure_are_forgotten_whichever_comes_first() -> None:
+    log = Log()
+    log.write(EventType.TOKEN, 0, request="before", tokens=(0,), text="a secret", timestamp=1000)
+    log.write(EventType.TOKEN, 0, request="after", tokens=(0,), text="hello", timestamp=3000)
+    log.erase("nina", at=2000)
+    log.write(EventType.TOKEN, 0, request="late", tokens=(0,), text="another secret", timestamp=1999)
+    assert [request for _, request in log.live.rule.answers] == ["after"]
+
+
+def test_an_erasure_whose_key_is_not_its_user_erases_nobody() -> None:
+    log = Log()
+    log.say(0)
+    log.erase("nina", at=2000, key=b"mallory")
+    assert ("nina", "r") in log.live.rule.answers
