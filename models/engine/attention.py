@@ -109,13 +109,13 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Sco
         rows = query.view(tokens, key.shape[1], -1, size)
         out = scaled_dot_product_attention(rows, key, value, attn_mask=group.mask(window), scale=scores.scale)
         return out.reshape(tokens, heads, size)
-    causal = group.pages is None and (window is None or group.width <= window)
+    mask = group.mask_where_needed(window)
     out = scaled_dot_product_attention(
         query.transpose(0, 1).unsqueeze(0),
         key,
         value,
-        attn_mask=None if causal else group.mask(window),
-        is_causal=causal,
+        attn_mask=mask,
+        is_causal=mask is None,
         scale=scores.scale,
         enable_gqa=heads != key.shape[1],
     )

@@ -44,6 +44,11 @@ class Group:
         """The positions have changed."""
         self._masks.clear()
 
+    def mask_where_needed(self, window: int | None) -> Tensor | None:
+        """None where a chunk attends itself alone, as far back as it goes."""
+        alone = self.pages is None and self.width > 1 and (window is None or self.width <= window)
+        return None if alone else self.mask(window)
+
     def mask(self, window: int | None) -> Tensor:
         """What is added to the scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere."""
         if window not in self._masks:

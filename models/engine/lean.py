@@ -4,11 +4,12 @@ A small model's step, and a single row's step of any model, spend more time on s
 them. So where a decoder is built exactly as Llama's (Mistral, Qwen2 and Qwen3 are), its projections of one input become
 one product, its norms one operation, and queries and keys are rotated together. The weights are not doubled: those of
 the model's own layers become views of the joined ones, so its own forward still works, for adapters and for the probe
-that compares the two. Everything else is computed by the model's own code.
+that compares the two. On a CPU all of it is one script (`scripted`), which runs without the interpreter.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,11 @@ from torch.nn.functional import linear, rms_norm, silu
 
 from models.engine.attention import Context, Scores, attend
 from models.engine.layout import laid_out
+from models.engine.scripted import compiled
 
 FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"})
+MOST_ANGLES = 1 << 23
 Joined = tuple[Tensor, Tensor | None]
 
 
@@ -27,17 +31,17 @@ class Norm:
     """`hidden / sqrt(mean(hidden ** 2) + eps) * weight`; on a CPU torch computes its own in some ten operations."""
 
     def __init__(self, module: Any) -> None:
-        self._weight: Tensor = module.weight
-        self._eps: float = module.variance_epsilon
-        self._small = torch.tensor(self._eps)
-        self._by_hand = self._weight.device.type == "cpu" and self._weight.dtype is torch.float32
+        self.weight: Tensor = module.weight
+        self.eps: float = module.variance_epsilon
+        self.small = torch.tensor(self.eps)
+        self._by_hand = self.weight.device.type == "cpu" and self.weight.dtype is torch.float32
 
     def __call__(self, hidden: Tensor) -> Tensor:
         if not self._by_hand:
-            return rms_norm(hidden, self._weight.shape, self._weight, self._eps)
+            return rms_norm(hidden, self.weight.shape, self.weight, self.eps)
         length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
-        scale = torch.addcmul(self._small, length, length, value=1 / hidden.shape[-1]).rsqrt_()
-        return (hidden * scale).mul_(self._weight)
+        scale = torch.addcmul(self.small, length, length, value=1 / hidden.shape[-1]).rsqrt_()
+        return (hidden * scale).mul_(self.weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,12 @@ class Layer:
     size: int
     scores: Scores
     norms: tuple[Norm, Norm] | None  # of queries and keys
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """In the order of `scripted.forward`."""
+        own = [self.before.weight, self.after.weight, self.qkv[0], self.out[0], self.gate_up[0], self.down[0]]
+        return own + [norm.weight for norm in self.norms or ()]
 
     def __call__(self, hidden: Tensor, cos: Tensor, sin: Tensor, context: Context) -> Tensor:
         """`hidden` is [T, width], `cos` and `sin` [T, 1, size]."""
@@ -80,16 +90,71 @@ class LeanDecoder:
         self._head = laid_out(model.lm_head.weight.data), model.lm_head.bias
         half = self._layers[0].size // 2
         self._sign = torch.cat([-torch.ones(half), torch.ones(half)]).to(model.device)
+        self._script = compiled() if model.device.type == "cpu" else None
+        self._angles = self._all_angles() if self._script is not None else None
+        self._windows = list(dict.fromkeys(layer.scores.window for layer in self._layers))
+        self._fixed = self._of_all_steps() if self._script is not None else {}
 
     def __call__(self, context: Context) -> Tensor:
         """The logits of the batch's last tokens."""
         batch, own = context.batch, self._model.model
+        if self._script is not None:
+            return self._run_script(self._script, context)
         hidden = own.embed_tokens(batch.tokens[0])
-        cos, sin = own.rotary_emb(hidden, batch.positions)
-        cos, sin = cos[0].unsqueeze(1), (sin[0] * self._sign.to(sin.dtype)).unsqueeze(1)
+        cos, sin = self._turns(batch.positions)
         for layer in self._layers:
             hidden = layer(hidden, cos, sin, context)
         return linear(self._norm(hidden[batch.last]), *self._head)
+
+    def _run_script(self, script: Callable[..., Tensor], context: Context) -> Tensor:
+        batch, cache = context.batch, context.cache
+        angles, places = self._angles, batch.positions[0]
+        if angles is None:
+            angles, places = self._turns(batch.positions), torch.arange(batch.positions.shape[1])
+        most = max((len(group.pages) for group in batch.groups if group.pages is not None), default=0)
+        return script(
+            tokens=batch.tokens[0],
+            slots=batch.slots,
+            last=batch.last,
+            places=places,
+            cosines=angles[0],
+            sines=angles[1],
+            keys=cache.keys,
+            values=cache.values,
+            shapes=[[group.first, group.rows, group.width] for group in batch.groups],
+            pages=[group.pages for group in batch.groups],
+            masks=[[group.mask_where_needed(window) for group in batch.groups] for window in self._windows],
+            scratch=[cache.scratch(0, most), cache.scratch(1, most)],
+            **self._fixed,
+        )
+
+    def _of_all_steps(self) -> dict[str, Any]:
+        first = self._layers[0]
+        return {
+            "embeddings": self._model.model.embed_tokens.weight,
+            "layers": [layer.weights for layer in self._layers],
+            "biases": [[layer.qkv[1], layer.out[1], layer.gate_up[1], layer.down[1]] for layer in self._layers],
+            "kinds": [self._windows.index(layer.scores.window) for layer in self._layers],
+            "heads": [*first.heads, first.size],
+            "scale": first.scores.scale,
+            "small": self._norm.small,
+            "eps": self._norm.eps,
+            "final": self._norm.weight,
+            "head": self._head[0],
+            "head_bias": self._head[1],
+        }
+
+    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [T, 1, size] of positions [1, T]."""
+        cos, sin = self._model.model.rotary_emb(self._norm.weight, positions)
+        return cos[0].unsqueeze(1), (sin[0] * self._sign.to(sin.dtype)).unsqueeze(1)
+
+    def _all_angles(self) -> tuple[Tensor, Tensor] | None:
+        """Those of every position, where they are always the same and do not take much memory."""
+        own, most = self._model.model.rotary_emb, self._model.config.max_position_embeddings
+        if own.rope_type not in FIXED_ANGLES or most * self._layers[0].size > MOST_ANGLES:
+            return None
+        return self._turns(torch.arange(most).unsqueeze(0))
 
 
 def lean(model: Any) -> LeanDecoder | None:

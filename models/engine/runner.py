@@ -120,7 +120,7 @@ class Runner:
     def warm_up(self, max_running: int, context_length: int) -> None:
         """Touch what is made at the first use, so that no request pays for it."""
         for tokens in WARM_UP:
-            self.check(tokens)
+            self.check(min(tokens, context_length))
         if self._kernel:
             row_pages = pages_for(context_length, self._pool.size)
             graphs = DecodeGraphs(self.forward, self.device, self.dtype, max_running, row_pages)
