@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
@@ -121,14 +121,18 @@ async def create_topics(settings: Settings) -> list[str]:
                 # Too few brokers for the replicas: those that are away count for none.
                 kind = KafkaAwayError if code == _Answer.TOO_FEW_BROKERS else TopicsError
                 raise kind(f"the topic {name!r} could not be created: {why}")
-        await _until_led(admin, specs)
-    await check_topics(settings)
+        # Another broker may not have heard of them yet: this one is asked.
+        _check(await _until_led(admin, specs))
     return created
 
 
 async def check_topics(settings: Settings) -> None:
     """Raise with one line unless every topic is there with `PARLEY_PARTITIONS` partitions."""
-    for found in await find_topics(settings):
+    _check(await find_topics(settings))
+
+
+def _check(topics: Iterable[FoundTopic]) -> None:
+    for found in topics:
         if found.partitions is None and found.spec.by_worker:
             continue
         if found.partitions is None:
@@ -159,9 +163,12 @@ async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> lis
     return [found(spec) for spec in specs]
 
 
-async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> None:
+async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
-    while not all(found.led for found in await _find(admin, specs)):
+    while True:
+        topics = await _find(admin, specs)
+        if all(found.led for found in topics):
+            return topics
         if time.monotonic() > deadline:
             raise KafkaAwayError("the new topics have no leader yet: is a broker down?")
         await asyncio.sleep(0.05)

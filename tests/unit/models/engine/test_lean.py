@@ -26,12 +26,14 @@ def make(architecture, **changes):
     return tiny.model(architecture.split(maxsplit=1)[0], **(ARCHITECTURES[architecture] | changes))
 
 
-def both_ways(model, dtype=torch.float32):
+def both_ways(model, dtype=torch.float32, **changes):
     """Logits of two chunks and a single token, by the lean forward and by the model's own."""
     model = model.to(dtype)
     model.set_attn_implementation(NAME)
     leaner = lean(model)
     assert leaner is not None
+    for name, value in changes.items():
+        setattr(leaner, name, value)
     found = []
     for forward in (leaner, lambda context: own(model, context)):
         pool, cache = PagePool(40, 16), KVCache(model.config, 40, model.device, dtype)
@@ -55,10 +57,29 @@ def own(model, context):
     ).logits[0]
 
 
+WAYS = {"one script": {}, "angles of each step": {"_angles": None}, "eager, as on a GPU": {"_script": None}}
+
+
+@pytest.mark.parametrize("changes", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("architecture", FAMILY)
-def test_its_logits_are_the_models_own(architecture):
-    leaner, theirs = both_ways(make(architecture))
+def test_its_logits_are_the_models_own(architecture, changes):
+    leaner, theirs = both_ways(make(architecture), **changes)
     torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_it_is_one_script_on_a_cpu():
+    assert lean(make("llama"))._script is not None
+
+
+def test_where_no_script_can_be_made_it_stays_eager(monkeypatch, caplog):
+    def refuse(_function):
+        raise RuntimeError("TorchScript is gone")
+
+    monkeypatch.setattr(torch.jit, "script", refuse)
+    with caplog.at_level("INFO"):
+        leaner, theirs = both_ways(make("llama"))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
+    assert "TorchScript is gone" in caplog.text
 
 
 def test_biases_are_joined_as_well_and_half_precision_stays_close():
