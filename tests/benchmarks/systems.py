@@ -21,6 +21,7 @@ from tests.benchmarks.processes import ROOT, Served, Used, used
 from tests.benchmarks.rig import Rig
 from tests.faults.worker_process import WorkerProcess
 
+START_TIMEOUT_S = 300.0  # several start at once, and spend most of it on importing
 PEER_PACKAGES = ROOT / ".venv" / "peers"
 
 
@@ -71,7 +72,11 @@ class _Module(System):
         log = self.rig.folder / f"{self.id}.log"
         packages = "" if self.packages is None else str(self.packages)
         self._served = Served(self.module, (), log, {**self.rig.environment, **self.environment()}, packages=packages)
-        await asyncio.to_thread(self._served.wait_ready)
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await asyncio.to_thread(self._served.wait_ready)
+        except TimeoutError:
+            raise RuntimeError(f"{self.name} is not ready after {START_TIMEOUT_S:g} s; its log is {log}") from None
 
     def environment(self) -> dict[str, str]:
         return {}
@@ -202,7 +207,7 @@ class Parley(System):
 
 class _NamedWorker(WorkerProcess):
     program = (sys.executable, "-m", "tests.benchmarks.peers.parley_worker")
-    start_timeout_s = 300.0  # several systems start at once
+    start_timeout_s = START_TIMEOUT_S
 
 
 PEERS: Sequence[Callable[[Rig], System]] = (FaustGenerate, QuixStreams, AiokafkaBatching, FastApi)
