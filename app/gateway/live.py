@@ -165,12 +165,12 @@ class LiveAnswers:
         update = self.rule.read(record.partition, record.offset, event)
         if update is None:
             return
-        if (event.timestamp or 0) <= self._erased.get(update.answer.user_id, -1):
-            self._forget((update.answer.user_id, update.answer.request_id))
-            return
         key = (update.answer.user_id, update.answer.request_id)
-        self._resize(key, update.answer)
         self.on_update(update)
+        if (event.timestamp or 0) <= self._erased.get(update.answer.user_id, -1):
+            self._forget(key)
+            return
+        self._resize(key, update.answer)
         for watch in self._watches.get(key, ()):
             watch.tell(update)
 

@@ -117,6 +117,15 @@ def test_words_older_than_an_erasure_are_forgotten_whichever_comes_first() -> No
     assert [request for _, request in log.live.rule.answers] == ["after"]
 
 
+def test_an_end_older_than_an_erasure_still_counts_as_one() -> None:
+    log, ends = Log(), []
+    log.live.on_update = lambda update: ends.append(update.event.is_end)
+    log.erase("nina", at=2000)
+    log.write(EventType.DONE, 0, request="late", finish_reason=FinishReason.STOP, timestamp=1999)
+    assert ends == [True]
+    assert not log.live.rule.answers
+
+
 def test_an_erasure_whose_key_is_not_its_user_erases_nobody() -> None:
     log = Log()
     log.say(0)
