@@ -100,24 +100,27 @@ def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Scores) -> Tensor:
     """`query` and the result are [tokens, heads, size], `key` and `value` [rows, KV heads, length, size]."""
-    tokens, heads, size = query.shape
-    window = scores.window
     if scores.cap is not None:
         return _capped(query, key, value, group, scores)
-    if group.width == 1:
+    return dense(query, key, value, group.mask_where_needed(scores.window), group.width, scores.scale)
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width: int, scale: float) -> Tensor:
+    """As `_attend`, for `width` tokens of each row; without a mask a chunk attends itself. TorchScript compiles it."""
+    tokens, heads, size = query.size(0), query.size(1), query.size(2)
+    if width == 1:
         # the heads that share keys become rows of one product: nothing is repeated
-        rows = query.view(tokens, key.shape[1], -1, size)
-        out = scaled_dot_product_attention(rows, key, value, attn_mask=group.mask(window), scale=scores.scale)
+        asked = query.reshape(tokens, key.size(1), -1, size)
+        out = scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scale)
         return out.reshape(tokens, heads, size)
-    mask = group.mask_where_needed(window)
     out = scaled_dot_product_attention(
         query.transpose(0, 1).unsqueeze(0),
         key,
         value,
         attn_mask=mask,
         is_causal=mask is None,
-        scale=scores.scale,
-        enable_gqa=heads != key.shape[1],
+        scale=scale,
+        enable_gqa=heads != key.size(1),
     )
     return out[0].transpose(0, 1)
 

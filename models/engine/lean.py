@@ -27,21 +27,17 @@ MOST_ANGLES = 1 << 23
 Joined = tuple[Tensor, Tensor | None]
 
 
+@dataclass(frozen=True, slots=True)
 class Norm:
-    """`hidden / sqrt(mean(hidden ** 2) + eps) * weight`; on a CPU torch computes its own in some ten operations."""
+    weight: Tensor
+    eps: float
 
-    def __init__(self, module: Any) -> None:
-        self.weight: Tensor = module.weight
-        self.eps: float = module.variance_epsilon
-        self.small = torch.tensor(self.eps)
-        self._by_hand = self.weight.device.type == "cpu" and self.weight.dtype is torch.float32
+    @classmethod
+    def of(cls, module: Any) -> Norm:
+        return cls(module.weight, module.variance_epsilon)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        if not self._by_hand:
-            return rms_norm(hidden, self.weight.shape, self.weight, self.eps)
-        length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True)
-        scale = torch.addcmul(self.small, length, length, value=1 / hidden.shape[-1]).rsqrt_()
-        return (hidden * scale).mul_(self.weight)
+        return rms_norm(hidden, self.weight.shape, self.weight, self.eps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,7 @@ class LeanDecoder:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._layers = [_layer(number, layer) for number, layer in enumerate(model.model.layers)]
-        self._norm = Norm(model.model.norm)
+        self._norm = Norm.of(model.model.norm)
         # a copy where it is the embedding too, which is read by rows
         self._head = laid_out(model.lm_head.weight.data), model.lm_head.bias
         half = self._layers[0].size // 2
@@ -137,7 +133,7 @@ class LeanDecoder:
             "kinds": [self._windows.index(layer.scores.window) for layer in self._layers],
             "heads": [*first.heads, first.size],
             "scale": first.scores.scale,
-            "small": self._norm.small,
+            "small": torch.tensor(self._norm.eps),
             "eps": self._norm.eps,
             "final": self._norm.weight,
             "head": self._head[0],
@@ -171,11 +167,11 @@ def _layer(number: int, layer: Any) -> Layer:
     size = attention.head_dim
     queries, keys = attention.q_proj.out_features // size, attention.k_proj.out_features // size
     window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
-    norms = (Norm(attention.q_norm), Norm(attention.k_norm)) if hasattr(attention, "q_norm") else None
+    norms = (Norm.of(attention.q_norm), Norm.of(attention.k_norm)) if hasattr(attention, "q_norm") else None
     return Layer(
         number,
-        Norm(layer.input_layernorm),
-        Norm(layer.post_attention_layernorm),
+        Norm.of(layer.input_layernorm),
+        Norm.of(layer.post_attention_layernorm),
         _join(attention.q_proj, attention.k_proj, attention.v_proj),
         _join(attention.o_proj),
         _join(mlp.gate_proj, mlp.up_proj),
