@@ -1,13 +1,13 @@
-"""Attention over packed tokens and a paged cache, as a plug for the decoders of transformers.
+"""Attention over packed tokens and a paged cache, and its plug for the decoders of transformers.
 
 Every decoder that calls its attention through transformers' `AttentionInterface` works unchanged: its layers see one
 sequence of packed tokens, and here each token meets only the row it belongs to. Registered without a mask function, so
-that no mask is made outside.
+that no mask is made outside. What `attend` needs is in forms that TorchScript compiles (forward.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from models.engine.batch import Batch, Group
+from models.engine.batch import Batch
 from models.engine.cache import KVCache
 
 NAME = "parley_paged"
@@ -23,21 +23,23 @@ NAME = "parley_paged"
 NOT_IMPLEMENTED = ("s_aux", "sinks", "position_bias", "head_mask", "alibi")
 
 
-@dataclass(frozen=True, slots=True)
 class Context:
-    """What one forward needs: the batch and the cache."""
+    """What one forward needs: the batch and the cache, and its groups as `attend` takes them."""
 
-    batch: Batch
-    cache: KVCache
+    def __init__(self, batch: Batch, cache: KVCache) -> None:
+        self.batch = batch
+        self.cache = cache
+        self.groups = [list(group) for group in batch.groups]
+        self.scratch = cache.scratch(max((group.pages for group in batch.groups if not group.in_place), default=0))
+        self._masks: dict[tuple[int | None, bool], list[Tensor | None]] = {}
 
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """How queries and keys make scores."""
-
-    scale: float
-    window: int | None
-    cap: float | None
+    def masks(self, window: int | None, *, whole: bool) -> list[Tensor | None]:
+        """As `masks_of`; the layers of one step share them."""
+        key = window, whole
+        if key not in self._masks:
+            positions, dtype = self.batch.positions, self.cache.keys[0].dtype
+            self._masks[key] = masks_of(positions, self.groups, window, whole, dtype)
+        return self._masks[key]
 
 
 def paged_attention(
@@ -55,58 +57,81 @@ def paged_attention(
     """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
     if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
         raise NotImplementedError("this model's attention takes something that the engine does not implement")
-    scores = Scores(scaling or query.shape[3] ** -0.5, sliding_window, softcap)
     query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
-    return attend(query, key, value, module.layer_idx, context, scores).unsqueeze(0), None
+    layer, cache = module.layer_idx, context.cache
+    out = attend(
+        query, key, value, cache.keys[layer], cache.values[layer], context.batch.numbers, context.batch.count,
+        context.groups, context.masks(sliding_window, whole=softcap is not None), context.scratch,
+        scaling or query.shape[2] ** -0.5, sliding_window, softcap,
+    )  # fmt: skip
+    return out.unsqueeze(0), None
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, layer: int, context: Context, scores: Scores) -> Tensor:
-    """`query` is [T, heads, size], `key` and `value` [T, KV heads, size]; the result is as `query`."""
-    keys, values = context.cache.keys[layer], context.cache.values[layer]
-    slots = context.batch.slots
-    keys.view(-1, *keys.shape[2:]).index_copy_(0, slots, key)
-    values.view(-1, *values.shape[2:]).index_copy_(0, slots, value)
-    parts = []
-    for group in context.batch.groups:
-        span = slice(group.first, group.first + group.rows * group.width)
-        if group.table is not None:
-            parts.append(_in_place(query[span], keys, values, group, scores))
-            continue
-        if group.pages is None:
-            seen = key[span].transpose(0, 1).unsqueeze(0), value[span].transpose(0, 1).unsqueeze(0)
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor, numbers: Tensor, count: int,
+    groups: list[list[int]], masks: list[Tensor | None], scratch: list[Tensor],
+    scale: float, window: int | None, cap: float | None,
+) -> Tensor:  # fmt: skip
+    """`query` and the result are [T, heads, size], `key` and `value` [T, KV heads, size]; `keys` and `values` a layer's
+    cache; `numbers`, `count` and `groups` those of a `Batch`; `masks` for each group what is added to its scores.
+    """
+    heads, size = keys.size(2), keys.size(3)
+    slots = numbers[2 * count : 3 * count]
+    keys.view(-1, heads, size).index_copy_(0, slots, key)
+    values.view(-1, heads, size).index_copy_(0, slots, value)
+    parts: list[Tensor] = []
+    for at, group in enumerate(groups):
+        first, rows, width, _length, begin, count_of_pages, in_place = group
+        end = first + rows * width
+        pages = numbers[begin : begin + count_of_pages]
+        if not torch.jit.is_scripting():
+            if in_place:
+                table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
+                parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))
+                continue
+        if count_of_pages == 0:
+            seen_key = key[first:end].transpose(0, 1).unsqueeze(0)
+            seen_value = value[first:end].transpose(0, 1).unsqueeze(0)
         else:
-            seen = _gather(context.cache, keys, group, 0), _gather(context.cache, values, group, 1)
-        parts.append(_attend(query[span], *seen, group, scores))
+            torch.index_select(keys, 0, pages, out=scratch[0][:count_of_pages])
+            torch.index_select(values, 0, pages, out=scratch[1][:count_of_pages])
+            seen_key = scratch[0][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+            seen_value = scratch[1][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+        mask = masks[at]
+        if cap is not None and mask is not None:
+            parts.append(capped(query[first:end], seen_key, seen_value, mask, width, scale, cap))
+        else:
+            parts.append(dense(query[first:end], seen_key, seen_value, mask, width, scale))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _in_place(query: Tensor, keys: Tensor, values: Tensor, group: Group, how: Scores) -> Tensor:
-    from models.engine.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
+def masks_of(
+    positions: Tensor, groups: list[list[int]], window: int | None, whole: bool, dtype: torch.dtype
+) -> list[Tensor | None]:
+    """For each group what is added to its scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere.
 
-    assert group.table is not None
-    assert group.lengths is not None
-    return paged_decode(
-        query, keys, values, group.table, group.lengths, scale=how.scale, window=how.window, cap=how.cap
-    )
-
-
-def _gather(cache: KVCache, pages: Tensor, group: Group, place: int) -> Tensor:
-    """What the rows of a group attend: [rows, KV heads, length, size]; valid until the next call for `place`."""
-    assert group.pages is not None
-    found = cache.scratch(place, len(group.pages))
-    torch.index_select(pages, 0, group.pages, out=found)
-    return found.view(group.rows, group.length, *pages.shape[2:]).transpose(1, 2)
-
-
-def _attend(query: Tensor, key: Tensor, value: Tensor, group: Group, scores: Scores) -> Tensor:
-    """`query` and the result are [tokens, heads, size], `key` and `value` [rows, KV heads, length, size]."""
-    if scores.cap is not None:
-        return _capped(query, key, value, group, scores)
-    return dense(query, key, value, group.mask_where_needed(scores.window), group.width, scores.scale)
+    None where a kernel knows by itself and, unless `whole`, where a chunk attends itself alone as far back as it goes.
+    """
+    masks: list[Tensor | None] = []
+    for first, rows, width, length, _begin, pages, in_place in groups:
+        alone = pages == 0 and width > 1 and (window is None or width <= window)
+        if in_place != 0 or (alone and not whole):
+            masks.append(None)
+            continue
+        at = torch.arange(length, device=positions.device)
+        own = positions[first : first + rows * width].view(rows, width, 1)
+        hidden = at > own
+        if window is not None:
+            hidden = hidden | (at <= own - window)
+        mask = torch.zeros(hidden.size(), dtype=dtype, device=positions.device)
+        masks.append(mask.masked_fill_(hidden, -math.inf).unsqueeze(1))
+    return masks
 
 
 def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width: int, scale: float) -> Tensor:
-    """As `_attend`, for `width` tokens of each row; without a mask a chunk attends itself. TorchScript compiles it."""
+    """`query` and the result are [tokens, heads, size], `width` tokens of each row; `key` and `value` [rows, KV heads,
+    length, size]. Without a mask a chunk attends itself.
+    """
     tokens, heads, size = query.size(0), query.size(1), query.size(2)
     if width == 1:
         # the heads that share keys become rows of one product: nothing is repeated
@@ -125,16 +150,24 @@ def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width:
     return out[0].transpose(0, 1)
 
 
-def _capped(query: Tensor, key: Tensor, value: Tensor, group: Group, how: Scores) -> Tensor:
-    """With soft-capped scores (Gemma 2), which no fused kernel of torch has."""
-    tokens, heads, size = query.shape
-    kv = key.shape[1]
-    rows = query.view(group.rows, group.width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)
-    scores = rows @ key.unsqueeze(2).transpose(3, 4) * how.scale
-    assert how.cap is not None
-    scores = (scores / how.cap).tanh() * how.cap + group.mask(how.window).unsqueeze(2)
-    out = scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype) @ value.unsqueeze(2)
+def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, scale: float, cap: float) -> Tensor:
+    """As `dense`, with soft-capped scores (Gemma 2), which no fused kernel of torch has."""
+    tokens, heads, size = query.size(0), query.size(1), query.size(2)
+    kv = key.size(1)
+    rows = query.reshape(tokens // width, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)
+    scores = torch.matmul(rows, key.unsqueeze(2).transpose(3, 4)) * scale
+    scores = torch.tanh(scores / cap) * cap + mask.unsqueeze(2)
+    out = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype), value.unsqueeze(2))
     return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
+
+
+def _in_place(
+    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor,
+    scale: float, window: int | None, cap: float | None,
+) -> Tensor:  # fmt: skip
+    from models.engine.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
+
+    return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)
 
 
 AttentionInterface.register(NAME, paged_attention)

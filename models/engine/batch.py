@@ -1,4 +1,4 @@
-"""The slices of one step as tensors: packed tokens, where their keys and values go, and what each attends."""
+"""The slices of one step as one tensor of numbers: packed tokens, where they are kept, and what each attends."""
 
 from __future__ import annotations
 
@@ -16,50 +16,20 @@ from models.engine.row import Slice, pages_for
 WASTE = 64  # pages that may be read in vain before short rows are attended apart from long ones
 
 
-@dataclass(slots=True)
-class Group:
+class Group(NamedTuple):
     """Rows that are attended together: tokens `first` to `first + rows * width` of the batch, `width` of each row.
 
-    `pages` [rows * n] is None where nothing but the chunk itself is attended, or where a kernel reads the pages of
-    single tokens itself: it takes `table` [rows, n] and `lengths` [rows]. `positions` is [rows, width].
+    Each row attends at most the `length` tokens of its pages, which are the `pages` numbers of the batch from `at` on,
+    as many of each row; with no pages, the tokens of its own chunk. `in_place`: a kernel reads the pages where they are.
     """
 
     first: int
     rows: int
     width: int
-    pages: Tensor | None
-    positions: Tensor
     length: int
-    dtype: torch.dtype
-    table: Tensor | None = None
-    lengths: Tensor | None = None
-    _masks: dict[int | None, Tensor] = field(default_factory=dict)
-
-    def in_place(self) -> None:
-        assert self.pages is not None
-        self.table, self.lengths = self.pages.view(self.rows, -1), self.positions[:, 0] + 1
-        self.pages = None
-
-    def moved(self) -> None:
-        """The positions have changed."""
-        self._masks.clear()
-
-    def mask_where_needed(self, window: int | None) -> Tensor | None:
-        """None where a chunk attends itself alone, as far back as it goes."""
-        alone = self.pages is None and self.width > 1 and (window is None or self.width <= window)
-        return None if alone else self.mask(window)
-
-    def mask(self, window: int | None) -> Tensor:
-        """What is added to the scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere."""
-        if window not in self._masks:
-            at = torch.arange(self.length, device=self.positions.device)
-            positions = self.positions.unsqueeze(-1)
-            hidden = at > positions
-            if window is not None:
-                hidden |= at <= positions - window
-            mask = torch.zeros(hidden.shape, dtype=self.dtype, device=at.device).masked_fill_(hidden, -torch.inf)
-            self._masks[window] = mask.unsqueeze(1)
-        return self._masks[window]
+    at: int = 0
+    pages: int = 0
+    in_place: int = 0
 
 
 class Place(NamedTuple):
@@ -73,20 +43,38 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One step: `tokens` and `positions` are [1, T], `slots` [T], `last` the tokens that draw."""
+    """One step. `numbers` are its tokens, their positions and their slots, `count` of each, then the `drawing` tokens
+    that draw, then the pages of its groups.
 
-    tokens: Tensor
-    positions: Tensor
-    slots: Tensor
-    last: Tensor
+    One tensor, because it goes to a GPU in one copy, and into a script in one hand-over: for each tensor that it lets
+    go of, a script waits for the interpreter.
+    """
+
+    numbers: Tensor
+    count: int
+    drawing: int
     groups: list[Group]
     draws: list[tuple[Slice, int]]  # who draws, and behind how many tokens of its draft; in the order of `last`
     order: list[Slice] = field(default_factory=list)  # all of them, in the order of `tokens`
 
+    @property
+    def tokens(self) -> Tensor:
+        return self.numbers[: self.count]
 
-def pack(
-    slices: Sequence[Slice], pool: PagePool, device: torch.device, dtype: torch.dtype, *, kernel: bool = False
-) -> Batch:
+    @property
+    def positions(self) -> Tensor:
+        return self.numbers[self.count : 2 * self.count]
+
+    @property
+    def slots(self) -> Tensor:
+        return self.numbers[2 * self.count : 3 * self.count]
+
+    @property
+    def last(self) -> Tensor:
+        return self.numbers[3 * self.count : 3 * self.count + self.drawing]
+
+
+def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
     """Rows that decode in front, the longest first; then the chunks of prompts. `kernel`: pages are read in place.
 
     The tokens of a draft are rows of their own, which share pages: each sees those before it, because all keys and
@@ -108,17 +96,22 @@ def pack(
         if part.draws:
             last.append(len(tokens) - 1)
             draws.append((part, 0))
-    at = _tensor([tokens, positions, slots], device)
-    alike = [(0, single)] if kernel and single else _alike(single, size)
-    groups = [_single(rows, first, pool, at[1], dtype) for first, rows in alike]
-    if kernel and single:
-        groups[0].in_place()
+    last = last or [0]
+    numbers = [*tokens, *positions, *slots, *last]
+    groups = []
+    for first, rows in [(0, single)] if kernel and single else _alike(single, size):
+        table, length = _table(rows, size)
+        groups.append(Group(first, len(rows), 1, length, len(numbers), len(table), int(kernel)))
+        numbers += table
     first = len(single)
     for part in chunks:
-        groups.append(_chunk(part, first, pool, at[1], dtype))
+        pages = part.row.pages[: pages_for(part.start + part.count, size)] if part.start else []
+        length = len(pages) * size or part.count
+        groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
+        numbers += pages
         first += part.count
-    keep = _tensor(last or [0], device)
-    return Batch(at[:1], at[1:2], at[2], keep, groups, draws, [*(place.part for place in single), *chunks])
+    order = [*(place.part for place in single), *chunks]
+    return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order)
 
 
 def _places(slices: Sequence[Slice]) -> list[Place]:
@@ -146,27 +139,18 @@ def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
     return found
 
 
-def _single(rows: list[Place], first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
-    count = pages_for(rows[0].position + 1, pool.size)
+def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
+    """The pages of every row, as many as the longest has, and how many tokens they hold."""
+    count = pages_for(rows[0].position + 1, size)
     table: list[int] = []
     for place in rows:
         mine = place.part.row.pages[:count]
         table += mine
         table += [0] * (count - len(mine))
-    pages = _tensor(table, positions.device)
-    where = positions[first : first + len(rows)].unsqueeze(1)
-    return Group(first, len(rows), 1, pages, where, count * pool.size, dtype)
+    return table, count * size
 
 
-def _chunk(part: Slice, first: int, pool: PagePool, positions: Tensor, dtype: torch.dtype) -> Group:
-    where = positions[first : first + part.count].unsqueeze(0)
-    if part.start == 0:
-        return Group(first, 1, part.count, None, where, part.count, dtype)
-    count = pages_for(part.start + part.count, pool.size)
-    pages = _tensor(part.row.pages[:count], positions.device)
-    return Group(first, 1, part.count, pages, where, count * pool.size, dtype)
-
-
-def _tensor(numbers: list[int] | list[list[int]], device: torch.device) -> Tensor:
+def tensor_of(numbers: list[int], device: torch.device) -> Tensor:
     """Through NumPy, which reads a list several times faster than torch."""
-    return torch.from_numpy(np.array(numbers, dtype=np.int64)).to(device)
+    found = torch.from_numpy(np.array(numbers, dtype=np.int64))
+    return found if device.type == "cpu" else found.to(device)

@@ -25,14 +25,16 @@ class KVCache:
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.pages = pages
-        self._scratch: dict[int, Tensor] = {}
+        self._scratch = [self.keys[0].new_empty((0, *shape[1:])) for _ in range(2)]
 
-    def scratch(self, place: int, pages: int) -> Tensor:
-        """Memory for a copy of `pages` pages: asking the system for it anew each time costs as much as the copy."""
-        have = self._scratch.get(place)
-        if have is None or len(have) < pages:
-            have = self._scratch[place] = self.keys[0].new_empty((max(64, 2 * pages), *self.keys[0].shape[1:]))
-        return have[:pages]
+    def scratch(self, pages: int) -> list[Tensor]:
+        """Memory for the keys and the values of `pages` pages or more, the same list for as long as it is enough.
+
+        To ask the system for it each time costs as much as the copy.
+        """
+        if len(self._scratch[0]) < pages:
+            self._scratch = [self.keys[0].new_empty((max(64, 2 * pages), *self.keys[0].shape[1:])) for _ in range(2)]
+        return self._scratch
 
     def scrub(self, pages: Sequence[int]) -> None:
         """Clear pages that may hold numbers that are not finite."""

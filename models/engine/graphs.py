@@ -19,24 +19,18 @@ BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 class DecodeGraphs:
-    def __init__(self, forward: Forward, device: torch.device, dtype: torch.dtype, rows: int, row_pages: int) -> None:
+    def __init__(self, forward: Forward, device: torch.device, rows: int, row_pages: int) -> None:
         self._forward = forward
+        self._device = device
+        self._row_pages = row_pages
         self._buckets = [size for size in BUCKETS if size < rows] + [rows]
-        most = self._buckets[-1]
-        self._tokens = torch.zeros(1, most, dtype=torch.long, device=device)
-        self._positions = torch.zeros_like(self._tokens)
-        self._slots = torch.zeros(most, dtype=torch.long, device=device)
-        self._lengths = torch.ones(most, dtype=torch.long, device=device)
-        self._table = torch.zeros(most, row_pages, dtype=torch.long, device=device)
-        self._last = torch.arange(most, device=device)
-        self._dtype = dtype
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
 
     def capture(self) -> None:
         """The largest first: the others then fit into its memory."""
         pool = None
         for size in reversed(self._buckets):
-            batch = self._batch(size)
+            batch = still(size, self._row_pages, self._device)
             for _ in range(2):  # what is made at the first call must not be made during the capture
                 self._forward(batch)
             torch.cuda.synchronize()
@@ -44,32 +38,45 @@ class DecodeGraphs:
             with torch.cuda.graph(graph, pool=pool):
                 logits = self._forward(batch)
             pool = pool or graph.pool()
-            self._graphs[size] = graph, logits
+            self._graphs[size] = graph, batch, logits
 
     def run(self, batch: Batch) -> Tensor | None:
         """The logits of a step, where a graph computes it."""
-        rows = batch.tokens.shape[1]
-        size = next((size for size in self._buckets if size >= rows), None)
-        if size not in self._graphs or len(batch.groups) != 1 or batch.groups[0].table is None:
+        size = next((size for size in self._buckets if size >= batch.count), None)
+        if size not in self._graphs or len(batch.groups) != 1 or not batch.groups[0].in_place:
             return None
-        group = batch.groups[0]
-        assert group.table is not None
-        graph, logits = self._graphs[size]
-        self._tokens[:, :rows] = batch.tokens
-        self._positions[:, :rows] = batch.positions
-        self._slots[:rows] = batch.slots
-        self._lengths[:rows] = batch.positions[0] + 1
-        self._table[:rows, : group.table.shape[1]] = group.table
-        # rows of an earlier, larger step must not write to pages that are others' by now
-        self._positions[:, rows:size] = 0
-        self._slots[rows:size] = 0
-        self._lengths[rows:size] = 1
-        self._table[rows:size] = 0
+        graph, held, logits = self._graphs[size]
+        fill(held, batch)
         graph.replay()
         return logits[batch.last]
 
-    def _batch(self, size: int) -> Batch:
-        positions = self._positions[:, :size]
-        group = Group(0, size, 1, None, positions[0].unsqueeze(1), 0, self._dtype)
-        group.table, group.lengths = self._table[:size], self._lengths[:size]
-        return Batch(self._tokens[:, :size], positions, self._slots[:size], self._last[:size], [group], [])
+
+def still(rows: int, row_pages: int, device: torch.device) -> Batch:
+    """A batch of rows that only fill up, of `row_pages` pages each."""
+    numbers = torch.zeros(4 * rows + rows * row_pages, dtype=torch.long, device=device)
+    numbers[3 * rows : 4 * rows] = torch.arange(rows, device=device)
+    group = Group(0, rows, 1, 0, at=4 * rows, pages=rows * row_pages, in_place=1)
+    return Batch(numbers, rows, rows, [group], [])
+
+
+def fill(held: Batch, batch: Batch) -> None:
+    """Put a step into a batch of at least as many rows, whose others only fill up."""
+    rows = batch.count
+    for mine, theirs in (
+        (held.tokens, batch.tokens),
+        (held.positions, batch.positions),
+        (held.slots, batch.slots),
+        (_table(held), _table(batch)),
+    ):
+        # rows of an earlier, larger step must not write to pages that are others' by now
+        mine[rows:] = 0
+        if mine.dim() == 1:
+            mine[:rows] = theirs
+        else:
+            mine[:rows, : theirs.shape[1]] = theirs
+
+
+def _table(batch: Batch) -> Tensor:
+    """The pages of its rows [rows, n]."""
+    (group,) = batch.groups
+    return batch.numbers[group.at : group.at + group.pages].view(group.rows, -1)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
-from models.engine.batch import Batch, Group, pack
+from models.engine.batch import Batch, Group, pack, tensor_of
 from models.engine.cache import KVCache
 from models.engine.graphs import DecodeGraphs
 from models.engine.layout import lay_out
@@ -45,7 +45,6 @@ class Runner:
         self.model: Any = checkpoint.model
         self.model.set_attn_implementation(NAME)
         self.device: torch.device = self.model.device
-        self.dtype: torch.dtype = self.model.dtype
         self.cache = cache
         self.times = StepTimes()
         self.lora = Lora(self.model)
@@ -65,7 +64,7 @@ class Runner:
         logits = self._logits(batch)
         self.times.forward += time.perf_counter() - begun
         self.times.steps += 1
-        self.times.tokens += batch.tokens.shape[1]
+        self.times.tokens += batch.count
         if not batch.draws:
             return []
         drawing = [part for part, offset in batch.draws if not offset]
@@ -89,7 +88,7 @@ class Runner:
     def pack(self, slices: Sequence[Slice]) -> Batch:
         batch = None if self._steady is None else self._steady.next(slices)
         if batch is None:
-            batch = pack(slices, self._pool, self.device, self.dtype, kernel=self._kernel)
+            batch = pack(slices, self._pool, self.device, kernel=self._kernel)
             self._steady = Steady.of(batch, slices, self._pool.size)
         return batch
 
@@ -99,8 +98,8 @@ class Runner:
         if self._lean is not None and not self.lora.active:  # adapters are hooked into the model's own layers
             return self._lean(context)
         found: Tensor = self.model(
-            input_ids=batch.tokens,
-            position_ids=batch.positions,
+            input_ids=batch.tokens.unsqueeze(0),
+            position_ids=batch.positions.unsqueeze(0),
             use_cache=False,
             logits_to_keep=batch.last,
             context=context,
@@ -110,11 +109,9 @@ class Runner:
     @torch.inference_mode()
     def check(self, tokens: int = 1) -> None:
         """Compute something for nobody; raises where the device or the model is broken."""
-        positions = torch.arange(tokens, device=self.device).unsqueeze(0)
-        nowhere = torch.zeros(tokens, dtype=torch.long, device=self.device)
-        group = Group(0, 1, tokens, None, positions, tokens, self.dtype)
-        batch = Batch(nowhere.unsqueeze(0), positions, nowhere, nowhere[:1], [group], [])
-        self.forward(batch).sum().item()
+        nowhere = [0] * tokens
+        numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0], self.device)
+        self.forward(Batch(numbers, tokens, 1, [Group(0, 1, tokens, tokens)], [])).sum().item()
 
     @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:
@@ -123,7 +120,7 @@ class Runner:
             self.check(min(tokens, context_length))
         if self._kernel:
             row_pages = pages_for(context_length, self._pool.size)
-            graphs = DecodeGraphs(self.forward, self.device, self.dtype, max_running, row_pages)
+            graphs = DecodeGraphs(self.forward, self.device, max_running, row_pages)
             graphs.capture()
             self._graphs = graphs
 

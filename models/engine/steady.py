@@ -1,4 +1,4 @@
-"""Rows that all decode, step after step: the tensors of their last step, moved on by one token each.
+"""Rows that all decode, step after step: the numbers of their last step, moved on by one token each.
 
 Most steps are such ones, and to pack a small model's batch anew takes as long as a twentieth of its forward. On a CPU
 alone, where NumPy changes the numbers of a tensor in place.
@@ -23,17 +23,16 @@ class Steady:
         self._steps = 0
         self._rows = [(part.row, part.row.pages, part.start, place[id(part.row)]) for part in slices]
         self._told = [len(part.row.pages) for part in batch.order]  # pages that are in the table
-        self._tokens, self._positions = batch.tokens.numpy()[0], batch.positions.numpy()[0]
-        self._slots = batch.slots.numpy()
+        (group,) = batch.groups
+        numbers = batch.numbers.numpy()
+        self._tokens, self._positions, self._slots = numbers[: 3 * batch.count].reshape(3, -1)
+        self._table = numbers[group.at : group.at + group.pages].reshape(len(slices), -1)
         self._each = np.arange(len(slices))
-        pages = batch.groups[0].pages
-        assert pages is not None
-        self._table = pages.numpy().reshape(len(slices), -1)
 
     @classmethod
     def of(cls, batch: Batch, slices: Sequence[Slice], page_size: int) -> Steady | None:
-        decodes = len(batch.groups) == 1 and len(batch.draws) == len(slices) == batch.tokens.shape[1]
-        fits = decodes and batch.groups[0].pages is not None and batch.tokens.device.type == "cpu"
+        decodes = len(batch.groups) == 1 and len(batch.draws) == len(slices) == batch.count
+        fits = decodes and batch.groups[0].pages and batch.numbers.device.type == "cpu"
         return cls(batch, slices, page_size) if fits else None
 
     def next(self, slices: Sequence[Slice]) -> Batch | None:
@@ -53,7 +52,6 @@ class Steady:
         self._slots[:] = self._table[self._each, self._positions // self._size] * self._size
         self._slots += self._positions % self._size
         batch = self._batch
-        batch.groups[0].moved()
         batch.order, batch.draws = order, [(part, 0) for part in order]
         return batch
 
