@@ -7,9 +7,11 @@ are not finite has no token; it is told apart here, so that its neighbours go on
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from models.generation import Sampling, TokenLogprob
 from models.noise import gumbel, key
+from models.scripts import compiled
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes three times as long: one a row and step
@@ -44,21 +47,26 @@ class Token(NamedTuple):
 def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
     """One token for each row of `logits` [rows, vocabulary]."""
     scores = _adjusted(logits, draws)
-    best = scores.max(dim=-1)  # NaN is the largest of all, so this also tells whether a row is finite
-    tokens = best.indices
-    random = [row for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
-    if len(random) == len(draws):
-        tokens = _draw(scores.float(), draws)
-    elif random:
-        rows = torch.tensor(random, device=logits.device)
-        drawn = _draw(scores.index_select(0, rows).float(), [draws[row] for row in random])
-        tokens = tokens.index_copy(0, rows, drawn)
-    found = list(map(Token, tokens.tolist(), map(isfinite, best.values.tolist())))
+    random = [(row, draw.sampling) for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
+    tokens, best = _chooser(logits.device.type)(
+        scores,
+        [row for row, _ in random],
+        [list(key(sampling.seed, draws[row].index)) for row, sampling in random],
+        [[sampling.temperature, sampling.top_p, sampling.min_p] for _, sampling in random],
+        [sampling.top_k for _, sampling in random],
+    )
+    found = list(map(Token, tokens.tolist(), map(isfinite, best.tolist())))
     for row, draw in enumerate(draws):
         if draw.sampling.logprobs is not None and found[row].finite:
             token = found[row].token
             found[row] = Token(token, finite=True, logprob=_logprob(logits[row], token, draw.sampling.logprobs))
     return found
+
+
+@cache
+def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
+    """`choose`; on a CPU as a script, which gives the interpreter away once (engine/forward.py)."""
+    return compiled(choose) if device == "cpu" else choose
 
 
 def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -105,49 +113,49 @@ def _adjusts(sampling: Sampling) -> bool:
     )
 
 
-def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    device = logits.device
-    keys = torch.tensor([key(draw.sampling.seed, draw.index) for draw in draws], dtype=torch.int32, device=device)
-    scores = logits / _column([draw.sampling.temperature for draw in draws], device)
-    if not any(_filters(draw.sampling) for draw in draws):
-        tokens = torch.arange(scores.shape[1], dtype=torch.int32, device=device).unsqueeze(0)
+def choose(
+    scores: Tensor, rows: list[int], keys: list[list[int]], shares: list[list[float]], top_k: list[int]
+) -> tuple[Tensor, Tensor]:
+    """The token of every row of `scores`, and the largest score. TorchScript compiles it.
+
+    `rows` draw, with the noise of their `keys` and their `shares`: temperature, top_p and min_p.
+    """
+    best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also tells whether a row is finite
+    if len(rows) == 0:
+        return tokens, best
+    at = torch.tensor(rows, device=scores.device)
+    chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
+    noise = torch.tensor(keys, dtype=torch.int32, device=scores.device)
+    share = torch.tensor(shares, dtype=torch.float32, device=scores.device)
+    return tokens.index_copy(0, at, draw_tokens(chosen.float() / share[:, :1], noise, share, top_k)), best
+
+
+def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int]) -> Tensor:
+    width = scores.size(1)
+    filtered = max(top_k) > 0 or bool((shares[:, 1] < 1).any()) or bool((shares[:, 2] > 0).any())
+    if not filtered:
+        tokens = torch.arange(width, dtype=torch.int32, device=scores.device).unsqueeze(0)
         return (scores + gumbel(keys, tokens)).argmax(dim=-1)
-    values, order = _candidates(scores, draws)
-    values = _filtered(values, draws)
+    most = [number if number > 0 else width for number in top_k]
+    if max(most) < width:  # no more than some row can keep
+        values, order = scores.topk(max(most), dim=-1)
+    else:
+        values, order = scores.sort(dim=-1, descending=True, stable=True)
+    values = filter_scores(values, torch.tensor(most, device=scores.device).unsqueeze(1), shares)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 
 
-def _filters(sampling: Sampling) -> bool:
-    return sampling.top_k > 0 or sampling.top_p < 1 or sampling.min_p > 0
-
-
-def _candidates(scores: Tensor, draws: Sequence[Draw]) -> tuple[Tensor, Tensor]:
-    """Scores in falling order, with their tokens; no more than some row can keep."""
-    widest = max(draw.sampling.top_k if draw.sampling.top_k > 0 else scores.shape[1] for draw in draws)
-    if widest < scores.shape[1]:
-        values, order = scores.topk(widest, dim=-1)
-    else:
-        values, order = scores.sort(dim=-1, descending=True, stable=True)
-    return values, order
-
-
-def _filtered(values: Tensor, draws: Sequence[Draw]) -> Tensor:
+def filter_scores(values: Tensor, most: Tensor, shares: Tensor) -> Tensor:
     """top_k first, then top_p and min_p of what it left; the most likely token always stays."""
-    device, width = values.device, values.shape[1]
-    most = torch.tensor([[draw.sampling.top_k if draw.sampling.top_k > 0 else width] for draw in draws], device=device)
-    values = values.masked_fill(torch.arange(width, device=device) >= most, -torch.inf)
+    values = values.masked_fill(torch.arange(values.size(1), device=values.device) >= most, -math.inf)
     likely = values.softmax(dim=-1)
-    outside = likely < likely[:, :1] * _column([draw.sampling.min_p for draw in draws], device)
-    mass = _column([draw.sampling.top_p for draw in draws], device)
+    outside = likely < likely[:, :1] * shares[:, 2:]
+    mass = shares[:, 1:2]
     above = likely.cumsum(dim=-1) - likely  # what the more likely tokens have together
-    outside |= (above >= mass) & (mass < 1)
+    outside = outside | ((above >= mass) & (mass < 1))
     outside[:, 0] = False
-    return values.masked_fill(outside, -torch.inf)
-
-
-def _column(values: Sequence[float], device: torch.device) -> Tensor:
-    return torch.tensor(values, dtype=torch.float32, device=device).unsqueeze(1)
+    return values.masked_fill(outside, -math.inf)
 
 
 def _logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:

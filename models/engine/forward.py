@@ -1,30 +1,19 @@
 """The forward of the Llama family over packed tokens, written once: one script on a CPU, eager elsewhere.
 
-The event loop and the engine are threads of one interpreter. Each operation of an eager forward gives the interpreter
-away and has to get it back, which takes up to a switch interval while the loop is busy: a small model's 150 operations
-made a step of 2.3 ms one of 24 ms. A script runs all of them without the interpreter. But it waits for it once for each
-tensor from outside that it lets go of, so weights and cache are attributes of the script, and a step is one tensor.
-
-TorchScript is deprecated in favour of compilers that need one on the machine. Where it does not compile any more, the
-eager forward remains.
+A small model's 150 operations, called one by one beside a busy event loop, made a step of 2.3 ms one of 24 ms
+(models/scripts.py has the why). So weights and cache are attributes of the script, and what a step brings is one tensor.
 """
 
 # Not with annotations from the future: TorchScript reads those of the class.
 
-import logging
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, silu
 
 from models.engine.attention import attend, masks_of
-
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -125,14 +114,3 @@ class Forward(nn.Module):
         length = torch.linalg.vector_norm(hidden, 2.0, [-1], True)
         scale = torch.addcmul(self.small, length, length, value=1.0 / float(hidden.size(-1))).rsqrt_()
         return (hidden * scale).mul_(weight)
-
-
-def compiled(forward: Forward) -> Any:
-    """The script of `forward`, or itself where this torch does not make one."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is deprecated
-            return torch.jit.script(forward)
-    except Exception as error:  # noqa: BLE001  whatever it is, the eager forward does the same
-        log.info("the forward stays eager: %s", (str(error).splitlines() or [type(error).__name__])[0])
-        return forward

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from models.engine.attention import Context
-from models.engine.forward import Forward, Weights, compiled
+from models.engine.forward import Forward, Weights
 from models.engine.layout import laid_out
+from models.scripts import compiled
 
 FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"})

@@ -22,7 +22,8 @@ from models.engine.lora import Lora
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
 from models.engine.steady import Steady
-from models.sampler import Token, sample
+from models.generation import Sampling
+from models.sampler import Draw, Token, sample
 
 WARM_UP = (1, 16, 256)  # tokens
 
@@ -118,6 +119,8 @@ class Runner:
         """Touch what is made at the first use, so that no request pays for it."""
         for tokens in WARM_UP:
             self.check(min(tokens, context_length))
+            for sampling in (Sampling(temperature=0.0), Sampling(), Sampling(top_p=0.9, top_k=8)):
+                sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2)
         if self._kernel:
             row_pages = pages_for(context_length, self._pool.size)
             graphs = DecodeGraphs(self.forward, self.device, max_running, row_pages)

@@ -9,7 +9,8 @@ import torch
 
 from models.checkpoints import CheckpointError
 from models.engine import EngineDied
-from models.engine.attention import Scores
+from models.engine.attention import dense
+from models.engine.forward import Forward
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug
@@ -293,9 +294,20 @@ async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_an
     assert len(told) == 1
 
 
-@pytest.mark.parametrize(("kind", "place"), [("llama", "lean"), ("phi3", "attention")])
-async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place):
-    monkeypatch.setattr(f"models.engine.{place}.Scores", lambda scale, window, cap: Scores(scale * 0.8, window, cap))
+def flat_forward(*layers, scale, **others):
+    return Forward(*layers, scale=scale * 0.8, **others)
+
+
+def flat_dense(*tensors_and_width_and_scale):
+    *others, scale = tensors_and_width_and_scale
+    return dense(*others, scale * 0.8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "wrong"), [("llama", "lean.Forward", flat_forward), ("phi3", "attention.dense", flat_dense)]
+)
+async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place, wrong):
+    monkeypatch.setattr(f"models.engine.{place}", wrong)
     told = []
     with pytest.raises(CheckpointError, match=rf"{kind}: the engine's logits differ from its own by \d"):
         await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=told.append)
