@@ -194,8 +194,8 @@ class Engine(Protocol):
         """Most tokens that a prompt and its answer can have together."""
 
     @property
-    def idle(self) -> bool:
-        """Whether a job submitted now would start at once, with nothing running before it."""
+    def has_room(self) -> bool:
+        """Whether a job submitted now would begin with the next step."""
 
     @property
     def figures(self) -> EngineFigures:

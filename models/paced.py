@@ -76,7 +76,7 @@ class PacedEngine:
 
     model_version = VERSION
     context_length = CONTEXT
-    idle = True
+    has_room = True
 
     def __init__(self, tokens_per_s: float) -> None:
         self._pause_s = 1 / tokens_per_s

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -26,8 +26,7 @@ def compiled(code: T) -> T:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it is deprecated
-            script: T = torch.jit.script(code)
-            return script
+            return cast(T, torch.jit.script(code))
     except Exception as error:  # noqa: BLE001  whatever it is, without a script it computes the same
         what = getattr(code, "__name__", type(code).__name__)
         log.info("%s stays eager: %s", what, (str(error).splitlines() or [type(error).__name__])[0])

@@ -60,7 +60,7 @@ class Batches:
         batcher: Batcher[_Asked] = Batcher(
             self._max_size,
             self._budget_s,
-            idle=lambda: engine.idle,
+            has_room=lambda: engine.has_room,
             flush=lambda batch: _flush(engine, batch),
             timers=asyncio.get_running_loop(),
             observe=lambda flush: self._observe(partition, flush),

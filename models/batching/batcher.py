@@ -1,8 +1,9 @@
 """The batcher of one partition: a latency budget, not a delay.
 
-An item waits only while waiting can pay: until `max_size` items are there, until the oldest one has waited `budget_s`,
-or until the engine has nothing else to do. With an idle engine nothing waits at all. Every batch leaves from a callback
-of its own, one turn of the event loop later, so that a burst added within one turn is one batch, best priority first.
+An item waits only while waiting can pay: until `max_size` items are there, or until the oldest one has waited
+`budget_s`. Before an engine that has room nothing waits at all: whatever has come by then begins with its next step, so
+steps are batches already, and to wait would only make the first token later. Every batch leaves from a callback of its
+own, one turn of the event loop later, so that a burst added within one turn is one batch, best priority first.
 
 All methods belong to one thread, the one of `timers`. `flush` must not raise: its items have left the batcher.
 """
@@ -34,7 +35,7 @@ class Batcher(Generic[T]):
         self,
         max_size: int,
         budget_s: float,
-        idle: Callable[[], bool],
+        has_room: Callable[[], bool],
         flush: Callable[[Sequence[T]], None],
         *,
         timers: Timers,
@@ -44,7 +45,7 @@ class Batcher(Generic[T]):
             raise ValueError(f"max_size must be at least 1 and budget_s at least 0, not {max_size} and {budget_s}")
         self._max_size = max_size
         self._budget_s = budget_s
-        self._idle = idle
+        self._has_room = has_room
         self._flush = flush
         self._timers = timers
         self._observe = observe
@@ -59,8 +60,8 @@ class Batcher(Generic[T]):
 
     def add(self, item: T, priority: int = 0) -> None:
         self._waiting.append(_Waiting(item, priority, self._timers.time()))
-        if self._idle():
-            self._wake(FlushReason.IDLE)
+        if self._has_room():
+            self._wake(FlushReason.ROOM)
         elif len(self._waiting) >= self._max_size:
             self._wake(FlushReason.SIZE)
         if len(self._waiting) == 1:
@@ -86,22 +87,17 @@ class Batcher(Generic[T]):
         self._arm()
         return items
 
-    def engine_idle(self) -> None:
-        """The engine has run dry: what waits leaves now."""
-        if self._waiting:
-            self._wake(FlushReason.IDLE)
-
     def _wake(self, reason: FlushReason) -> None:
-        # An idle engine takes all that waits, a full batch only itself: within one turn the former wins.
+        # An engine with room takes all that waits, a full batch only itself: within one turn the former wins.
         if self._soon is None:
             self._soon = self._timers.call_soon(self._on_soon)
             self._soon_reason = reason
-        elif reason is FlushReason.IDLE:
+        elif reason is FlushReason.ROOM:
             self._soon_reason = reason
 
     def _on_soon(self) -> None:
         self._soon = None
-        least = 1 if self._soon_reason is FlushReason.IDLE else self._max_size
+        least = 1 if self._soon_reason is FlushReason.ROOM else self._max_size
         self._leave(self._soon_reason, least)
 
     def _on_deadline(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class FlushReason(enum.StrEnum):
-    IDLE = "idle"
+    ROOM = "room"
     SIZE = "size"
     BUDGET = "budget"
 

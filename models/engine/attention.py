@@ -84,7 +84,8 @@ def attend(
         first, rows, width, _length, begin, count_of_pages, in_place = group
         end = first + rows * width
         pages = numbers[begin : begin + count_of_pages]
-        if not torch.jit.is_scripting():
+        # One condition with the next, and TorchScript would compile what it guards.
+        if not torch.jit.is_scripting():  # type: ignore[attr-defined]  # noqa: SIM102
             if in_place:
                 table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
                 parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))

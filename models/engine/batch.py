@@ -20,7 +20,7 @@ class Group(NamedTuple):
     """Rows that are attended together: tokens `first` to `first + rows * width` of the batch, `width` of each row.
 
     Each row attends at most the `length` tokens of its pages, which are the `pages` numbers of the batch from `at` on,
-    as many of each row; with no pages, the tokens of its own chunk. `in_place`: a kernel reads the pages where they are.
+    as many of each row; with no pages, the tokens of its own chunk. `in_place`: a kernel reads pages where they are.
     """
 
     first: int

@@ -1,10 +1,10 @@
 """The forward of the Llama family over packed tokens, written once: one script on a CPU, eager elsewhere.
 
 A small model's 150 operations, called one by one beside a busy event loop, made a step of 2.3 ms one of 24 ms
-(models/scripts.py has the why). So weights and cache are attributes of the script, and what a step brings is one tensor.
+(models/scripts.py has the why). So weights and cache are the script's attributes, and what a step brings is one tensor.
 """
 
-# Not with annotations from the future: TorchScript reads those of the class.
+# Without annotations from the future, because TorchScript reads those of the class.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, silu
 
 from models.engine.attention import attend, masks_of
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -79,7 +80,7 @@ class Forward(nn.Module):
     def forward(
         self, numbers: Tensor, count: int, drawing: int, groups: list[list[int]], turns: list[Tensor]
     ) -> Tensor:
-        """The logits of the tokens that draw, of a `Batch`; `turns` are its tokens' where they are not always the same."""
+        """The logits of the tokens that draw. All but `turns`, which are those of its tokens, is of a `Batch`."""
         tokens, positions = numbers[:count], numbers[count : 2 * count]
         last = numbers[3 * count : 3 * count + drawing]
         hidden = embedding(tokens, self.embeddings)

@@ -112,8 +112,8 @@ class TorchEngine:
         return self._checkpoint.context_length
 
     @property
-    def idle(self) -> bool:
-        return not self._open
+    def has_room(self) -> bool:
+        return len(self._open) < self._options.max_running
 
     @property
     def figures(self) -> EngineFigures:

@@ -85,8 +85,8 @@ class VllmEngine:
         return self._checkpoint.context_length
 
     @property
-    def idle(self) -> bool:
-        return not self._tasks
+    def has_room(self) -> bool:
+        return len(self._tasks) < self._options.max_running
 
     @property
     def figures(self) -> EngineFigures:

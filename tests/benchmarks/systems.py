@@ -21,7 +21,7 @@ from tests.benchmarks.processes import ROOT, Served, Used, used
 from tests.benchmarks.rig import Rig
 from tests.faults.worker_process import WorkerProcess
 
-START_TIMEOUT_S = 300.0  # several start at once, and spend most of it on importing
+START_TIMEOUT_S = 120.0  # several start at once, and spend most of it on importing
 PEER_PACKAGES = ROOT / ".venv" / "peers"
 
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 import msgspec
 
 from tests.benchmarks.load import Load
-from tests.benchmarks.parts.rounds import Measured, alternate, start
+from tests.benchmarks.parts.rounds import Measured, alternate, start, start_peers
 from tests.benchmarks.progress import tell
 from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.rig import Rig
@@ -28,10 +28,12 @@ COLUMNS = [
 
 async def run(rig: Rig, scale: Scale) -> Result:
     parley = Parley(rig)
-    systems: list[System] = [Bare(rig), parley, *(peer(rig) for peer in PEERS)]
     result = Result("goodput", "Requests/s whose first token meets 250 ms", COLUMNS)
     async with AsyncExitStack() as stack:
+        systems: list[System] = [Bare(rig), parley]
         await start(stack, systems)
+        peers, result.notes = await start_peers(stack, [peer(rig) for peer in PEERS])
+        systems += peers
         capacity = await capacity_of(systems[0], scale)
         tell(f"the bare engine can do {capacity:.1f} requests/s of up to {TOKENS} tokens")
         result.notes.append(
@@ -47,7 +49,7 @@ async def run(rig: Rig, scale: Scale) -> Result:
             by_load[label] = found
             for system in systems:
                 result.rows.append(row(label, load, system, found[system], found[parley]))
-    for system in systems[2:]:
+    for system in peers:
         worst = min(_ratio(found[parley], found[system]) for found in by_load.values())
         result.claims.append(Claim(f"goodput over {system.name}, the lowest of all loads", worst, ">=", 1.0))
     result.plots = plots(systems, by_load)

@@ -41,6 +41,21 @@ async def start(stack: AsyncExitStack, systems: Sequence[System]) -> None:
     await asyncio.gather(*map(begin, systems))
 
 
+async def start_peers(stack: AsyncExitStack, peers: Sequence[System]) -> tuple[list[System], list[str]]:
+    """Those that started, and a line for each that did not: a peer that fails costs the others nothing."""
+    started: list[System] = []
+    failed: list[str] = []
+    for peer in peers:
+        try:
+            await start(stack, [peer])
+        except RuntimeError as error:
+            failed.append(f"{peer.name} is left out: {str(error).splitlines()[0]}")
+            tell(failed[-1])
+        else:
+            started.append(peer)
+    return started, failed
+
+
 async def alternate(loads: Mapping[System, Load], rounds: int, warm_up: float) -> dict[System, Measured]:
     """Each system with its load, in turn, `rounds` times; the warm-up is not counted."""
     found: dict[System, list[Reply]] = {system: [] for system in loads}

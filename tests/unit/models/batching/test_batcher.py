@@ -17,13 +17,13 @@ BUDGET = 0.25  # sums of it are exact in binary
 class Bench:
     """A batcher with a fake clock, and what it flushed at which time."""
 
-    def __init__(self, max_size: int = 4, budget_s: float = BUDGET, *, idle: bool = False) -> None:
+    def __init__(self, max_size: int = 4, budget_s: float = BUDGET, *, has_room: bool = False) -> None:
         self.timers = FakeTimers()
-        self.idle = idle
+        self.has_room = has_room
         self.flushed: list[tuple[float, list[str]]] = []
         self.figures: list[Flush] = []
         self.batcher: Batcher[str] = Batcher(
-            max_size, budget_s, lambda: self.idle, self._flush, timers=self.timers, observe=self.figures.append
+            max_size, budget_s, lambda: self.has_room, self._flush, timers=self.timers, observe=self.figures.append
         )
 
     def _flush(self, items: Sequence[str]) -> None:
@@ -60,47 +60,29 @@ def test_full_batch_leaves_without_the_budget() -> None:
     assert bench.timers.pending() == 0
 
 
-def test_idle_engine_makes_nothing_wait_and_a_burst_is_one_batch() -> None:
-    bench = Bench(idle=True)
+def test_engine_with_room_makes_nothing_wait_and_a_burst_is_one_batch() -> None:
+    bench = Bench(has_room=True)
     bench.add("a", "b", "c")
     assert bench.flushed == []
     bench.timers.turn()
     assert bench.flushed == [(0.0, ["a", "b", "c"])]
-    assert bench.figures == [Flush(FlushReason.IDLE, (0.0, 0.0, 0.0))]
+    assert bench.figures == [Flush(FlushReason.ROOM, (0.0, 0.0, 0.0))]
 
 
-def test_burst_over_the_size_at_an_idle_engine_leaves_at_once_in_batches_of_the_size() -> None:
-    bench = Bench(max_size=2, idle=True)
+def test_burst_over_the_size_before_an_engine_with_room_leaves_at_once_in_batches_of_the_size() -> None:
+    bench = Bench(max_size=2, has_room=True)
     bench.add("a", "b", "c", "d", "e")
     bench.timers.turn()
     assert [items for _, items in bench.flushed] == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_item_that_joins_after_the_engine_became_busy_still_leaves_with_the_burst() -> None:
-    bench = Bench(idle=True)
+def test_item_that_joins_after_the_engine_became_full_still_leaves_with_the_burst() -> None:
+    bench = Bench(has_room=True)
     bench.add("a")
-    bench.idle = False
+    bench.has_room = False
     bench.add("b")
     bench.timers.turn()
     assert bench.flushed == [(0.0, ["a", "b"])]
-
-
-def test_engine_that_runs_dry_takes_what_waits() -> None:
-    bench = Bench()
-    bench.add("a", "b")
-    bench.at(0.125)
-    bench.batcher.engine_idle()
-    bench.timers.turn()
-    assert bench.flushed == [(0.125, ["a", "b"])]
-    assert bench.figures[0].reason is FlushReason.IDLE
-
-
-def test_engine_that_runs_dry_with_nothing_waiting_flushes_nothing() -> None:
-    bench = Bench()
-    bench.batcher.engine_idle()
-    bench.at(1)
-    assert bench.flushed == []
-    assert bench.timers.pending() == 0
 
 
 def test_better_priority_leaves_first_and_equals_keep_their_order() -> None:
@@ -154,7 +136,7 @@ def test_removal_below_the_size_takes_the_flush_back() -> None:
 
 
 def test_clear_gives_back_all_and_leaves_no_timer() -> None:
-    bench = Bench(idle=True)
+    bench = Bench(has_room=True)
     bench.add("b", priority=1)
     bench.add("a", priority=0)
     assert bench.batcher.clear() == ["b", "a"]
@@ -201,8 +183,7 @@ def test_senseless_limits_are_refused(size: int, budget: float) -> None:
             st.tuples(st.just("add"), st.integers(0, 2)),
             st.tuples(st.just("remove"), st.integers(0, 40)),
             st.tuples(st.just("sleep"), st.integers(1, 40)),
-            st.tuples(st.just("dry"), st.just(0)),
-            st.tuples(st.just("idle"), st.integers(0, 1)),
+            st.tuples(st.just("room"), st.integers(0, 1)),
         ),
         max_size=60,
     )
@@ -220,10 +201,8 @@ def test_every_item_leaves_once_within_its_budget_or_is_removed(steps: list[tupl
             removed.add(str(value))
         elif what == "sleep":
             bench.at(bench.timers.now - 100.0 + value / 64)
-        elif what == "dry":
-            bench.batcher.engine_idle()
-        elif what == "idle":
-            bench.idle = bool(value)
+        elif what == "room":
+            bench.has_room = bool(value)
     bench.at(bench.timers.now - 100.0 + BUDGET)
     left = [item for _, items in bench.flushed for item in items]
     assert sorted(left, key=int) == [item for item in added if item not in removed]

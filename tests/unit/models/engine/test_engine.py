@@ -135,7 +135,7 @@ async def test_cancel_ends_the_stream_once_and_frees_its_place(engines):
     answer, next_one = await read(long, len(first.tokens)), await read(waiting)
     assert answer.reason is FinishReason.CANCELLED
     assert next_one.reason is FinishReason.LENGTH
-    assert engine.idle
+    assert not engine._open
     long.cancel()
 
 
@@ -259,10 +259,10 @@ async def test_the_first_token_is_read_before_the_answer_is_whole(engines):
     stream = engine.submit([job(PROMPT, 400)])[0]
     first = await anext(aiter(stream))
     assert len(first.tokens) < 400
-    assert not engine.idle
+    assert engine._open
     stream.cancel()
     await read(stream, len(first.tokens))
-    assert engine.idle
+    assert not engine._open
 
 
 async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(engines):

@@ -102,7 +102,7 @@ class Chaos:
             while len(self.open) > 50:
                 await asyncio.sleep(0.003)
         await asyncio.gather(*self.readers)
-        assert engine.idle
+        assert not engine._open
         await engine.stop()
         engine.pool.check()
         assert engine.pool.in_use == 0

@@ -33,7 +33,8 @@ async def engine(_fake_vllm):
     yield made
     await made.stop()
     assert made._llm.down
-    assert made.idle
+    assert made.has_room
+    assert made.figures.running == 0
 
 
 async def ask(engine, *jobs) -> list[Answer]:
