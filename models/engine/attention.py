@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
@@ -85,7 +86,7 @@ def attend(
         end = first + rows * width
         pages = numbers[begin : begin + count_of_pages]
         # One condition with the next, and TorchScript would compile what it guards.
-        if not torch.jit.is_scripting():  # type: ignore[attr-defined]  # noqa: SIM102
+        if not is_scripting():  # noqa: SIM102
             if in_place:
                 table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
                 parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))
