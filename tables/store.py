@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX = MappingProxyType({Table.CONVERSATIONS: b"c", Table.ENDED: b"e", Table.ERASED: b"x", Table.USAGE: b"u"})
 _META = b"m"
-_WRITE_BUFFER = 16 << 20
+_WRITE_BUFFER = 4 << 20
 
 
 class StoreLockedError(Exception):
