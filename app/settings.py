@@ -92,7 +92,7 @@ class Settings(BaseSettings):
 
     # Batching
     batch_max_size: int = Field(32, ge=1, le=4096, description="prompts that are flushed to the engine at the latest")
-    batch_budget_ms: float = Field(5.0, ge=0, description="longest wait of a prompt for its batch; none before an engine with room")
+    batch_budget_ms: float = Field(5.0, ge=0, description="longest wait of a prompt for its batch, at a full engine")
     max_in_flight: int = Field(64, ge=1, description="answers being made at once, per partition")
     max_running: int = Field(64, ge=1, description="answers that the engine decodes at once, per worker")
 
