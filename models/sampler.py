@@ -127,12 +127,15 @@ def choose(
     chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
     noise = torch.tensor(keys, dtype=torch.int32, device=scores.device)
     share = torch.tensor(shares, dtype=torch.float32, device=scores.device)
-    return tokens.index_copy(0, at, draw_tokens(chosen.float() / share[:, :1], noise, share, top_k)), best
+    filtered = max(top_k) > 0  # told from the lists: to ask the tensors would wait for a GPU
+    for each in shares:
+        filtered = filtered or each[1] < 1 or each[2] > 0
+    drawn = draw_tokens(chosen.float() / share[:, :1], noise, share, top_k, filtered)
+    return tokens.index_copy(0, at, drawn), best
 
 
-def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int]) -> Tensor:
+def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int], filtered: bool) -> Tensor:
     width = scores.size(1)
-    filtered = max(top_k) > 0 or bool((shares[:, 1] < 1).any()) or bool((shares[:, 2] > 0).any())
     if not filtered:
         tokens = torch.arange(width, dtype=torch.int32, device=scores.device).unsqueeze(0)
         return (scores + gumbel(keys, tokens)).argmax(dim=-1)

@@ -117,7 +117,7 @@ class Runner:
     @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:
         """Touch what is made at the first use, so that no request pays for it."""
-        for tokens in WARM_UP:
+        for tokens in WARM_UP:  # each script more than once: TorchScript makes it fast at its second run
             self.check(min(tokens, context_length))
             for sampling in (Sampling(temperature=0.0), Sampling(), Sampling(top_p=0.9, top_k=8)):
                 sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2)

@@ -3,7 +3,7 @@ import torch
 
 from models.generation import Sampling
 from models.noise import gumbel, key
-from models.sampler import Draw, sample
+from models.sampler import Draw, _chooser, sample
 
 VOCABULARY = 500
 
@@ -119,3 +119,7 @@ def test_logprobs_are_the_models_own_before_temperature_and_filters():
     assert found.logprob.logprob == pytest.approx(-0.6931, abs=1e-3)
     assert [token for token, _ in found.logprob.top] == [0, 1]
     assert sample(row, [draw()])[0].logprob is None
+
+
+def test_tokens_are_chosen_by_one_script_on_a_cpu():
+    assert isinstance(_chooser("cpu"), torch.jit.ScriptFunction)

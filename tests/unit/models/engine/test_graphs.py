@@ -7,9 +7,7 @@ import torch
 from models.engine.batch import Batch, pack
 from models.engine.graphs import fill, still
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
-from models.engine.stream import TokenStream
-from models.generation import Job
+from tests.unit.models.engine.rows import rows_of, slices_of
 
 CPU = torch.device("cpu")
 PAGES = 8
@@ -17,14 +15,7 @@ PAGES = 8
 
 def step(*lengths: int) -> Batch:
     pool = PagePool(200, 16)
-    rows = []
-    for number, length in enumerate(lengths):
-        job = Job(str(number), tuple(range(5, 5 + length)), 90)
-        row = Row(job, TokenStream(lambda *_: None), number, 0.0, 200)
-        assert row.hold(pool)
-        row.advance(length - 1 - row.computed, pool)
-        rows.append(row)
-    return pack([Slice(row, row.computed, 1) for row in rows], pool, CPU, kernel=True)
+    return pack(slices_of(rows_of(lengths, pool)), pool, CPU, kernel=True)
 
 
 def table(batch: Batch) -> torch.Tensor:

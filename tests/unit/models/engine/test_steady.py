@@ -9,28 +9,11 @@ import torch
 
 from models.engine.batch import pack
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
+from models.engine.row import Slice
 from models.engine.steady import Steady
-from models.engine.stream import TokenStream
-from models.generation import Job
+from tests.unit.models.engine.rows import rows_of, slices_of
 
 CPU = torch.device("cpu")
-
-
-def rows_of(lengths, pool):
-    """Rows whose tokens are all in the cache but the last."""
-    rows = []
-    for number, length in enumerate(lengths):
-        job = Job(str(number), tuple(range(5, 5 + length)), 90)
-        row = Row(job, TokenStream(lambda *_: None), number, 0.0, 200)
-        assert row.hold(pool)
-        row.advance(length - 1 - row.computed, pool)
-        rows.append(row)
-    return rows
-
-
-def slices_of(rows):
-    return [Slice(row, row.computed, 1) for row in rows]
 
 
 def say(rows, pool, chance):

@@ -1,0 +1,26 @@
+"""Rows that decode, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from models.engine.pages import PagePool
+from models.engine.row import Row, Slice
+from models.engine.stream import TokenStream
+from models.generation import Job
+
+
+def rows_of(lengths: Sequence[int], pool: PagePool) -> list[Row]:
+    """Rows whose tokens are all in the cache but the last."""
+    rows = []
+    for number, length in enumerate(lengths):
+        job = Job(str(number), tuple(range(5, 5 + length)), 90)
+        row = Row(job, TokenStream(lambda *_: None), number, 0.0, 200)
+        assert row.hold(pool)
+        row.advance(length - 1 - row.computed, pool)
+        rows.append(row)
+    return rows
+
+
+def slices_of(rows: Sequence[Row]) -> list[Slice]:
+    return [Slice(row, row.computed, 1) for row in rows]
