@@ -44,7 +44,35 @@ class Token(NamedTuple):
     logprob: TokenLogprob | None = None
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
+class Drawn:
+    """The tokens of some rows, which may be on their way from the device still. `tokens` [rows] are on the device."""
+
+    def __init__(self, logits: Tensor, draws: Sequence[Draw], tokens: Tensor, best: Tensor) -> None:
+        self.tokens = tokens
+        self._logits = logits
+        self._draws = draws
+        self._here = tokens, best
+        self._arrived: torch.cuda.Event | None = None
+        if tokens.is_cuda:
+            self._here = _sent(tokens), _sent(best)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def read(self) -> list[Token]:
+        """Waits for them, and for nothing that was asked of the device later."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        tokens, best = self._here
+        found = list(map(Token, tokens.tolist(), map(isfinite, best.tolist())))
+        for row, draw in enumerate(self._draws):
+            if draw.sampling.logprobs is not None and found[row].finite:
+                token = found[row].token
+                logprob = _logprob(self._logits[row], token, draw.sampling.logprobs)
+                found[row] = Token(token, finite=True, logprob=logprob)
+        return found
+
+
+def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """One token for each row of `logits` [rows, vocabulary]."""
     scores = _adjusted(logits, draws)
     random = [(row, draw.sampling) for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
@@ -55,12 +83,12 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> list[Token]:
         [[sampling.temperature, sampling.top_p, sampling.min_p] for _, sampling in random],
         [sampling.top_k for _, sampling in random],
     )
-    found = list(map(Token, tokens.tolist(), map(isfinite, best.tolist())))
-    for row, draw in enumerate(draws):
-        if draw.sampling.logprobs is not None and found[row].finite:
-            token = found[row].token
-            found[row] = Token(token, finite=True, logprob=_logprob(logits[row], token, draw.sampling.logprobs))
-    return found
+    return Drawn(logits, draws, tokens, best)
+
+
+def _sent(found: Tensor) -> Tensor:
+    """Memory of the host that the device copies to without anybody waiting."""
+    return torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)
 
 
 @cache
@@ -71,7 +99,7 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
 
 def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """With the penalties and biases of the rows that have some, and without what their shapes do not allow."""
-    rows = [row for row, draw in enumerate(draws) if _adjusts(draw.sampling)]
+    rows = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     shaped = [row for row, draw in enumerate(draws) if draw.allowed is not None]
     if not rows and not shaped:
         return logits
@@ -104,7 +132,8 @@ def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) ->
     return (bits & 1).view(len(allowed), -1)[:, :vocabulary] == 0
 
 
-def _adjusts(sampling: Sampling) -> bool:
+def adjusts(sampling: Sampling) -> bool:
+    """Whether what was said changes how the next token is drawn."""
     return bool(
         sampling.logit_bias
         or sampling.presence_penalty
@@ -123,15 +152,22 @@ def choose(
     best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also tells whether a row is finite
     if len(rows) == 0:
         return tokens, best
-    at = torch.tensor(rows, device=scores.device)
+    at = placed(torch.tensor(rows), scores)
     chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
-    noise = torch.tensor(keys, dtype=torch.int32, device=scores.device)
-    share = torch.tensor(shares, dtype=torch.float32, device=scores.device)
+    noise = placed(torch.tensor(keys, dtype=torch.int32), scores)
+    share = placed(torch.tensor(shares, dtype=torch.float32), scores)
     filtered = max(top_k) > 0  # told from the lists: to ask the tensors would wait for a GPU
     for each in shares:
         filtered = filtered or each[1] < 1 or each[2] > 0
     drawn = draw_tokens(chosen.float() / share[:, :1], noise, share, top_k, filtered)
     return tokens.index_copy(0, at, drawn), best
+
+
+def placed(numbers: Tensor, beside: Tensor) -> Tensor:
+    """On the device of `beside`; from pinned memory, or a GPU would have to finish all its work first."""
+    if beside.is_cuda:
+        return numbers.pin_memory().to(beside.device, non_blocking=True)
+    return numbers
 
 
 def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int], filtered: bool) -> Tensor:
@@ -144,7 +180,7 @@ def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int], 
         values, order = scores.topk(max(most), dim=-1)
     else:
         values, order = scores.sort(dim=-1, descending=True, stable=True)
-    values = filter_scores(values, torch.tensor(most, device=scores.device).unsqueeze(1), shares)
+    values = filter_scores(values, placed(torch.tensor(most), scores).unsqueeze(1), shares)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 

@@ -115,7 +115,7 @@ def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, *, kerne
 
 
 def _places(slices: Sequence[Slice]) -> list[Place]:
-    found = [Place(part, 0, part.start, part.row.tokens[part.start]) for part in slices if part.count == 1]
+    found = [Place(part, 0, part.start, part.token) for part in slices if part.count == 1]
     for place in found[:]:
         part = place.part
         found += (Place(part, at, part.start + at, token) for at, token in enumerate(part.draft, 1))
@@ -153,4 +153,5 @@ def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
 def tensor_of(numbers: list[int], device: torch.device) -> Tensor:
     """Through NumPy, which reads a list several times faster than torch."""
     found = torch.from_numpy(np.array(numbers, dtype=np.int64))
-    return found if device.type == "cpu" else found.to(device)
+    # From pinned memory: else a GPU would have to finish all its work before it takes them.
+    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)

@@ -9,7 +9,7 @@ from models.detokenizer import TextStream, Vocabulary
 from models.engine.pages import Node, PagePool
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
-from models.sampler import Draw, Token
+from models.sampler import Draw, Token, adjusts
 from models.structured import Matcher
 
 
@@ -67,10 +67,17 @@ class Row:
         """Tokens that are not in the cache yet; 1 while it decodes."""
         return len(self.tokens) - self.computed
 
-    def draw(self) -> Draw:
-        """How the next token is drawn."""
+    @property
+    def foreseen(self) -> bool:
+        """Whether the next token goes on for certain as far as can be known, and has no say in how others are drawn."""
+        sampling = self.job.sampling
+        free = self.matcher is None and sampling.logprobs is None and not adjusts(sampling)
+        return free and len(self.tokens) + 1 < self.limit
+
+    def draw(self, end: int) -> Draw:
+        """How the token at `end` is drawn: the next one, or one behind tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
-        return Draw(self.job.sampling, self.answered, self.tokens, allowed)
+        return Draw(self.job.sampling, end - self.prompt_length, self.tokens, allowed)
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`; for a shape they have to fit."""
@@ -168,7 +175,8 @@ class Row:
 class Slice:
     """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
 
-    Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step.
+    Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step. A single token
+    may also be the one behind the last, which the step before draws.
     """
 
     row: Row
@@ -178,7 +186,13 @@ class Slice:
 
     @property
     def draws(self) -> bool:
-        return self.start + self.count == len(self.row.tokens)
+        return self.start + self.count >= len(self.row.tokens)
+
+    @property
+    def token(self) -> int:
+        """The single one; 0 in place of one that is not known yet."""
+        tokens = self.row.tokens
+        return tokens[self.start] if self.start < len(tokens) else 0
 
 
 def pages_for(tokens: int, size: int) -> int:

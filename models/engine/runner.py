@@ -22,23 +22,25 @@ from models.engine.lora import Lora
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
 from models.engine.steady import Steady
+from models.engine.step import Step
 from models.generation import Sampling
-from models.sampler import Draw, Token, sample
+from models.sampler import Draw, sample
 
 WARM_UP = (1, 16, 256)  # tokens
 
 
 @dataclass(slots=True)
 class StepTimes:
-    """Where the time went, in seconds; for metrics and the benchmark."""
+    """Where the time went, in seconds; for metrics and the benchmark. `followed`: steps that were started ahead."""
 
     steps: int = 0
+    followed: int = 0
     tokens: int = 0
     forward: float = 0.0
     total: float = 0.0
 
     def clear(self) -> None:
-        self.steps, self.tokens, self.forward, self.total = 0, 0, 0.0, 0.0
+        self.steps, self.followed, self.tokens, self.forward, self.total = 0, 0, 0, 0.0, 0.0
 
 
 class Runner:
@@ -58,24 +60,29 @@ class Runner:
         self._steady: Steady | None = None
 
     @torch.inference_mode()
-    def run(self, slices: Sequence[Slice]) -> list[tuple[Slice, list[Token]]]:
-        """Of every slice that draws its next token, and the one behind each token of its draft."""
-        batch = self.pack(slices)
-        begun = time.perf_counter()
+    def start(self, slices: Sequence[Slice]) -> Step:
+        """Compute `slices`. A GPU does so on its own; who reads the step waits for it."""
+        return self._start(slices, self.pack(slices))
+
+    @torch.inference_mode()
+    def follow(self, step: Step, slices: Sequence[Slice]) -> Step:
+        """Compute the tokens that `step` draws, before anybody has read them. `slices` are those that drew, in it."""
+        batch = pack(slices, self._pool, self.device, kernel=self._kernel)
+        assert step.drawn is not None
+        place = {id(part.row): at for at, (part, _) in enumerate(step.draws)}
+        drawn = tensor_of([place[id(part.row)] for part in batch.order], self.device)
+        batch.tokens.copy_(step.drawn.tokens[drawn])
+        self.times.followed += 1
+        return self._start(slices, batch)
+
+    def _start(self, slices: Sequence[Slice], batch: Batch) -> Step:
+        began = time.perf_counter()
         logits = self._logits(batch)
-        self.times.forward += time.perf_counter() - begun
+        self.times.forward += time.perf_counter() - began
         self.times.steps += 1
         self.times.tokens += batch.count
-        if not batch.draws:
-            return []
-        drawing = [part for part, offset in batch.draws if not offset]
-        if len(drawing) == len(batch.draws):
-            drawn = sample(logits, [part.row.draw() for part in drawing])
-            return [(part, [token]) for part, token in zip(drawing, drawn, strict=True)]
-        wanted = {id(part): part.row.draws(part.draft) for part in drawing}
-        drawn = sample(logits, [wanted[id(part)][offset] for part, offset in batch.draws])
-        found = {(id(part), offset): token for (part, offset), token in zip(batch.draws, drawn, strict=True)}
-        return [(part, [found[id(part), offset] for offset in range(len(part.draft) + 1)]) for part in drawing]
+        drawn = sample(logits, _drawing(batch)) if batch.draws else None
+        return Step(slices, batch.draws, drawn, began)
 
     def _logits(self, batch: Batch) -> Tensor:
         self.lora.route(batch.order)
@@ -120,7 +127,7 @@ class Runner:
         for tokens in WARM_UP:  # each script more than once: TorchScript makes it fast at its second run
             self.check(min(tokens, context_length))
             for sampling in (Sampling(temperature=0.0), Sampling(), Sampling(top_p=0.9, top_k=8)):
-                sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2)
+                sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2).read()
         if self._kernel:
             row_pages = pages_for(context_length, self._pool.size)
             graphs = DecodeGraphs(self.forward, self.device, max_running, row_pages)
@@ -129,3 +136,12 @@ class Runner:
 
     def scrub(self, pages: Sequence[int]) -> None:
         self.cache.scrub(pages)
+
+
+def _drawing(batch: Batch) -> list[Draw]:
+    """How each place of `batch.draws` draws."""
+    drafts = {id(part): part.row.draws(part.draft) for part, offset in batch.draws if offset == 1}
+    return [
+        drafts[id(part)][offset] if part.draft else part.row.draw(part.start + part.count)
+        for part, offset in batch.draws
+    ]

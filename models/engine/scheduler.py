@@ -9,7 +9,7 @@ computed again later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.engine.pages import PagePool
@@ -63,6 +63,22 @@ class Scheduler:
             slices.append(Slice(row, row.computed, count))
             budget -= count
         return slices
+
+    def follow(self, slices: Sequence[Slice]) -> list[Slice] | None:
+        """The slices of the step after that of `slices`, where it is certain before anything drawn is known.
+
+        It is where all rows draw and go on, and nobody could join them. Who ends all the same has computed one token
+        for nobody.
+        """
+        going = [part for part in slices if not part.row.ended]
+        joining = self.waiting and len(self.running) < self.limits.max_running
+        if joining or not going or len(going) != len(self.running):
+            return None
+        if not all(part.draws and not part.draft and part.row.foreseen for part in going):
+            return None
+        if not all(part.row.grow(self.pool, ahead=1) for part in going):
+            return None
+        return [Slice(part.row, len(part.row.tokens), 1) for part in going]
 
     def _admit(self) -> None:
         admitted = True

@@ -102,7 +102,7 @@ class DraftModel:
         by_row = {shadow.row: shadow for shadow in shadows}
         drawing = [by_row[part.row] for part, _ in batch.draws]
         draws = [shadow.source.draws(shadow.row.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
-        for shadow, token in zip(drawing, sample(self._runner.forward(batch), draws), strict=True):
+        for shadow, token in zip(drawing, sample(self._runner.forward(batch), draws).read(), strict=True):
             shadow.row.computed = len(shadow.row.tokens)
             shadow.row.tokens.append(token.token)
         if tokens <= 2 * len(shadows):  # no prompt among them

@@ -38,7 +38,8 @@ class EngineOptions:
     """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead.
 
     Adapters have up to `adapters_gb` of memory, and those in use once more as much. `draft` is the model that guesses
-    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text.
+    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text. `overlaps`: start
+    a step before the one before it is read; None: where the device computes on its own.
     """
 
     max_running: int = 64
@@ -51,6 +52,7 @@ class EngineOptions:
     speculation: SpeculationMode = SpeculationMode.OFF
     draft: Checkpoint | None = None
     limits: Limits | None = None
+    overlaps: bool | None = None
 
 
 class TorchEngine:
@@ -96,6 +98,7 @@ class TorchEngine:
             eos=checkpoint.eos,
             context_length=checkpoint.context_length,
             threads=options.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+            overlaps=model.device.type != "cpu" if options.overlaps is None else options.overlaps,
             prepare=self._prepare,
             deliver=lambda events: self._call(self._deliver, events),
             ready=lambda: self._call(self._ready.set),

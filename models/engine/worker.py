@@ -25,6 +25,7 @@ from models.engine.row import Row, Slice
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
 from models.engine.speculation import Speculation
+from models.engine.step import Step
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
@@ -84,6 +85,7 @@ class Worker:
         eos: frozenset[int],
         context_length: int,
         threads: int,
+        overlaps: bool,
         prepare: Callable[[], None],
         deliver: Callable[[Events], None],
         ready: Callable[[], None],
@@ -100,6 +102,8 @@ class Worker:
         self._eos = eos
         self._context_length = context_length
         self._threads = threads
+        self._overlaps = overlaps
+        self._next: Step | None = None
         self._prepare = prepare
         self._deliver = deliver
         self._ready = ready
@@ -215,11 +219,35 @@ class Worker:
 
     def _step(self) -> None:
         self.step_began = began = time.monotonic()
-        slices = self._scheduler.plan()
-        if slices:
-            self._compute(self._with_drafts(slices))
+        step, self._next = self._next or self._start(), None
+        if step is not None:
+            if self._overlaps:
+                self._next = self._follow(step)
+            self._finish(step)
             self._runner.times.total += time.monotonic() - began
         self.step_began = None
+
+    def _start(self) -> Step | None:
+        slices = self._scheduler.plan()
+        if not slices:
+            return None
+        slices = self._with_drafts(slices)
+        try:
+            return self._runner.start(slices)
+        except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
+            self._contain(slices, error)
+            return None
+
+    def _follow(self, step: Step) -> Step | None:
+        """Start the step behind one that is not read yet, so that the device computes while its tokens are told."""
+        if self._speculation is not None or not self.inbox.empty():
+            return None
+        slices = self._scheduler.follow(step.slices)
+        try:
+            return None if slices is None else self._runner.follow(step, slices)
+        except Exception as error:  # noqa: BLE001  as above
+            log.info("a step could not be started ahead, and is started in its turn: %s", error)
+            return None
 
     def _with_drafts(self, slices: list[Slice]) -> list[Slice]:
         if self._speculation is None:
@@ -231,21 +259,33 @@ class Worker:
             self._speculation = None
             return slices
 
-    def _compute(self, slices: list[Slice]) -> None:
-        begun = time.perf_counter()
+    def _finish(self, step: Step) -> None:
+        """Take what the step has drawn. Of a row that has ended since it was started, nothing is wanted any more."""
         try:
-            drawn = self._runner.run(slices)
-        except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
-            self._contain(slices, error)
+            drawn = step.read()
+        except Exception as error:  # noqa: BLE001  as above
+            self._next = None  # it went on with what cannot be read
+            self._contain([part for part in step.slices if not part.row.ended], error)
             return
         if self._speculation is not None:
-            self._speculation.learn(slices, drawn, time.perf_counter() - begun)
+            self._speculation.learn(step.slices, drawn, time.perf_counter() - step.began)
         tokens = {id(part): found for part, found in drawn}
-        for part in slices:
+        for part in step.slices:
+            if part.row.ended:
+                continue
             if found := tokens.get(id(part)):
                 self._accept(part, found)
             else:
                 part.row.advance(part.count, self._scheduler.pool)
+
+    def _compute(self, part: Slice) -> None:
+        """A step of this one alone."""
+        try:
+            step = self._runner.start([part])
+        except Exception as error:  # noqa: BLE001  as above
+            self._contain([part], error)
+        else:
+            self._finish(step)
 
     def _accept(self, part: Slice, tokens: list[Token]) -> None:
         """Take what was drawn, as far as the draft said the same: what was computed behind it holds."""
@@ -266,12 +306,12 @@ class Worker:
         if len(slices) > 1:
             log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
             for part in slices:
-                self._compute([part])
-        elif isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
+                self._compute(part)
+        elif slices and isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
             limits = self._scheduler.limits
             limits.chunk = limits.lone_chunk = max(LEAST_CHUNK, slices[0].count // 2)
             log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
-        else:
+        elif slices:
             self._fail(slices[0].row, "engine_error", error)
 
     def _take(self, row: Row, token: Token) -> None:

@@ -17,7 +17,7 @@ def draw(index=0, tokens=(), **fields):
 
 
 def drawn(logits, draws):
-    return [found.token for found in sample(logits, draws)]
+    return [found.token for found in sample(logits, draws).read()]
 
 
 def test_temperature_zero_takes_the_largest():
@@ -90,7 +90,7 @@ def test_a_row_that_is_not_finite_is_told_and_its_neighbours_go_on():
     rows[1, 7] = torch.nan
     rows[2, 7] = torch.inf
     for fields in ({"temperature": 0}, {"temperature": 1e-6}):
-        found = sample(rows, [draw(**fields)] * 4)
+        found = sample(rows, [draw(**fields)] * 4).read()
         assert [token.finite for token in found] == [True, False, False, True]
         assert [found[row].token for row in (0, 3)] == [expected[row] for row in (0, 3)]
 
@@ -114,11 +114,11 @@ def test_penalties_and_biases_change_their_own_row_alone():
 
 def test_logprobs_are_the_models_own_before_temperature_and_filters():
     row = torch.log(torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
-    (found,) = sample(row, [draw(temperature=3.0, top_k=1, logprobs=2)])
+    (found,) = sample(row, [draw(temperature=3.0, top_k=1, logprobs=2)]).read()
     assert found.logprob.token == 0
     assert found.logprob.logprob == pytest.approx(-0.6931, abs=1e-3)
     assert [token for token, _ in found.logprob.top] == [0, 1]
-    assert sample(row, [draw()])[0].logprob is None
+    assert sample(row, [draw()]).read()[0].logprob is None
 
 
 def test_tokens_are_chosen_by_one_script_on_a_cpu():

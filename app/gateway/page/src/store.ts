@@ -30,8 +30,12 @@ export function running(): Running[] {
   }
 }
 
-export function begun(one: Running): void {
+/** Before it is sent: a reload at any moment finds it, and one that never arrived ends as not found. */
+export function begins(one: Running): void {
   localStorage.setItem(key(), JSON.stringify([...running().filter((r) => r.requestId !== one.requestId), one]))
+}
+
+export function begun(one: Running): void {
   channel.postMessage({ kind: 'asked', user: caller.user, running: one } satisfies News)
 }
 

@@ -5,7 +5,7 @@ import { byId } from './dom'
 import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
 import { Said } from './said'
-import { begun, ended, running, type Running } from './store'
+import { begins, begun, ended, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
 
@@ -149,8 +149,14 @@ export class Talk {
   private async send(prompt: string, context: object, requestId: string): Promise<void> {
     const conversationId = this.conversationId
     const askedAt = Date.now()
-    await ask({ ...context, conversation_id: conversationId, request_id: requestId })
     const one: Running = { requestId, conversationId, prompt, askedAt }
+    begins(one)
+    try {
+      await ask({ ...context, conversation_id: conversationId, request_id: requestId })
+    } catch (error) {
+      ended(requestId)
+      throw error
+    }
     begun(one)
     byId('heard').textContent = 'Sent; the answer is being made.'
     this.join(one)

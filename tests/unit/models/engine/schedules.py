@@ -66,6 +66,7 @@ class Tally:
     preempted: int = 0
     guessed: int = 0
     right: int = 0
+    followed: int = 0
 
 
 def make(architecture: str) -> tuple[tiny.Checkpoint, Oracle]:
@@ -87,7 +88,15 @@ async def run_schedule(
     draft = checkpoint if speculative and seed % 3 else None
     engine = TorchEngine(
         checkpoint,
-        EngineOptions(limits.max_running, threads=1, pages=pages, limits=limits, speculation=mode, draft=draft),
+        EngineOptions(
+            limits.max_running,
+            threads=1,
+            pages=pages,
+            limits=limits,
+            speculation=mode,
+            draft=draft,
+            overlaps=seed % 4 > 1,
+        ),
     )
     await engine.start()
     if engine.speculation is not None:
@@ -126,6 +135,7 @@ async def run_schedule(
     # the oracle blocks the event loop, so it speaks before anybody is asked
     await asyncio.gather(*map(one, [invent() for _ in range(12)]))
     tally.preempted += engine.scheduler.preempted
+    tally.followed += engine.times.followed
     tally.guessed += engine.speculation.guessed if engine.speculation is not None else 0
     tally.right += engine.speculation.right if engine.speculation is not None else 0
     await engine.stop()

@@ -37,7 +37,7 @@ def _exact():
 async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
     checkpoint = on_gpu(architecture)
     tally, oracle = Tally(), Oracle(checkpoint)
-    for seed in range(3):
+    for seed in range(4):
         await run_schedule(checkpoint, oracle, seed, tally)
     assert tally.mismatches == 0
 

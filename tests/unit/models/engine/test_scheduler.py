@@ -191,3 +191,52 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
     assert sorted(map(int, steps.ended)) == list(range(len(rows)))
     assert steps.pool.in_use == 0
     assert not steps.scheduler.waiting
+
+
+def test_the_step_behind_is_that_of_the_same_rows_one_token_further():
+    steps = Steps()
+    rows = [steps.add("a", prompt=4), steps.add("b", prompt=9)]
+    slices = steps.scheduler.plan()
+    found = steps.scheduler.follow(slices)
+    assert [(part.row, part.start, part.count, part.draws) for part in found] == [
+        (row, len(row.tokens), 1, True) for row in rows
+    ]
+    assert all(len(row.pages) * PAGE > len(row.tokens) for row in rows)
+
+
+def test_no_step_is_foreseen_while_somebody_could_join_or_has_more_of_a_prompt():
+    steps = Steps(chunk=10, max_running=3)
+    steps.add("decodes", answer=40)
+    steps.step()
+    steps.add("long", prompt=25, answer=40)
+    assert steps.scheduler.follow(steps.scheduler.plan()) is None, "its next chunk is not drawn"
+    while steps.scheduler.running[-1].pending > 1:
+        steps.step()
+    assert steps.scheduler.follow(steps.scheduler.plan()) is not None
+    slices = steps.scheduler.plan()
+    steps.add("joins")
+    assert steps.scheduler.follow(slices) is None
+    steps.step()
+    steps.add("waits for a place")
+    assert steps.scheduler.follow(steps.scheduler.plan()) is not None
+
+
+def test_a_row_that_no_step_computes_is_not_passed_over_by_one_that_is_started_ahead():
+    steps = Steps(chunk=4)
+    steps.add("decodes", answer=40)
+    steps.step()
+    for name in "ab":
+        steps.add(name, prompt=4)
+    slices = steps.scheduler.plan()
+    assert len(slices) == 2 < len(steps.scheduler.running)
+    assert steps.scheduler.follow(slices) is None
+
+
+def test_no_step_is_foreseen_that_would_cost_a_row_its_pages():
+    steps = Steps(pages=3)
+    steps.add("a", prompt=4)
+    slices = steps.scheduler.plan()
+    taken = steps.pool.take(steps.pool.available)
+    assert steps.scheduler.follow(slices) is None
+    steps.pool.release(taken)
+    assert steps.scheduler.follow(slices) is not None

@@ -23,6 +23,7 @@ async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
     assert tally.unsure <= 2
     assert tally.tokens > 150
     assert tally.preempted > 0
+    assert tally.followed > 0
 
 
 @pytest.mark.slow
@@ -38,6 +39,7 @@ async def test_greedy_answers_are_the_models_own_in_hundreds_of_schedules(archit
     assert tally.mismatches == 0
     assert tally.preempted > 0
     assert tally.cached > 0
+    assert tally.followed > 0
 
 
 class Chaos:
@@ -76,10 +78,11 @@ class Chaos:
             self.open.append(stream)
             self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.said))))
 
-    async def run(self, operations):
+    async def run(self, operations, *, overlaps):
         limits = Limits(8, 24, 64, 8)
         checkpoint = tiny.checkpoint(num_hidden_layers=1, hidden_size=32, max_position_embeddings=128)
-        engine = TorchEngine(checkpoint, EngineOptions(8, max_waiting=40, threads=1, pages=30, limits=limits))
+        options = EngineOptions(8, max_waiting=40, threads=1, pages=30, limits=limits, overlaps=overlaps)
+        engine = TorchEngine(checkpoint, options)
         await engine.start()
         model, fails = engine._runner.model, random.Random(1)
 
@@ -104,16 +107,18 @@ class Chaos:
         await asyncio.gather(*self.readers)
         assert not engine._open
         await engine.stop()
+        assert (engine.times.followed > 0) is overlaps
         engine.pool.check()
         assert engine.pool.in_use == 0
         assert not engine.scheduler.running
         assert not engine.scheduler.waiting
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
 @pytest.mark.parametrize("operations", [600, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-async def test_random_operations_leave_no_page_behind_and_end_every_stream_once(operations):
+async def test_random_operations_leave_no_page_behind_and_end_every_stream_once(operations, overlaps):
     chaos = Chaos(operations)
-    await chaos.run(operations)
+    await chaos.run(operations, overlaps=overlaps)
     print(chaos.reasons)
     assert {"stop", "length", "cancelled", "engine_error"} <= set(chaos.reasons)
     assert sum(chaos.reasons.values()) == len(chaos.readers)

@@ -1,0 +1,31 @@
+"""A step that has been started: what it computes, and what it draws, which may be on its way from the device still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from models.engine.row import Slice
+from models.sampler import Drawn, Token
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`draws`: which slices draw a token, and behind how many tokens of their draft; in the order of `drawn`."""
+
+    slices: Sequence[Slice]
+    draws: Sequence[tuple[Slice, int]]
+    drawn: Drawn | None
+    began: float
+
+    def read(self) -> list[tuple[Slice, list[Token]]]:
+        """Of every slice that draws its next token, and the one behind each token of its draft; waits for them."""
+        if self.drawn is None:
+            return []
+        placed = list(zip(self.draws, self.drawn.read(), strict=True))
+        if any(offset for _, offset in self.draws):
+            placed.sort(key=lambda one: one[0][1])
+        found: dict[int, tuple[Slice, list[Token]]] = {}
+        for (part, _), token in placed:
+            found.setdefault(id(part), (part, []))[1].append(token)
+        return list(found.values())
