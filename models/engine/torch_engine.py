@@ -38,8 +38,8 @@ class EngineOptions:
     """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead.
 
     Adapters have up to `adapters_gb` of memory, and those in use once more as much. `draft` is the model that guesses
-    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text. `overlaps`: start
-    a step before the one before it is read; None: where the device computes on its own.
+    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text.
+    `overlaps`: start a step before the one before it is read; None: where the device computes on its own.
     """
 
     max_running: int = 64

@@ -3,6 +3,13 @@
 It talks to the event loop through one queue in each direction: in with `inbox`, out with one wake-up of the loop a
 step. Only this thread ends a stream, so each ends once. What goes wrong in a step is found by computing its slices one
 by one: who fails alone is told so, the others go on.
+
+    CPU     start 1 | finish 1 | start 2 | finish 2 | ...
+    GPU     start 1 | start 2 | finish 1 | start 3 | finish 2 | ...
+
+Where the device computes on its own, a step whose rows are certain is started before the one before it is read, so that
+the device has work while tokens are told. It takes the drawn tokens where they lie. A row that turns out to have ended
+has computed one token for nobody, in pages that are given out again only after it.
 """
 
 from __future__ import annotations
