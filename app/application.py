@@ -29,7 +29,7 @@ from faust.types import TP
 from app import internals
 from app.cluster import Cluster
 from app.delivery.changelog import create_changelogs
-from app.delivery.record import SOURCES, Record
+from app.delivery.record import SOURCES, TURNS, Record
 from app.kafka_clients import KafkaAwayError, KafkaUnusableError
 from app.local.errors import LocalError
 from app.local.lock import locked
@@ -254,6 +254,7 @@ def create_app(parley: Settings) -> ParleyApp:
         logging_config=dict(FAUST_LOGGING) if parley.log_format == "json" else None,
     )
     app.parley = parley
+    app.unhurried = frozenset({parley.topic(TURNS)})
     app.held = ExitStack()
     for name in SOURCES:
         topic = app.topic(

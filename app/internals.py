@@ -6,6 +6,7 @@ version fails at once, by name, and not in the middle of a rebalance.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import types
@@ -28,6 +29,8 @@ from app.log_limit import limit_logs
 # aiokafka waits 20 ms before it asks again whether the broker has settled the transaction before; 1 ms is enough, and
 # the finish of a request waits for it.
 _TRANSACTION_POLL_S = 0.001
+
+_REST_S = 0.1
 
 # Far more than is ever on its way; what Faust drops in a rebalance is not taken out.
 _REMEMBERED = 200_000
@@ -113,8 +116,10 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         self.handed: dict[Any, int] = {}
         self.before: dict[tuple[str, int, int], int] = {}
 
-    async def _fetch_records(self, *args: Any, **kwargs: Any) -> Any:
-        fetched = await super()._fetch_records(*args, **kwargs)
+    async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
+        fetched = await super()._fetch_records(consumer, *args, **kwargs)
+        if any(partition.topic in self.app.unhurried for partition in fetched):
+            self._rest(consumer)
         for partition, records in fetched.items():
             for record in records:
                 last = self.handed.get(partition, -1)
@@ -123,6 +128,19 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
                 if last < record.offset and len(self.before) < _REMEMBERED:
                     self.before[record.topic, record.partition, record.offset] = last
         return fetched
+
+    def _rest(self, consumer: Any) -> None:
+        """Fetch nothing of the unhurried topics for a moment.
+
+        A fetch asks for all partitions, and ends as soon as one of them has something; whatever comes to the others
+        then waits for the next one. Every answer ends with a record on `turns`, which would be half of all fetches.
+        """
+        resting = self._unhurried(consumer)
+        consumer.pause(*resting)
+        asyncio.get_running_loop().call_later(_REST_S, lambda: consumer.resume(*self._unhurried(consumer)))
+
+    def _unhurried(self, consumer: Any) -> list[Any]:
+        return [partition for partition in consumer.assignment() if partition.topic in self.app.unhurried]
 
     def verify_event_path(self, now: float, tp: Any) -> None:
         """Nothing: it counts from the consumer's start, and so calls partitions stuck that have just been assigned.
@@ -215,7 +233,9 @@ def _steps(begun: Coroutine[Any, Any, Any], blocked: Any) -> Generator[Any, Any,
 
 
 class App(faust.App):
-    """Faust's application with the consumer above."""
+    """Faust's application with the consumer above. Records of `unhurried` topics may come a moment later."""
+
+    unhurried: frozenset[str] = frozenset()
 
     def _new_transport(self) -> Any:
         transport = super()._new_transport()
