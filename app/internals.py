@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 import types
-from collections.abc import Coroutine, Generator, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -30,7 +30,7 @@ from app.log_limit import limit_logs
 # the finish of a request waits for it.
 _TRANSACTION_POLL_S = 0.001
 
-_REST_S = 0.1
+ROUND_S = 0.1
 
 # Far more than is ever on its way; what Faust drops in a rebalance is not taken out.
 _REMEMBERED = 200_000
@@ -108,18 +108,39 @@ class Assignor(PartitionAssignor):
             self._told = None
 
 
+class Rounds:
+    """Has the unhurried topics fetched in rounds, so that a fetch waits for the others.
+
+    A fetch asks for all partitions, and ends as soon as one of them has something; whatever comes to the others then
+    waits for the next one. Every answer ends with a record on `turns`, which would be half of all fetches.
+    """
+
+    def __init__(self, unhurried: frozenset[str]) -> None:
+        self._unhurried = unhurried
+
+    def fetched(self, consumer: Any, partitions: Iterable[Any]) -> None:
+        """Where an unhurried topic had something, leave all of them out of the next fetches for a moment."""
+        if any(partition.topic in self._unhurried for partition in partitions):
+            consumer.pause(*self._assigned(consumer))
+            # Whoever has come in between is not paused, and whoever has gone is nothing to resume.
+            asyncio.get_running_loop().call_later(ROUND_S, lambda: consumer.resume(*self._assigned(consumer)))
+
+    def _assigned(self, consumer: Any) -> list[Any]:
+        return [partition for partition in consumer.assignment() if partition.topic in self._unhurried]
+
+
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
     """Remembers which record was handed out before which, so that one lost on the way is noticed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.rounds = Rounds(self.app.unhurried)
         self.handed: dict[Any, int] = {}
         self.before: dict[tuple[str, int, int], int] = {}
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
         fetched = await super()._fetch_records(consumer, *args, **kwargs)
-        if any(partition.topic in self.app.unhurried for partition in fetched):
-            self._rest(consumer)
+        self.rounds.fetched(consumer, fetched)
         for partition, records in fetched.items():
             for record in records:
                 last = self.handed.get(partition, -1)
@@ -128,19 +149,6 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
                 if last < record.offset and len(self.before) < _REMEMBERED:
                     self.before[record.topic, record.partition, record.offset] = last
         return fetched
-
-    def _rest(self, consumer: Any) -> None:
-        """Fetch nothing of the unhurried topics for a moment.
-
-        A fetch asks for all partitions, and ends as soon as one of them has something; whatever comes to the others
-        then waits for the next one. Every answer ends with a record on `turns`, which would be half of all fetches.
-        """
-        resting = self._unhurried(consumer)
-        consumer.pause(*resting)
-        asyncio.get_running_loop().call_later(_REST_S, lambda: consumer.resume(*self._unhurried(consumer)))
-
-    def _unhurried(self, consumer: Any) -> list[Any]:
-        return [partition for partition in consumer.assignment() if partition.topic in self.app.unhurried]
 
     def verify_event_path(self, now: float, tp: Any) -> None:
         """Nothing: it counts from the consumer's start, and so calls partitions stuck that have just been assigned.
