@@ -22,8 +22,8 @@ from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
 from models.unimported import unimported
 
-# A quarter of a worker's start, for one function of transformers that nothing here calls.
-with unimported("sklearn"):
+# A third of a worker's start, for two functions of transformers that nothing here calls.
+with unimported("sklearn"), unimported("scipy"):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
