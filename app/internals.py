@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import math
+import time
 import types
-from collections.abc import Coroutine, Generator, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +33,7 @@ from app.log_limit import limit_logs
 _TRANSACTION_POLL_S = 0.001
 
 ROUND_S = 0.1
+OFTEN = 30
 
 # Far more than is ever on its way; what Faust drops in a rebalance is not taken out.
 _REMEMBERED = 200_000
@@ -109,7 +112,7 @@ class Assignor(PartitionAssignor):
 
 
 class Rounds:
-    """Has the unhurried topics fetched in rounds, so that a fetch waits for the others.
+    """Has the unhurried topics fetched in rounds while they have much, so that a fetch waits for the others.
 
     A fetch asks for all partitions, and ends as soon as one of them has something; whatever comes to the others then
     waits for the next one. Every answer ends with a record on `turns`, which would be half of all fetches.
@@ -117,13 +120,24 @@ class Rounds:
 
     def __init__(self, unhurried: frozenset[str]) -> None:
         self._unhurried = unhurried
+        self._lately = 0.0  # records of about the last second
+        self._counted_at = 0.0
 
-    def fetched(self, consumer: Any, partitions: Iterable[Any]) -> None:
-        """Where an unhurried topic had something, leave all of them out of the next fetches for a moment."""
-        if any(partition.topic in self._unhurried for partition in partitions):
-            consumer.pause(*self._assigned(consumer))
-            # Whoever has come in between is not paused, and whoever has gone is nothing to resume.
-            asyncio.get_running_loop().call_later(ROUND_S, lambda: consumer.resume(*self._assigned(consumer)))
+    def fetched(self, consumer: Any, fetched: Mapping[Any, Sequence[Any]]) -> None:
+        """Where an unhurried topic had something, leave all of them out of the next fetches for a moment.
+
+        A fetch that waits without them waits on when the moment is over. That is no matter where records come all the
+        time; where they come now and then, one would wait for the next request, and be dealt with while that is.
+        """
+        count = sum(len(records) for partition, records in fetched.items() if partition.topic in self._unhurried)
+        if count:
+            now = time.monotonic()
+            self._lately = self._lately * math.exp(self._counted_at - now) + count
+            self._counted_at = now
+            if self._lately > OFTEN:
+                consumer.pause(*self._assigned(consumer))
+                # Whoever has come in between is not paused, and whoever has gone is nothing to resume.
+                asyncio.get_running_loop().call_later(ROUND_S, lambda: consumer.resume(*self._assigned(consumer)))
 
     def _assigned(self, consumer: Any) -> list[Any]:
         return [partition for partition in consumer.assignment() if partition.topic in self._unhurried]

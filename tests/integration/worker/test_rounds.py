@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.internals import ROUND_S, Rounds
+from app.internals import OFTEN, ROUND_S, Rounds
 from app.settings import Settings
 
 
@@ -45,6 +45,8 @@ async def test_what_comes_to_a_topic_in_its_rest_waits_for_the_next_round_and_ot
 
     await say(turns, b"1")
     assert await take() == {turns: [b"1"]}
+    assert consumer.paused() == set(), "one now and then is fetched when it comes"
+    rounds.fetched(consumer, {turns: [b""] * OFTEN})
     began = asyncio.get_running_loop().time()
     assert consumer.paused() == {turns}
     await say(turns, b"2")
@@ -56,7 +58,8 @@ async def test_what_comes_to_a_topic_in_its_rest_waits_for_the_next_round_and_ot
 
 async def test_a_partition_that_goes_in_its_rest_is_left_alone(settings: Settings, consumer: AIOKafkaConsumer) -> None:
     rounds, turns = Rounds(frozenset({settings.topic("turns")})), TopicPartition(settings.topic("turns"), 0)
-    rounds.fetched(consumer, [turns])
+    rounds.fetched(consumer, {turns: [b""] * (OFTEN + 1)})
+    assert consumer.paused() == {turns}
     consumer.assign([TopicPartition(settings.topic("turns"), 1)])
     await asyncio.sleep(2 * ROUND_S)
     assert consumer.paused() == set()
