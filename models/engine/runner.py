@@ -62,23 +62,25 @@ class Runner:
     @torch.inference_mode()
     def start(self, slices: Sequence[Slice]) -> Step:
         """Compute `slices`. A GPU does so on its own; who reads the step waits for it."""
-        return self._start(slices, self.pack(slices))
+        began = time.perf_counter()
+        return self._start(slices, self.pack(slices), began)
 
     @torch.inference_mode()
     def follow(self, step: Step, slices: Sequence[Slice]) -> Step:
         """Compute the tokens that `step` draws, before anybody has read them. `slices` are those that drew, in it."""
+        began = time.perf_counter()
         batch = pack(slices, self._pool, self.device, kernel=self._kernel)
         assert step.drawn is not None
         place = {id(part.row): at for at, (part, _) in enumerate(step.draws)}
         drawn = tensor_of([place[id(part.row)] for part in batch.order], self.device)
         batch.tokens.copy_(step.drawn.tokens[drawn])
         self.times.followed += 1
-        return self._start(slices, batch)
+        return self._start(slices, batch, began)
 
-    def _start(self, slices: Sequence[Slice], batch: Batch) -> Step:
-        began = time.perf_counter()
+    def _start(self, slices: Sequence[Slice], batch: Batch, began: float) -> Step:
+        packed = time.perf_counter()
         logits = self._logits(batch)
-        self.times.forward += time.perf_counter() - began
+        self.times.forward += time.perf_counter() - packed
         self.times.steps += 1
         self.times.tokens += batch.count
         drawn = sample(logits, _drawing(batch)) if batch.draws else None
