@@ -21,9 +21,8 @@ install: $(STAMP)  ## .venv with everything the demo and the tests need
 demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the script
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
-# Two at a time, each with a Kafka and a Milvus of its own. Files stay together, the long ones come first.
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

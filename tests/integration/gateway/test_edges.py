@@ -67,7 +67,7 @@ async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: htt
 async def test_a_user_that_asks_too_much_is_told_when_to_come_again(guarded: httpx.AsyncClient) -> None:
     replies = [await guarded.post("/v1/requests", json={"prompt": "more"}, headers=NINA) for _ in range(40)]
     assert {reply.status_code for reply in replies} == {202, 429}
-    refused = replies[-1]
+    refused = next(reply for reply in replies if reply.status_code == 429)  # on a slow machine some come late enough
     assert refused.json()["error"]["code"] == "rate_limited"
     assert int(refused.headers["retry-after"]) >= 1
     assert (await guarded.post("/v1/requests", json={"prompt": "one"}, headers=OMAR)).status_code == 202
