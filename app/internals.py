@@ -32,6 +32,7 @@ from app.log_limit import limit_logs
 # the finish of a request waits for it.
 _TRANSACTION_POLL_S = 0.001
 
+# How long unhurried topics rest, and from how many of their records a second on.
 ROUND_S = 0.1
 OFTEN = 30
 

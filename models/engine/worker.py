@@ -236,9 +236,9 @@ class Worker:
 
     def _start(self) -> Step | None:
         slices = self._scheduler.plan()
-        if not slices:
-            return None
-        slices = self._with_drafts(slices)
+        return self._compute(self._with_drafts(slices)) if slices else None
+
+    def _compute(self, slices: list[Slice]) -> Step | None:
         try:
             return self._runner.start(slices)
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
@@ -285,15 +285,6 @@ class Worker:
             else:
                 part.row.advance(part.count, self._scheduler.pool)
 
-    def _compute(self, part: Slice) -> None:
-        """A step of this one alone."""
-        try:
-            step = self._runner.start([part])
-        except Exception as error:  # noqa: BLE001  as above
-            self._contain([part], error)
-        else:
-            self._finish(step)
-
     def _accept(self, part: Slice, tokens: list[Token]) -> None:
         """Take what was drawn, as far as the draft said the same: what was computed behind it holds."""
         row, known = part.row, part.count
@@ -310,15 +301,18 @@ class Worker:
     def _contain(self, slices: list[Slice], error: Exception) -> None:
         """A step failed: find whose fault it is."""
         self._runner.check()  # a device that computes nothing any more ends the thread, not the answers
+        if not slices:
+            return
         if len(slices) > 1:
             log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
             for part in slices:
-                self._compute(part)
-        elif slices and isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
+                if (step := self._compute([part])) is not None:
+                    self._finish(step)
+        elif isinstance(error, torch.OutOfMemoryError) and slices[0].count > LEAST_CHUNK:
             limits = self._scheduler.limits
             limits.chunk = limits.lone_chunk = max(LEAST_CHUNK, slices[0].count // 2)
             log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
-        elif slices:
+        else:
             self._fail(slices[0].row, "engine_error", error)
 
     def _take(self, row: Row, token: Token) -> None:

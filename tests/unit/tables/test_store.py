@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -104,24 +104,14 @@ def test_a_store_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
     again.close()
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc to count open files in")
 def test_open_files_level_off_however_much_is_written(tmp_path: Path) -> None:
     path, row = tmp_path / "store", random.Random(1).randbytes(20_000)
     store, counts = rocks(path)(), []
     for number in range(12_000):  # 240 MB into write buffers of 4
         store.apply([Change(Table.CONVERSATIONS, b"%d" % (number % 200), row)], {}, now_ms=number)
         if number % 100 == 0:
-            counts.append(open_below(path))
+            counts.append(sum(Path(file.path).is_relative_to(path) for file in psutil.Process().open_files()))
     store.close()
     half = len(counts) // 2
     assert max(counts[half:]) <= max(counts[:half]) + 2
     assert max(counts) < 30
-
-
-def open_below(path: Path) -> int:
-    """Files of the folder that this process has open; one that closes meanwhile may be missed."""
-    count = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):
-            count += descriptor.readlink().is_relative_to(path)
-    return count
