@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Self
 
 from aiokafka import AIOKafkaProducer
@@ -11,6 +13,8 @@ from app.kafka_clients import KafkaUnusableError, partitions_of, producer, start
 from app.reader import Following, TokenReader
 from app.settings import Settings
 from app.wire import Cancel, Record, Request, encode, new_request_id, partition_for
+
+_STOP_S = 2.0
 
 
 class ChatSession:
@@ -36,10 +40,16 @@ class ChatSession:
         return self
 
     async def stop(self) -> None:
-        if self._producer is not None:
-            await self._producer.stop()
-        if self._reader is not None:
-            await self._reader.stop()
+        """One that is cancelled meanwhile still has `_STOP_S` to close its connections."""
+        parts = [part for part in (self._producer, self._reader) if part is not None]
+        stopping = asyncio.gather(*(part.stop() for part in parts))
+        try:
+            await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_S):
+                    await stopping
+            raise
 
     async def ask(self, prompt: str) -> tuple[str, Following]:
         """Send the prompt; its request id, and the answer's updates."""

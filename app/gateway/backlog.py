@@ -85,8 +85,10 @@ class Backlog:
                 self._estimate.forget()
                 log.exception("the backlog cannot be seen; trying again")
             finally:
-                await ends.stop()
-                await admin.close()
+                try:
+                    await ends.stop()
+                finally:
+                    await admin.close()
             await asyncio.sleep(EVERY_S)
 
     async def _look(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
