@@ -14,13 +14,18 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 Prompts = Sequence[Sequence[int]]
 
 
+def beside(model: Any) -> Any:
+    """Another model over the same weights: what is done to the layers of one, the other does not see."""
+    return copy.deepcopy(model, {id(shared): shared for shared in (*model.parameters(), *model.buffers())})
+
+
 class StaticGenerate:
     """One padded batch through `generate`: nothing is streamed, nobody joins or leaves."""
 
     name = "generate"
 
     def __init__(self, model: Any, new_tokens: int) -> None:
-        self.model = copy.deepcopy(model)
+        self.model = beside(model)
         self.model.set_attn_implementation("sdpa")
         self._new_tokens = new_tokens
 
@@ -31,17 +36,23 @@ class StaticGenerate:
         self.model.generate(ids, attention_mask=torch.ones_like(ids), pad_token_id=0, eos_token_id=None, **options)
         return time.perf_counter() - begun
 
+    async def stop(self) -> None:
+        pass
+
 
 class ContinuousBatching:
-    """A manager that stays up, as a server would have it; tokens are taken whole, which is its fastest way."""
+    """A manager that stays up, as a server would have it; tokens are taken whole, which is its fastest way.
+
+    `blocks` of 16 tokens are its KV cache.
+    """
 
     name = "continuous batching"
 
-    def __init__(self, model: Any, new_tokens: int) -> None:
-        own = copy.deepcopy(model)
+    def __init__(self, model: Any, new_tokens: int, blocks: int = 4096) -> None:
+        own = beside(model)
         own.set_attn_implementation("paged|sdpa")
         generation = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=0, max_new_tokens=new_tokens)
-        sizes = ContinuousBatchingConfig(block_size=16, num_blocks=4096, max_batch_tokens=512)
+        sizes = ContinuousBatchingConfig(block_size=16, num_blocks=blocks, max_batch_tokens=512)
         self._manager = own.init_continuous_batching(generation, sizes)
         self._manager.start()
         self._asked = 0
@@ -56,3 +67,6 @@ class ContinuousBatching:
             self._manager.add_request(list(prompt), request_id=str(self._asked))
         await asyncio.wait_for(asyncio.gather(*answers), 300)
         return time.perf_counter() - begun
+
+    async def stop(self) -> None:
+        await asyncio.to_thread(self._manager.stop)
