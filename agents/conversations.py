@@ -123,7 +123,9 @@ class Conversations:
         self._observer.admitted(partition.number, claim)
         claim.on_stop = partial(self._stop_waiting, partition, claim)
         deadline = deadline_of(claim)
-        if deadline is not None:
+        if deadline is not None and deadline <= time.time():
+            claim.stop = claim.stop or FinishReason.DEADLINE
+        elif deadline is not None:
             claim.deadline_timer = asyncio.get_running_loop().call_later(
                 max(0.0, deadline - time.time()), claim.stop_with, FinishReason.DEADLINE
             )

@@ -42,6 +42,7 @@ from app.telemetry.tracing import TracingError
 from app.telemetry.views import add_views
 from app.topics import TopicsError, check_topics, create_topics
 from app.worker import Loaded, Worker, load
+from models.checkpoint_files import CheckpointError
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,13 @@ class ParleyApp(internals.App):
     async def on_start(self) -> None:
         assert self.loaded is not None
         self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.telemetry.observer)
-        await self.worker.start()
+        try:
+            await self.worker.start()
+        except CheckpointError as error:
+            # Only computing shows it, so it comes later than what else is refused; nothing has been joined yet.
+            await asyncio.gather(*(engine.stop() for engine in self.worker.engines), return_exceptions=True)
+            _tell(str(error))
+            _end(EXIT_WRONG_USE)
         self.telemetry.start()
         self.watching = asyncio.ensure_future(self._watch_membership())
         await super().on_start()
@@ -229,7 +236,7 @@ async def _check_kafka(parley: Settings) -> None:
 
 
 def _tell(line: str) -> None:
-    print(f"parley: {line}", file=sys.stderr, flush=True)
+    print(f"parley: {line}", file=sys.__stderr__, flush=True)
 
 
 def create_app(parley: Settings) -> ParleyApp:

@@ -68,7 +68,7 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servin
         if settings.speculation == "auto" and settings.draft_model:
             draft = load_checkpoint(settings.draft_model, device=settings.device, dtype=settings.dtype)
         adapters = [AdapterFiles.find(*named) for named in adapter_folders(settings.adapters).items()]
-        first = _serving(checkpoints[0], settings, on_fatal, adapters, draft)
+        first = _serving(checkpoints[0], settings, on_fatal, adapters, draft, beside=len(checkpoints) - 1)
         tuned = [_adapted(first, files) for files in adapters]
         others = [_serving(checkpoint, settings, on_fatal) for checkpoint in checkpoints[1:]]
         return Servings(first, *others, *tuned)
@@ -121,8 +121,12 @@ def _serving(
     on_fatal: Callable[[str], None],
     adapters: Sequence[AdapterFiles] = (),
     draft: Checkpoint | None = None,
+    *,
+    beside: int = 0,
 ) -> Serving:
+    """`beside`: how many engines are still to come that need as much of a GPU's memory."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
+    from models.engine.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
 
     options = EngineOptions(
@@ -132,6 +136,7 @@ def _serving(
         adapters_gb=settings.adapters_gb,
         speculation=SpeculationMode(settings.speculation),
         draft=draft,
+        gpu_share=SHARE_OF_FREE_GPU / (1 + beside),
     )
     return Serving(
         TorchEngine(checkpoint, options, on_fatal, adapters),

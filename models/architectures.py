@@ -24,6 +24,10 @@ def why_unsupported(config: Any) -> str | None:
         return f"{kind} is multimodal; use a text-only checkpoint of it"
     if getattr(config, "num_hidden_layers", None) is None or getattr(config, "num_attention_heads", None) is None:
         return f"{kind} is not a decoder with attention layers that the engine knows"
+    try:
+        head_size(config), kv_heads(config)
+    except (AttributeError, RuntimeError):  # how transformers says that it depends on the layer
+        return f"{kind} has heads of another size in some layers, which the engine does not implement"
     if attention := _attention_not_implemented(config):
         return f"{kind} {attention}, which the engine does not implement"
     return None
@@ -42,14 +46,23 @@ def _attention_not_implemented(config: Any) -> str | None:
 def context_limit(config: Any) -> int:
     """Most tokens that are computed right."""
     limit = int(getattr(config, "max_position_embeddings", None) or UNBOUNDED)
-    rope = getattr(config, "rope_parameters", None) or {}
-    for parameters in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+    for parameters in _ropes(config):
         if parameters.get("rope_type") in LENGTH_DEPENDENT_ROPE:
             original = parameters.get("original_max_position_embeddings") or getattr(
                 config, "original_max_position_embeddings", None
             )
             limit = min(limit, int(original or limit))
     return limit
+
+
+def rope_depends_on_length(config: Any) -> bool:
+    """Whether some rotary embedding looks at the positions before it takes its angles."""
+    return any(parameters.get("rope_type") in LENGTH_DEPENDENT_ROPE for parameters in _ropes(config))
+
+
+def _ropes(config: Any) -> list[dict[str, Any]]:
+    rope = getattr(config, "rope_parameters", None) or {}
+    return [rope, *(value for value in rope.values() if isinstance(value, dict))]
 
 
 def head_size(config: Any) -> int:

@@ -1,7 +1,8 @@
 """Draws the next token of many answers at once.
 
 A row's token is `argmax(logits / temperature + noise(seed, index))` over what its filters leave: an exact draw from
-its distribution that no other row of the batch can change. Temperature 0 takes the largest logit. A row whose logits
+its distribution that no other row of the batch can change. Temperature 0 takes the largest logit, and so does one so
+small that it comes to the same. A row whose logits
 are not finite has no token; it is told apart here, so that its neighbours go on.
 """
 
@@ -21,6 +22,8 @@ from torch import Tensor
 from models.generation import Sampling, TokenLogprob
 from models.noise import gumbel, key
 from models.scripts import compiled
+
+COLDEST = 1e-5  # a temperature up to which the largest logit is taken: by less, float32 cannot divide
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which takes three times as long: one a row and step
@@ -75,7 +78,7 @@ class Drawn:
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """One token for each row of `logits` [rows, vocabulary]."""
     scores = _adjusted(logits, draws)
-    random = [(row, draw.sampling) for row, draw in enumerate(draws) if draw.sampling.temperature > 0]
+    random = [(row, draw.sampling) for row, draw in enumerate(draws) if draw.sampling.temperature > COLDEST]
     tokens, best = _chooser(logits.device.type)(
         scores,
         [row for row, _ in random],
@@ -176,19 +179,31 @@ def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int], 
         tokens = torch.arange(width, dtype=torch.int32, device=scores.device).unsqueeze(0)
         return (scores + gumbel(keys, tokens)).argmax(dim=-1)
     most = [number if number > 0 else width for number in top_k]
-    if max(most) < width:  # no more than some row can keep
-        values, order = scores.topk(max(most), dim=-1)
-    else:
-        values, order = scores.sort(dim=-1, descending=True, stable=True)
+    values, order = likeliest(scores, min(max(most), width))  # no more than some row can keep
     values = filter_scores(values, placed(torch.tensor(most), scores).unsqueeze(1), shares)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 
 
+def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest of each row and their tokens. Of equal ones, which half precision has in plenty, the lower
+    token is first: what a row keeps must not depend on how many its neighbours keep.
+    """
+    width = scores.size(1)
+    if count == width:
+        return scores.sort(dim=-1, descending=True, stable=True)
+    bits = torch.view_copy(scores + 0.0, dtype=torch.int32)  # + 0.0: there is a zero with a sign, too
+    bits = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()  # these are in the order of the scores
+    tokens = torch.arange(width - 1, -1, -1, device=scores.device)
+    found = (bits * (1 << 32) + tokens).topk(count, dim=-1)[0]
+    order = width - 1 - (found & 0xFFFFFFFF)
+    return scores.gather(1, order), order
+
+
 def filter_scores(values: Tensor, most: Tensor, shares: Tensor) -> Tensor:
     """top_k first, then top_p and min_p of what it left; the most likely token always stays."""
     values = values.masked_fill(torch.arange(values.size(1), device=values.device) >= most, -math.inf)
-    likely = values.softmax(dim=-1)
+    likely = values.double().softmax(dim=-1)  # double: the last bits depend on how wide the rows are
     outside = likely < likely[:, :1] * shares[:, 2:]
     mass = shares[:, 1:2]
     above = likely.cumsum(dim=-1) - likely  # what the more likely tokens have together

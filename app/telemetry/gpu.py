@@ -24,14 +24,16 @@ def gpus() -> list[Gpu]:
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return []
-    return [_read(torch, number) for number in range(torch.cuda.device_count())]
+    # To ask about another GPU would take memory of it.
+    ours = [number for number in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(number)]
+    return [_read(torch, number) for number in ours]
 
 
 def _read(torch: Any, number: int) -> Gpu:
     free, total = torch.cuda.mem_get_info(number)
     try:
         busy = torch.cuda.utilization(number) / 100
-    except (ModuleNotFoundError, RuntimeError):
+    except Exception:  # noqa: BLE001  NVML's own errors, a slice of a GPU has none: the other figures go on
         busy = None
     return Gpu(str(number), total - free, total, busy)
 

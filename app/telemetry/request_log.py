@@ -6,6 +6,7 @@ What was asked and what was answered never stand in it.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 from app.delivery.answer_log import AnswerLog
@@ -15,6 +16,8 @@ from app.delivery.record import Record
 from app.wire.event import TokenEvent
 
 log = logging.getLogger("parley.requests")
+
+_TRACE_ID = re.compile(rb"[0-9a-f]{32}")
 
 
 class RequestLog(Unobserved):
@@ -66,14 +69,21 @@ class RequestLog(Unobserved):
             log.info(message, extra={"fields": fields})
         else:
             # As one piece: Faust's formatter spends more on arguments than all the rest of a line costs.
-            line = " ".join(f"{name}={value}" for name, value in fields.items())
+            line = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
             log.info(f"{message}: {line}")  # noqa: G004
+
+
+def _plain(value: object) -> object:
+    """As it stands in a line: what users name must not look like another field, or like another line."""
+    if not isinstance(value, str) or (value.isprintable() and not {" ", "=", '"', "'"} & set(value)):
+        return value
+    return ascii(value)
 
 
 def _trace_of(carried: tuple[tuple[str, bytes], ...]) -> str | None:
     """The trace id of a W3C traceparent: version-trace-span-flags."""
     for name, value in carried:
         parts = value.split(b"-")
-        if name == "traceparent" and len(parts) >= 4:
-            return parts[1].decode("ascii", errors="replace")
+        if name == "traceparent" and len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]):
+            return parts[1].decode()
     return None

@@ -23,6 +23,7 @@ from app.wire.limits import (
     MAX_STOP_STRINGS,
     MAX_TOP_LOGPROBS,
     MAX_USER_LENGTH,
+    MIN_REPETITION_PENALTY,
     is_request_id,
     is_user_id,
 )
@@ -115,7 +116,7 @@ def _check_sampling(request: Request) -> None:
     _in_range("min_p", request.min_p, 0, 1)
     _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
     _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
-    _in_range("repetition_penalty", request.repetition_penalty, 0, MAX_PENALTY, above=True)
+    _in_range("repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_PENALTY)
     _in_range("seed", request.seed, INT64.start, INT64.stop - 1)
     _in_range("top_logprobs", request.top_logprobs, 0, MAX_TOP_LOGPROBS)
     _in_range("deadline_ms", request.deadline_ms, 0, INT64.stop - 1)

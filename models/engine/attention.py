@@ -34,6 +34,11 @@ class Context:
         self.scratch = cache.scratch(max((group.pages for group in batch.groups if not group.in_place), default=0))
         self._masks: dict[tuple[int | None, bool], list[Tensor | None]] = {}
 
+    @property
+    def windows(self) -> set[int | None]:
+        """The sliding windows that the layers have asked for so far."""
+        return {window for window, _ in self._masks}
+
     def masks(self, window: int | None, *, whole: bool) -> list[Tensor | None]:
         """As `masks_of`; the layers of one step share them."""
         key = window, whole

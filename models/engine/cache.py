@@ -13,6 +13,7 @@ from models.architectures import head_size, kv_heads
 PAGE_SIZE = 16
 GIB = 1 << 30
 SHARE_OF_FREE_GPU = 0.85
+MOST_PAGES = 1 << 17  # beyond what is wanted: two million tokens, whose books are gone through in a tenth of a second
 
 
 class KVCache:
@@ -48,12 +49,13 @@ def bytes_per_page(config: Any, dtype: torch.dtype) -> int:
     return PAGE_SIZE * token
 
 
-def pages_that_fit(config: Any, device: torch.device, dtype: torch.dtype, gib: float, wanted: int) -> int:
-    """Pages for `gib`; with 0 what is free on a GPU, and `wanted` in the memory of a CPU, at most 2 GiB of it."""
-    page = bytes_per_page(config, dtype)
+def pages_that_fit(page: int, device: torch.device, gib: float, share: float, wanted: int) -> int:
+    """Pages of so many bytes for `gib`; with 0, `wanted` or what 2 GiB of a CPU's memory or `share` of what is free on
+    a GPU have room for, there more than is wanted, so that prefixes stay.
+    """
     if gib:
         return int(gib * GIB) // page
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return int(free * SHARE_OF_FREE_GPU) // page
+        return min(max(wanted, MOST_PAGES), int(free * share) // page)
     return min(wanted, 2 * GIB // page)

@@ -35,7 +35,8 @@ class DecodeGraphs:
                 self._forward(batch)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            # of this thread: what another thread asks of the GPU meanwhile is no part of it
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 logits = self._forward(batch)
             pool = pool or graph.pool()
             self._graphs[size] = graph, batch, logits

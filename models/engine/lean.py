@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.attention import Context
 from models.engine.forward import Forward, Weights
 from models.engine.layout import laid_out
 from models.scripts import compiled
 
 FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
-FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"})
+FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23
 Joined = tuple[Tensor, Tensor | None]
 
@@ -36,6 +37,7 @@ class LeanDecoder:
         self._sign = torch.cat([-torch.ones(size // 2), torch.ones(size // 2)]).to(model.device)
         norm = model.model.norm
         self._turned = self._all_turns(size) if fixed_angles else []
+        self.angles_are_fixed = bool(self._turned)
         forward = Forward(
             [_weights(layer) for layer in model.model.layers],
             model.model.embed_tokens.weight.data,
@@ -67,7 +69,7 @@ class LeanDecoder:
 
     def _all_turns(self, size: int) -> list[Tensor]:
         """Those of every position, where they are always the same and do not take much memory."""
-        own, most = self._model.model.rotary_emb, self._model.config.max_position_embeddings
+        own, most = self._model.model.rotary_emb, context_limit(self._model.config)
         if own.rope_type not in FIXED_ANGLES or most * size > MOST_ANGLES:
             return []
         with torch.inference_mode():
@@ -94,8 +96,15 @@ def _weights(layer: Any) -> Weights:
         gate_up=_join(mlp.gate_proj, mlp.up_proj),
         down=_join(mlp.down_proj),
         norms=norms,
-        window=getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None)),
+        window=_window(attention),
     )
+
+
+def _window(attention: Any) -> int | None:
+    """Llama does not look at one in its config; the Qwens have theirs by layer, and Mistral one for all."""
+    own = attention.config if type(attention).__name__.startswith("Mistral") else attention
+    window: int | None = getattr(own, "sliding_window", None)
+    return window
 
 
 def _join(*linears: nn.Linear) -> Joined:

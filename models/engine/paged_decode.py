@@ -18,9 +18,11 @@ from torch import Tensor
 
 SPLITS = 16
 BLOCK = 64
+WIDEST = 512  # bytes of a token's keys in one head, beyond which stretches of a block do not fit into shared memory
 
 
-@triton.jit
+# Where a step's tables lie, and how wide they are, differs from step to step: no reason to compile anew.
+@triton.jit(do_not_specialize=["row_pages"], do_not_specialize_on_alignment=["table"])
 def _attend_stretch(  # type: ignore[no-untyped-def]
     query, keys, values, table, lengths, out, weights, scale, window, cap, row_pages,
     SHARED: tl.constexpr, SIZE: tl.constexpr, PAGE: tl.constexpr, HEADS: tl.constexpr, SPLITS: tl.constexpr,
@@ -79,11 +81,12 @@ def paged_decode(
     out = torch.empty(rows, heads, splits, size, dtype=torch.float32, device=query.device)
     weights = torch.empty(rows, heads, splits, dtype=torch.float32, device=query.device)
     kernel: Any = _attend_stretch
+    block_size = max(16, triton.next_power_of_2(size))
     kernel[(rows, kv, splits)](
         query.contiguous(), keys, values, table, lengths, out, weights, scale, window or 1 << 30, cap or 0.0,
         table.stride(0), SHARED=shared, SIZE=size, PAGE=page, HEADS=kv, SPLITS=splits,
-        BLOCK_HEADS=max(16, triton.next_power_of_2(shared)), BLOCK_SIZE=max(16, triton.next_power_of_2(size)),
-        BLOCK=BLOCK,
+        BLOCK_HEADS=max(16, triton.next_power_of_2(shared)), BLOCK_SIZE=block_size,
+        BLOCK=BLOCK if block_size * keys.element_size() <= WIDEST else BLOCK // 2,
     )  # fmt: skip
     joined = (out * weights.softmax(dim=-1).unsqueeze(-1)).sum(dim=2)
     return joined.to(query.dtype)

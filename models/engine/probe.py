@@ -8,12 +8,13 @@ would be silently wrong.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from models.checkpoints import CheckpointError
-from models.engine.attention import NAME
+from models.engine.attention import NAME, Context
 from models.engine.pages import PagePool
 from models.engine.row import Row, Slice, pages_for
 from models.engine.runner import Runner
@@ -21,39 +22,74 @@ from models.engine.stream import TokenStream
 from models.generation import Job
 
 LENGTH = 37
-CUTS = (0, 20, 35, 36, 37)  # a chunk, a chunk that sees a cache, two single tokens
+TAIL = (17, 2, 1)  # the last pieces, from the end: a chunk that sees a cache, then two single tokens
 TOLERANCE = {torch.float32: 2e-3}
 TOLERANCE_HALF = 0.1
 
 
 @torch.inference_mode()
-def probe(runner: Runner, pool: PagePool) -> None:
+def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
     """Raise `CheckpointError` where the engine's logits are not the model's."""
     model = runner.model
-    ids = [(7919 * n * n + 31 * n + 11) % model.config.vocab_size for n in range(LENGTH)]
-    model.set_attn_implementation("eager")
+    length = min(LENGTH, context_length)
+    ids = [(7919 * n * n + 31 * n + 11) % model.config.vocab_size for n in range(length)]
+    cuts = [0, *(length - left for left in TAIL if left < length), length]
+    kind = f"model of type {model.config.model_type}"
     try:
-        own = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
-    finally:
-        model.set_attn_implementation(NAME)
-    ours = _computed(runner, pool, ids)
-    theirs = own[[cut - 1 for cut in CUTS[1:]]]
-    error = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
-    if not error <= TOLERANCE.get(model.dtype, TOLERANCE_HALF):
+        own = _own(model, ids)
+        ours, windows = _computed(runner, pool, ids, cuts)
+        theirs = own[[cut - 1 for cut in cuts[1:]]]
+        off = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise CheckpointError(f"{kind}: the engine cannot compute it: {_first_line(error)}") from error
+    if not off <= TOLERANCE.get(model.dtype, TOLERANCE_HALF):
         raise CheckpointError(
-            f"model of type {model.config.model_type}: the engine's logits differ from its own by {error:.1%}; "
+            f"{kind}: the engine's logits differ from its own by {off:.1%}; "
             "its attention is of a kind that the engine does not implement"
+        )
+    if _has_window(model.config, context_length) and not windows:
+        # A mask or a cache of its own may see to it, in `generate` alone for a Llama: longer than it, nobody knows.
+        window = model.config.sliding_window
+        raise CheckpointError(
+            f"{kind}: its attention does not tell the engine of its sliding window of {window} tokens; "
+            f"it can be served with PARLEY_CONTEXT_LENGTH={window} or less"
         )
 
 
-def _computed(runner: Runner, pool: PagePool, ids: list[int]) -> Tensor:
-    row = Row(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, LENGTH + 1)
-    row.pages = pool.take(pages_for(LENGTH, pool.size)) or []
-    found = []
+def _own(model: Any, ids: list[int]) -> Tensor:
+    """The logits of the model's own attention."""
+    model.set_attn_implementation("eager")
     try:
-        for start, end in itertools.pairwise(CUTS):
+        logits: Tensor = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
+    finally:
+        model.set_attn_implementation(NAME)
+    return logits
+
+
+def _has_window(config: Any, context_length: int) -> bool:
+    """Whether some layers are not to see all that comes before."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    return isinstance(window, int) and 0 < window < context_length and (not kinds or "sliding_attention" in kinds)
+
+
+def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
+    """The engine's logits of the last token of each piece, and whether its layers know of windows."""
+    row = Row(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
+    row.pages = pool.take(pages_for(len(ids), pool.size)) or []
+    found, windows = [], False
+    try:
+        for start, end in itertools.pairwise(cuts):
             row.tokens = ids[:end]
-            found.append(runner.forward(runner.pack([Slice(row, start, end - start)]))[-1].float())
+            context = Context(runner.pack([Slice(row, start, end - start)]), runner.cache)
+            found.append(runner.compute(context)[-1].float())
+            windows = windows or any(runner.windows(context))
     finally:
         runner.scrub(row.let_go(pool, forget=True))
-    return torch.stack(found)
+    return torch.stack(found), windows
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -134,10 +134,12 @@ class Row:
         held = "" if self.text is None else self.text.held
         return End(self.answered, reason, Usage(self.prompt_length, self.answered, self.cached), held)
 
-    def hold(self, pool: PagePool) -> bool:
-        """Take pages for all its tokens, beginning with what is published; False where they are not to be had."""
+    def hold(self, pool: PagePool, spare: int = 0) -> bool:
+        """Take pages for all its tokens, beginning with what is published; False where not even `spare` are left."""
         found, node = pool.match(self.salt, self.tokens[:-1])
-        fresh = pool.take(pages_for(len(self.tokens), pool.size) - len(found))
+        need = pages_for(len(self.tokens), pool.size) - len(found)
+        # Asked before any is taken, which would cost somebody's published page.
+        fresh = pool.take(need) if need + spare <= pool.available else None
         if fresh is None:
             pool.release(found)
             return False

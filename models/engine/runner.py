@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.architectures import rope_depends_on_length
 from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack, tensor_of
@@ -25,6 +27,8 @@ from models.engine.steady import Steady
 from models.engine.step import Step
 from models.generation import Sampling
 from models.sampler import Draw, sample
+
+log = logging.getLogger(__name__)
 
 WARM_UP = (1, 16, 256)  # tokens
 
@@ -104,7 +108,14 @@ class Runner:
 
     def forward(self, batch: Batch) -> Tensor:
         """The logits of the batch's last tokens."""
-        context = Context(batch, self.cache)
+        return self.compute(Context(batch, self.cache))
+
+    def windows(self, context: Context) -> Iterable[int | None]:
+        """The sliding windows that the layers have asked `context` for."""
+        return context.windows if self._lean is None else self._lean.forward.windows
+
+    def compute(self, context: Context) -> Tensor:
+        batch = context.batch
         if self._lean is not None and not self.lora.active:  # adapters are hooked into the model's own layers
             return self._lean(context)
         found: Tensor = self.model(
@@ -131,10 +142,20 @@ class Runner:
             for sampling in (Sampling(temperature=0.0), Sampling(), Sampling(top_p=0.9, top_k=8)):
                 sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2).read()
         if self._kernel:
-            row_pages = pages_for(context_length, self._pool.size)
-            graphs = DecodeGraphs(self.forward, self.device, max_running, row_pages)
+            self._graphs = self._captured(max_running, pages_for(context_length, self._pool.size))
+
+    def _captured(self, rows: int, row_pages: int) -> DecodeGraphs | None:
+        lean = self._lean is not None and self._lean.angles_are_fixed
+        if not lean and rope_depends_on_length(self.model.config):
+            log.info("steps run without CUDA graphs: this model's rotary embedding reads the positions back")
+            return None
+        graphs = DecodeGraphs(self.forward, self.device, rows, row_pages)
+        try:
             graphs.capture()
-            self._graphs = graphs
+        except Exception as error:  # noqa: BLE001  what a model may do in its forward is not known; eager is right, too
+            log.warning("steps run without CUDA graphs, which costs time: %s", str(error).partition("\n")[0])
+            return None
+        return graphs
 
     def scrub(self, pages: Sequence[int]) -> None:
         self.cache.scrub(pages)

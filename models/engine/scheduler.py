@@ -97,11 +97,11 @@ class Scheduler:
 
     def _hold(self, row: Row) -> bool:
         """Take its pages, if that leaves enough for what the running rows and it will soon say."""
-        if not row.hold(self.pool):
-            return False
-        soon = sum(self._soon(other) for other in (*self.running, row))
-        if self.running and soon > self.pool.available:
-            row.let_go(self.pool)
+        spare = 0
+        if self.running:
+            own = pages_for(len(row.tokens), self.pool.size)
+            spare = self._soon(row) - own + sum(self._soon(other) for other in self.running)
+        if not row.hold(self.pool, spare):
             return False
         if not row.answered:
             row.cached = row.computed

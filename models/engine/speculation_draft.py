@@ -28,13 +28,21 @@ CHUNK = 256  # tokens of a prompt that are read in before a step
 class Shadow:
     """A row as the small model sees it: it computes the tokens of `row`, and guesses behind them."""
 
-    __slots__ = ("guessed_at", "row", "source")
+    __slots__ = ("guessed_at", "known", "row", "source")
 
     def __init__(self, source: Row) -> None:
         plain = dataclasses.replace(source.job, said=(), shape=None, adapter="")
         self.source = source
         self.row = Row(plain, source.stream, source.sequence, 0.0, source.limit)
         self.guessed_at = 0  # tokens of the source when it was last guessed for
+        self.known = 0  # tokens of the source that were looked at, all in the small model's vocabulary
+
+    def reads(self, vocabulary: int) -> bool:
+        """Whether the small model has all tokens of the source; padding of a larger table it has not."""
+        tokens = self.source.tokens
+        while self.known < len(tokens) and tokens[self.known] < vocabulary:
+            self.known += 1
+        return self.known == len(tokens)
 
     def follow(self) -> int:
         """Take over what the source has said; returns the tokens that are still to be computed."""
@@ -53,8 +61,12 @@ class Shadow:
 class DraftModel:
     """Guesses for many rows at once; belongs to the engine's thread."""
 
-    def __init__(self, checkpoint: Checkpoint, pages: int, pool: PagePool) -> None:
+    def __init__(self, checkpoint: Checkpoint, pages: int, pool: PagePool, vocabulary: int) -> None:
+        """`vocabulary`: of the large model, which may be padded to another size."""
         model = checkpoint.model
+        self._vocabulary = vocabulary
+        self._own_vocabulary: int = model.config.vocab_size
+        self._context_length = checkpoint.context_length
         self._runner = Runner(checkpoint, KVCache(model.config, pages, model.device, model.dtype), pool)
         self._eos = checkpoint.eos
         self._shadows: dict[Row, Shadow] = {}
@@ -76,10 +88,12 @@ class DraftModel:
 
     @torch.inference_mode()
     def guess(self, asked: Sequence[tuple[Row, int]]) -> dict[Row, tuple[int, ...]]:
-        """At most so many tokens for each row; none where its prompt is still to be read in."""
+        """At most so many tokens for each row; none where its prompt is still to be read in, or is too long."""
         ready: list[tuple[Shadow, int]] = []
         for row, most in asked:
             shadow = self._shadows.setdefault(row, Shadow(row))
+            if len(row.tokens) + most > self._context_length or not shadow.reads(self._own_vocabulary):
+                continue
             if shadow.follow() > CHUNK:
                 self._compute([Slice(shadow.row, shadow.row.computed, CHUNK)])
                 shadow.row.computed += CHUNK
@@ -102,7 +116,8 @@ class DraftModel:
         by_row = {shadow.row: shadow for shadow in shadows}
         drawing = [by_row[part.row] for part, _ in batch.draws]
         draws = [shadow.source.draws(shadow.row.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
-        for shadow, token in zip(drawing, sample(self._runner.forward(batch), draws).read(), strict=True):
+        logits = self._runner.forward(batch)[:, : self._vocabulary]
+        for shadow, token in zip(drawing, sample(logits, draws).read(), strict=True):
             shadow.row.computed = len(shadow.row.tokens)
             shadow.row.tokens.append(token.token)
         if tokens <= 2 * len(shadows):  # no prompt among them

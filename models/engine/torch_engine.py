@@ -16,7 +16,7 @@ from models.adapters import AdapterFiles
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
-from models.engine.cache import GIB, PAGE_SIZE, KVCache, pages_that_fit
+from models.engine.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
 from models.engine.pages import PagePool
 from models.engine.probe import probe
 from models.engine.row import pages_for
@@ -40,6 +40,7 @@ class EngineOptions:
     Adapters have up to `adapters_gb` of memory, and those in use once more as much. `draft` is the model that guesses
     with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text.
     `overlaps`: start a step before the one before it is read; None: where the device computes on its own.
+    `gpu_share`: how much of a GPU's free memory the cache may take where `kv_cache_gb` does not say.
     """
 
     max_running: int = 64
@@ -53,6 +54,7 @@ class EngineOptions:
     draft: Checkpoint | None = None
     limits: Limits | None = None
     overlaps: bool | None = None
+    gpu_share: float = SHARE_OF_FREE_GPU
 
 
 class TorchEngine:
@@ -164,8 +166,9 @@ class TorchEngine:
     async def stop(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        died, self._dead = self._dead, self._dead or "the engine has stopped"
         self._worker.inbox.put(Stopped())
-        if self._thread.is_alive() and self._dead is None:  # one that hangs is waited for in vain
+        if self._thread.is_alive() and died is None:  # one that hangs is waited for in vain
             await asyncio.to_thread(self._thread.join, STOP_PATIENCE_S)
         for stream in self._open:
             stream.abandon()
@@ -174,18 +177,26 @@ class TorchEngine:
     def _prepare(self) -> None:
         """In the engine's thread, before anything is asked."""
         begun = time.perf_counter()
-        probe(self._runner, self.pool)
+        device = self._checkpoint.model.device
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # of this thread: else it is the first
+        probe(self._runner, self.pool, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
         log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
+    @property
+    def _draft(self) -> Checkpoint | None:
+        """The model that guesses, where one does."""
+        return self._options.draft if self._options.speculation is SpeculationMode.AUTO else None
+
     def _make_speculation(self, pages: int) -> Speculation | None:
-        mode, draft = self._options.speculation, self._options.draft
-        if mode is SpeculationMode.OFF:
+        draft = self._draft
+        if self._options.speculation is SpeculationMode.OFF:
             return None
-        if mode is SpeculationMode.LOOKUP or draft is None:
+        if draft is None:
             return Speculation(self.pool)
         check_draft(draft, self._checkpoint)
-        return Speculation(self.pool, DraftModel(draft, pages, self.pool))
+        return Speculation(self.pool, DraftModel(draft, pages, self.pool, self._checkpoint.model.config.vocab_size))
 
     def _refusal(self, job: Job, room: int) -> Failure | None:
         said = len(job.said)
@@ -248,8 +259,11 @@ class TorchEngine:
         model = self._checkpoint.model
         context = pages_for(self.context_length, PAGE_SIZE)
         wanted = 2 * context * self._options.max_running
+        page = bytes_per_page(model.config, model.dtype)
+        if draft := self._draft:
+            page += bytes_per_page(draft.model.config, draft.model.dtype)  # its cache has the same pages
         pages = self._options.pages or pages_that_fit(
-            model.config, model.device, model.dtype, self._options.kv_cache_gb, wanted
+            page, model.device, self._options.kv_cache_gb, self._options.gpu_share, wanted
         )
         if pages < context + 1:
             tokens = (pages - 1) * PAGE_SIZE

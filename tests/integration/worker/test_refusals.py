@@ -14,6 +14,7 @@ from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
 from tests.faults.worker_process import FAUST, WorkerProcess
+from tests.unit.models import tiny
 
 
 def refused(settings: Settings, folder: Path, arguments: tuple[str, ...] = (), **environment: str) -> str:
@@ -84,3 +85,9 @@ async def test_a_data_directory_that_cannot_be_made(paced: Settings, tmp_path: P
 async def test_a_checkpoint_that_cannot_be_served(paced: Settings, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "mystery"}')
     assert str(tmp_path) in refused(paced, tmp_path, PARLEY_ENGINE="torch", PARLEY_MODEL=str(tmp_path))
+
+
+async def test_model_that_only_computing_shows_to_be_wrong(new_settings: NewSettings, tmp_path: Path) -> None:
+    tiny.save(tmp_path / "model", kind="gpt_oss", num_local_experts=4, layer_types=["full_attention"] * 2)
+    settings = await new_settings(engine="torch", embedder="none", model=str(tmp_path / "model"))
+    assert "this model's attention takes something" in refused(settings, tmp_path)

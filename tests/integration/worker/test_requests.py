@@ -139,10 +139,13 @@ async def test_a_deadline_before_the_start_is_an_error_and_in_mid_answer_an_end(
     user = client.user()
     long = await client.ask(user, "long", max_tokens=5000, deadline_ms=700)
     behind = await client.ask(user, "behind", max_tokens=5, deadline_ms=300)
-    error = (await client.answer(user, behind)).end
-    assert error is not None
-    assert error.error is not None
-    assert (error.type, error.error.code) == (EventType.ERROR, "deadline_exceeded")
+    other = client.user()
+    over = await client.ask(other, "over before it began", max_tokens=5, deadline_ms=0)
+    for owner, request_id in ((user, behind), (other, over)):
+        error = (await client.answer(owner, request_id)).end
+        assert error is not None
+        assert error.error is not None
+        assert (error.type, error.error.code) == (EventType.ERROR, "deadline_exceeded")
     end = (await client.answer(user, long)).end
     assert end is not None
     assert end.finish_reason is FinishReason.DEADLINE

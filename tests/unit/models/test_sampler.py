@@ -3,7 +3,7 @@ import torch
 
 from models.generation import Sampling
 from models.noise import gumbel, key
-from models.sampler import Draw, _chooser, sample
+from models.sampler import Draw, _chooser, likeliest, sample
 
 VOCABULARY = 500
 
@@ -123,3 +123,26 @@ def test_logprobs_are_the_models_own_before_temperature_and_filters():
 
 def test_tokens_are_chosen_by_one_script_on_a_cpu():
     assert isinstance(_chooser("cpu"), torch.jit.ScriptFunction)
+
+
+@pytest.mark.parametrize("beside", [{"top_k": 0, "top_p": 0.95}, {"top_k": 300}, {}])
+def test_equal_scores_do_not_make_a_row_depend_on_what_its_neighbours_keep(beside):
+    """bfloat16 has some hundred values near the top, so the edge of top_k is nearly always among equal ones."""
+    rows = (4 * torch.randn(200, 8000, generator=torch.Generator().manual_seed(3))).bfloat16()
+    draws = [draw(seed=n, top_k=50, top_p=0.9) for n in range(200)]
+    alone = [drawn(rows[n : n + 1], [one])[0] for n, one in enumerate(draws)]
+    together = [drawn(rows[[n, 0]], [one, draw(**beside)])[0] for n, one in enumerate(draws)]
+    assert together == alone
+
+
+def test_the_likeliest_are_in_the_order_of_a_stable_sort():
+    scores = torch.tensor([[0.0, -0.0, 2.5, -3.0, 2.5, -torch.inf, 0.0, 1e-42]])
+    _, order = scores.sort(dim=-1, descending=True, stable=True)
+    for count in range(1, 9):
+        assert likeliest(scores, count)[1].tolist() == [order[0, :count].tolist()]
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-6])
+def test_a_temperature_too_small_to_divide_by_is_greedy(temperature):
+    rows = logits(4)
+    assert drawn(rows, [draw(temperature=temperature)] * 4) == rows.argmax(dim=-1).tolist()

@@ -82,7 +82,7 @@ sampling = st.fixed_dictionaries(
         "min_p": st.floats(0, 1),
         "presence_penalty": st.floats(-2, 2),
         "frequency_penalty": st.floats(-2, 2),
-        "repetition_penalty": st.floats(0, 2, exclude_min=True),
+        "repetition_penalty": st.floats(0.01, 2),
         "logit_bias": st.dictionaries(count, st.floats(-100, 100), min_size=1, max_size=3),
     },
 )

@@ -254,6 +254,13 @@ async def test_stop_lets_readers_go_without_an_end(engines):
     assert not [event async for event in stream if isinstance(event, End)]
 
 
+async def test_who_asks_an_engine_that_has_stopped_is_told(engines):
+    engine = await engines()
+    await engine.stop()
+    with pytest.raises(EngineDied, match="has stopped"):
+        await asyncio.wait_for(read(engine.submit([job(PROMPT)])[0]), 5)
+
+
 async def test_the_first_token_is_read_before_the_answer_is_whole(engines):
     engine = await engines()
     stream = engine.submit([job(PROMPT, 400)])[0]
@@ -312,6 +319,45 @@ async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engin
     with pytest.raises(CheckpointError, match=rf"{kind}: the engine's logits differ from its own by \d"):
         await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=told.append)
     assert not told
+
+
+def narrow(kind, **changes):
+    """A model with a window of 48 tokens in its config."""
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    more = experts | {"shared_expert_intermediate_size": 32} if kind == "qwen2_moe" else {}
+    return tiny.checkpoint(kind, sliding_window=48, **more, **changes)
+
+
+@pytest.mark.parametrize("kind", ["mistral", "phi3", "gemma3_text"])
+async def test_a_window_counts_as_the_model_itself_counts_it(engines, kind):
+    prompt = tuple(range(5, 125))
+    checkpoint = narrow(kind)
+    engine = await engines(checkpoint)
+    assert (await ask(engine, job(prompt, 20)))[0].tokens == Oracle(checkpoint).answer(prompt, 20)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2_moe"])
+async def test_a_window_that_the_engine_is_not_told_of_is_served_within_it_alone(engines, kind):
+    """Of a Llama's, which some converted checkpoints have, nothing but the cache of `generate` knows."""
+    windowed = {"use_sliding_window": True, "max_window_layers": 2} if kind == "qwen2_moe" else {}
+    with pytest.raises(CheckpointError, match=f"{kind}.*PARLEY_CONTEXT_LENGTH=48"):
+        await engines(narrow(kind, **windowed))
+    checkpoint = dataclasses.replace(narrow(kind, **windowed), context_length=48)
+    engine = await engines(checkpoint)
+    assert (await ask(engine, job(PROMPT[:20], 20)))[0].tokens == Oracle(checkpoint).answer(PROMPT[:20], 20)
+
+
+@pytest.mark.parametrize("length", [1, 2, 16, 33])
+async def test_a_context_shorter_than_what_is_tried_at_the_start_is_served(engines, length):
+    engine = await engines(dataclasses.replace(tiny.checkpoint(), context_length=length), pages=10)
+    (answer,) = await ask(engine, job((7,), 40))
+    assert answer.reason in ({"prompt_too_long"} if length == 1 else {FinishReason.LENGTH})
+
+
+async def test_a_model_that_the_engine_cannot_compute_is_refused_in_one_line(engines):
+    with pytest.raises(CheckpointError, match="gpt_oss: the engine cannot compute it: this model's attention") as told:
+        await engines(tiny.checkpoint("gpt_oss", num_local_experts=4, layer_types=["full_attention"] * 2))
+    assert "\n" not in str(told.value)
 
 
 async def test_a_cache_without_room_for_one_answer_is_refused(engines):

@@ -136,6 +136,19 @@ def test_a_row_is_admitted_only_with_memory_for_its_prompt_and_the_answers_next_
     assert steps.run() == ["first", "second"]
 
 
+def test_a_row_that_is_not_admitted_costs_nobody_a_page_that_may_be_found_again():
+    steps = Steps(pages=21, headroom=0)
+    steps.add("past", prompt=24, answer=1)
+    steps.run()
+    steps.add("first", prompt=24, answer=24)
+    steps.step()
+    kept = set(steps.pool._kept)
+    steps.add("large", prompt=56, answer=4)
+    steps.step()
+    assert kept
+    assert set(steps.pool._kept) == kept
+
+
 def test_where_memory_runs_out_the_least_important_row_is_computed_again():
     steps = Steps(pages=16, headroom=0)
     rows = [steps.add("old", prompt=8, answer=30), steps.add("new", prompt=8, answer=30)]

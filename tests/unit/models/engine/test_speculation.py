@@ -178,6 +178,27 @@ async def test_model_of_another_tokenizer_cannot_guess() -> None:
         TorchEngine(tiny.checkpoint(), EngineOptions(threads=1, speculation=SpeculationMode.AUTO, draft=draft))
 
 
+@pytest.mark.parametrize("changes", [{"max_position_embeddings": 64}, {"padded": 64}])
+async def test_model_of_a_shorter_context_or_a_larger_table_guesses_where_it_can(pair, changes) -> None:
+    draft = akin(tiny.checkpoint(eos=True))
+    if "padded" in changes:
+        draft.model.resize_token_embeddings(len(tiny.tokenizer()) + changes["padded"])
+    else:
+        draft = dataclasses.replace(draft, context_length=changes["max_position_embeddings"])
+    plain, guessing = await pair(mode=SpeculationMode.AUTO, draft=draft)
+    shape = Shape(ShapeKind.REGEX, "[a-z ]{30}")
+    jobs = [job(PROMPT, 30), job(tuple(range(5, 120)), 30), job(PROMPT, 40, shape=shape)]
+    assert [one.tokens for one in await ask(guessing, *jobs)] == [one.tokens for one in await ask(plain, *jobs)]
+    assert guessing._worker._speculation is not None
+    assert guessing.speculation.right > 0
+
+
+async def test_memory_of_the_model_that_guesses_is_within_what_the_cache_may_have(pair) -> None:
+    draft = akin(tiny.checkpoint(eos=True))
+    plain, guessing = await pair(mode=SpeculationMode.AUTO, draft=draft, kv_cache_gb=0.02)
+    assert guessing.pool.pages == plain.pool.pages // 2, "it is as large a model"
+
+
 async def test_model_that_cannot_guess_any_more_is_left_out_and_answers_go_on(pair) -> None:
     plain, guessing = await pair(**WAYS["draft"]())
 

@@ -1,0 +1,30 @@
+"""The line of the log for each request."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from app.delivery.record import Record
+from app.telemetry.request_log import RequestLog, _trace_of
+from app.wire import ErrorCode, TokenEvent
+from app.wire.event import ErrorInfo, EventType
+
+
+@pytest.mark.parametrize("user", ["ann\nrequest ended: user_id=bob", "ann\x1b[2J", "ann user_id=bob", "ann\u2028x"])
+def test_a_name_cannot_look_like_another_field_or_line(caplog: pytest.LogCaptureFixture, user: str) -> None:
+    record = Record("requests", 0, 7, 8, 1000, b"k", b"v", ())
+    error = ErrorInfo(code=ErrorCode.INVALID_REQUEST, message="m")
+    event = TokenEvent(request_id="r-1", user_id=user, type=EventType.ERROR, index=0, epoch=0, timestamp=1, error=error)
+    with caplog.at_level(logging.INFO, "parley.requests"):
+        RequestLog(as_fields=False).refused(record, event)
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert f"user_id={user!a} partition=0" in line
+
+
+def test_a_trace_id_is_32_digits_or_is_not_told() -> None:
+    trace = b"0af7651916cd43dd8448eb211c80319c"
+    assert _trace_of((("traceparent", b"00-" + trace + b"-b7ad6b7169203331-01"),)) == trace.decode()
+    assert _trace_of((("traceparent", b"00-x user_id=bob-b7ad6b7169203331-01"),)) is None
