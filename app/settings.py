@@ -88,7 +88,9 @@ class Settings(BaseSettings):
     max_tokens: int = Field(256, ge=1, description="of an answer whose request names none")
     max_prompt_bytes: int = Field(65536, ge=1, description="a longer prompt is refused")
     context_length: int = Field(0, ge=0, description="tokens of prompt and answer; 0: what the model has")
-    kv_cache_gb: float = Field(0, ge=0, description="memory of a model's KV cache, with that of who guesses for it; 0: what fits")
+    kv_cache_gb: float = Field(
+        0, ge=0, description="memory of a model's KV cache, with that of who guesses for it; 0: what fits"
+    )
 
     # Batching
     batch_max_size: int = Field(32, ge=1, le=4096, description="prompts that are flushed to the engine at the latest")

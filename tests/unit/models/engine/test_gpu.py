@@ -16,7 +16,7 @@ from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule
 from tests.unit.models.engine.test_adapters import Tenants
-from tests.unit.models.engine.test_lean import FAMILY, both_ways, make
+from tests.unit.models.engine.test_lean import FAMILY, both_ways, make, with_rope
 
 pytestmark = pytest.mark.gpu
 
@@ -71,6 +71,29 @@ async def test_a_step_that_decodes_is_computed_by_a_graph_and_a_chunk_is_not(eng
     await read(engine.submit([job(range(10, 60), 10)])[0])
     assert taken[0] is None
     assert all(found is not None for found in taken[1:])
+
+
+@pytest.mark.parametrize(("architecture", "captured"), [("llama", True), ("phi3", False)])
+async def test_angles_that_depend_on_the_length_cost_no_more_than_the_graphs(engines, architecture, captured):
+    """To find out how long the batch is they are read back, which no graph can do."""
+    model = with_rope(architecture, "longrope").to("cuda")
+    checkpoint = dataclasses.replace(tiny.checkpoint(), model=model, context_length=128)
+    engine = await engines(checkpoint, max_running=4)
+    assert (engine._runner._graphs is not None) == captured
+    prompt = tuple(range(10, 40))
+    answer = await read(engine.submit([job(prompt, 40)])[0])
+    assert answer.tokens == Oracle(checkpoint).answer(prompt, 40)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one GPU at most")
+async def test_another_gpu_than_the_first_says_the_same(engines):
+    checkpoint = on_gpu("llama")
+    moved = dataclasses.replace(checkpoint, model=checkpoint.model.to("cuda:1"))
+    engine = await engines(moved, max_running=4)
+    jobs = [job(range(10, 30 + n), 20) for n in range(4)]
+    answers = await asyncio.gather(*map(read, engine.submit(jobs)))
+    oracle = Oracle(moved)
+    assert [one.tokens for one in answers] == [oracle.answer(tuple(asked.prompt), 20) for asked in jobs]
 
 
 async def test_adapters_mixed_in_one_batch_each_say_what_they_say_alone(tmp_path):

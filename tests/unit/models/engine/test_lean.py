@@ -65,6 +65,25 @@ def test_its_logits_are_the_models_own(architecture, changes):
     torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
 
 
+ROPES = {
+    "dynamic": {"factor": 4.0},
+    "longrope": {"factor": 4.0, "short_factor": [1.5] * 8, "long_factor": [3.0] * 8},
+}
+
+
+def with_rope(architecture, kind):
+    """A model whose angles change beyond 128 tokens."""
+    shared = {"rope_type": kind, "rope_theta": 1e4, "original_max_position_embeddings": 128}
+    return make(architecture, rope_parameters=shared | ROPES[kind])
+
+
+@pytest.mark.parametrize("kind", ROPES)
+def test_angles_that_depend_on_the_length_are_known_up_to_where_they_change(kind):
+    leaner, theirs = both_ways(with_rope("llama", kind))
+    torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
+    assert lean(with_rope("llama", kind)).angles_are_fixed
+
+
 def test_it_is_one_script_on_a_cpu():
     assert isinstance(lean(make("llama")).forward, torch.jit.ScriptModule)
 
