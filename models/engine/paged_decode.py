@@ -86,7 +86,7 @@ def paged_decode(
         query.contiguous(), keys, values, table, lengths, out, weights, scale, window or 1 << 30, cap or 0.0,
         table.stride(0), SHARED=shared, SIZE=size, PAGE=page, HEADS=kv, SPLITS=splits,
         BLOCK_HEADS=max(16, triton.next_power_of_2(shared)), BLOCK_SIZE=block_size,
-        BLOCK=BLOCK if block_size * keys.element_size() <= WIDEST else BLOCK // 2,
+        BLOCK=BLOCK if block_size * keys.element_size() <= WIDEST else BLOCK // 2, enable_fp_fusion=True,
     )  # fmt: skip
     joined = (out * weights.softmax(dim=-1).unsqueeze(-1)).sum(dim=2)
     return joined.to(query.dtype)

@@ -1,4 +1,4 @@
-"""The GPU's attention kernel, computed by Triton's interpreter on the CPU: the numbers are checked without a GPU."""
+"""The GPU's attention kernel without a GPU: Triton's interpreter computes its numbers, its compiler the GPU's code."""
 
 import importlib.util
 import os
@@ -35,9 +35,42 @@ for shape in [(4, 4, 16, 0, 0), (6, 2, 24, 0, 0), (4, 2, 32, 20, 0), (4, 2, 16, 
 """
 
 
-def test_single_tokens_attend_their_own_pages_and_nothing_else():
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
+COMPILE = """
+import runpy, sys
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+room = runpy.run_path(sys.argv[1])
+kernel, block, widest = room['_attend_stretch'], room['BLOCK'], room['WIDEST']
+TYPES = {'table': '*i64', 'lengths': '*i64', 'out': '*fp32', 'weights': '*fp32', 'scale': 'fp32', 'cap': 'fp32'}
+ALIGNED = ('query', 'keys', 'values', 'lengths', 'out', 'weights')
+
+for dtype, width, size, capability in [('bf16', 2, 64, 90), ('bf16', 2, 128, 80), ('fp32', 4, 256, 90)]:
+    shape = {'SHARED': 4, 'SIZE': size, 'PAGE': 16, 'HEADS': 8, 'SPLITS': 16, 'BLOCK_HEADS': 16, 'BLOCK_SIZE': size}
+    shape['BLOCK'] = block if size * width <= widest else block // 2
+    types = {name: TYPES.get(name, 'i32') for name in kernel.arg_names} | dict.fromkeys(shape, 'constexpr')
+    types |= dict.fromkeys(('query', 'keys', 'values'), '*' + dtype)
+    aligned = {(kernel.arg_names.index(name),): [['tt.divisibility', 16]] for name in ALIGNED}
+    source = ASTSource(kernel, types, constexprs=shape, attrs=aligned)
+    made = triton.compile(source, target=GPUTarget('cuda', capability, 32), options={'enable_fp_fusion': True})
+    assert made.asm['cubin']
+    assert made.metadata.shared <= 99 << 10, (dtype, size, made.metadata.shared)  # of the smallest since Ampere
+"""
+
+
+def run(code, **environment):
     file = importlib.util.find_spec("models.engine.paged_decode").origin
-    arguments = [sys.executable, "-W", "error", "-c", CHECK, file]
-    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=250, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    arguments = [sys.executable, "-W", "error", "-c", code, file]
+    ended = subprocess.run(
+        arguments, env=os.environ | environment, capture_output=True, text=True, timeout=250, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+def test_single_tokens_attend_their_own_pages_and_nothing_else():
+    run(CHECK, TRITON_INTERPRET="1")
+
+
+def test_kernel_compiles_for_gpus_and_fits_into_their_shared_memory(tmp_path):
+    run(COMPILE, TRITON_CACHE_DIR=str(tmp_path))
