@@ -123,13 +123,15 @@ class Conversations:
         self._observer.admitted(partition.number, claim)
         claim.on_stop = partial(self._stop_waiting, partition, claim)
         deadline = deadline_of(claim)
-        if deadline is not None and deadline <= time.time():
+        left_s = None if deadline is None else deadline - time.time()
+        over = left_s is not None and left_s <= 0
+        if over:
             claim.stop = claim.stop or FinishReason.DEADLINE
-        elif deadline is not None:
-            claim.deadline_timer = asyncio.get_running_loop().call_later(
-                max(0.0, deadline - time.time()), claim.stop_with, FinishReason.DEADLINE
-            )
+        elif left_s is not None:
+            claim.deadline_timer = asyncio.get_running_loop().call_later(left_s, claim.stop_with, FinishReason.DEADLINE)
         partition.lanes.add(claim.conversation, claim, PRIORITIES[claim.request.priority])
+        if over:
+            self._stop_waiting(partition, claim, FinishReason.DEADLINE)
 
     def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
         """What has not begun does not wait for its turn in order to end."""

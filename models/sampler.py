@@ -2,8 +2,8 @@
 
 A row's token is `argmax(logits / temperature + noise(seed, index))` over what its filters leave: an exact draw from
 its distribution that no other row of the batch can change. Temperature 0 takes the largest logit, and so does one so
-small that it comes to the same. A row whose logits
-are not finite has no token; it is told apart here, so that its neighbours go on.
+small that it comes to the same. A row whose logits are not finite has no token; it is told apart here, so that its
+neighbours go on.
 """
 
 from __future__ import annotations

@@ -141,7 +141,8 @@ async def test_a_deadline_before_the_start_is_an_error_and_in_mid_answer_an_end(
     behind = await client.ask(user, "behind", max_tokens=5, deadline_ms=300)
     other = client.user()
     over = await client.ask(other, "over before it began", max_tokens=5, deadline_ms=0)
-    for owner, request_id in ((user, behind), (other, over)):
+    over_behind = await client.ask(user, "over while another runs", max_tokens=5, deadline_ms=0)
+    for owner, request_id in ((user, over_behind), (user, behind), (other, over)):
         error = (await client.answer(owner, request_id)).end
         assert error is not None
         assert error.error is not None
