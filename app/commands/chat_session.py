@@ -14,7 +14,7 @@ from app.reader import Following, TokenReader
 from app.settings import Settings
 from app.wire import Cancel, Record, Request, encode, new_request_id, partition_for
 
-_STOP_S = 2.0
+_STOP_S = 5.0
 
 
 class ChatSession:
