@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.checkpoints import CheckpointError
+from models.checkpoint_files import CheckpointError, first_line
 from models.engine.attention import NAME, Context
 from models.engine.pages import PagePool
 from models.engine.row import Row, Slice, pages_for
@@ -43,7 +43,7 @@ def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
     except CheckpointError:
         raise
     except Exception as error:
-        raise CheckpointError(f"{kind}: the engine cannot compute it: {_first_line(error)}") from error
+        raise CheckpointError(f"{kind}: the engine cannot compute it: {first_line(error)}") from error
     if not off <= TOLERANCE.get(model.dtype, TOLERANCE_HALF):
         raise CheckpointError(
             f"{kind}: the engine's logits differ from its own by {off:.1%}; "
@@ -89,7 +89,3 @@ def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -
     finally:
         runner.scrub(row.let_go(pool, forget=True))
     return torch.stack(found), windows
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

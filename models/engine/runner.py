@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from models.architectures import rope_depends_on_length
+from models.checkpoint_files import first_line
 from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack, tensor_of
@@ -153,7 +154,7 @@ class Runner:
         try:
             graphs.capture()
         except Exception as error:  # noqa: BLE001  what a model may do in its forward is not known; eager is right, too
-            log.warning("steps run without CUDA graphs, which costs time: %s", str(error).partition("\n")[0])
+            log.warning("steps run without CUDA graphs, which costs time: %s", first_line(error))
             return None
         return graphs
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import torch
 
-from models.checkpoints import CheckpointError
+from models.checkpoint_files import CheckpointError, first_line
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
 from models.engine.row import Row, Slice
@@ -327,7 +327,7 @@ class Worker:
             self._end(row, end)
 
     def _fail(self, row: Row, code: str, error: Exception) -> None:
-        message = (str(error).splitlines() or [type(error).__name__])[0]
+        message = first_line(error)
         if isinstance(error, ShapeError):
             code, message = "invalid_request", f"response_format: {message}"
             # The message may hold pieces of the shape, which is part of what was said: it is for its sender alone.
