@@ -37,7 +37,6 @@ class LeanDecoder:
         self._sign = torch.cat([-torch.ones(size // 2), torch.ones(size // 2)]).to(model.device)
         norm = model.model.norm
         self._turned = self._all_turns(size) if fixed_angles else []
-        self.angles_are_fixed = bool(self._turned)
         forward = Forward(
             [_weights(layer) for layer in model.model.layers],
             model.model.embed_tokens.weight.data,
@@ -51,6 +50,10 @@ class LeanDecoder:
         )
         self.forward = compiled(forward) if script and model.device.type == "cpu" else forward
         self._held: tuple[Any, Any] = None, None
+
+    @property
+    def angles_are_fixed(self) -> bool:
+        return bool(self._turned)
 
     def __call__(self, context: Context) -> Tensor:
         """The logits of the batch's last tokens."""

@@ -40,8 +40,6 @@ def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
         ours, windows = _computed(runner, pool, ids, cuts)
         theirs = own[[cut - 1 for cut in cuts[1:]]]
         off = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
-    except CheckpointError:
-        raise
     except Exception as error:
         raise CheckpointError(f"{kind}: the engine cannot compute it: {first_line(error)}") from error
     if not off <= TOLERANCE.get(model.dtype, TOLERANCE_HALF):
