@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from types import MappingProxyType
 
 from app.delivery.claim import Claim
@@ -37,15 +36,15 @@ def serving_of(claim: Claim, servings: Servings) -> Serving | None:
     return began or servings.find(claim.request.model)
 
 
-def deadline_of(claim: Claim) -> float | None:
-    """Unix seconds; a record's timestamp in the future counts as now."""
+def left_of(claim: Claim, now: int) -> float | None:
+    """Seconds until the request's deadline; `now` is the broker's clock, Unix ms. None where it has no deadline."""
     if claim.request.deadline_ms is None:
         return None
-    return min(claim.record.timestamp / 1000, time.time()) + claim.request.deadline_ms / 1000
+    return (min(claim.record.timestamp, now) + claim.request.deadline_ms - now) / 1000
 
 
 async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, settings: Settings) -> BuiltPrompt:
-    """The prompt as the record's timestamp saw it, the same however often it is built.
+    """The prompt as of the claim's time, the same however often it is built.
 
     Raises:
         PromptTooLong: it does not fit the model's context, even without history.
@@ -62,7 +61,7 @@ async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, se
             request.prompt,
             request.messages,
             reserve=reserve,
-            at=claim.record.timestamp / 1000,
+            at=claim.at / 1000,
         )
 
     size = sum(len(text) for text in (*(text for turn in history for text in turn), request.question))
@@ -82,6 +81,7 @@ def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settin
         priority=PRIORITIES[request.priority],
         user=request.user_id,
         tenant=request.tenant or "",
+        shared=prompt.shared,
         adapter=serving.adapter,
         shape=_shape(request.response_format),
     )

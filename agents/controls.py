@@ -1,21 +1,32 @@
-"""The agent on `controls`: requests that are to end, and users who are to be forgotten."""
+"""The agent on `controls`: requests that are to end, and users who are to be forgotten.
+
+An erasure goes through these steps; whatever dies in between, the record is read again and they are taken again:
+
+1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to the
+   `controls` of all other partitions. A record of a wrong partitioner may have left something of the user there.
+   From then on nothing older than the mark is remembered, indexed or served: the mark is what everybody asks.
+2. Answers of the user that are under way end without a trace.
+3. Milvus deletes the user's rows.
+4. One transaction writes into the mark that this is done, and finishes the record.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import time
+from collections.abc import Iterator
 
 from agents.finishing import dead_letter_of
+from agents.history import History
 from app.delivery.cancels import REMEMBERED_S, Cancels
+from app.delivery.claim import Claim
 from app.delivery.finish import Finish
 from app.delivery.partition import Partition, State
-from app.delivery.record import Record
-from app.search.absent import TakesTurns
+from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
-from app.wire.codec import decode_control
+from app.wire.codec import decode_control, encode
 from app.wire.control import Cancel, Erase
 from app.wire.error import WireError
-from app.wire.validation import validate_control
+from app.wire.headers import FORWARDED
+from app.wire.validation import check_partition, validate_control
 from models.generation import FinishReason
 from tables import records
 from tables.expiry import erasure
@@ -23,15 +34,17 @@ from tables.records import Change, Erased, Table
 
 
 class Controls:
-    def __init__(self, settings: Settings, cancels: Cancels, writer: TakesTurns) -> None:
+    def __init__(self, settings: Settings, cancels: Cancels, history: History) -> None:
         self._settings = settings
         self._cancels = cancels
-        self._writer = writer
+        self._history = history
 
     def take(self, partition: Partition, record: Record) -> None:
         try:
             control = decode_control(record.value, record.headers)
             validate_control(control, record.key)
+            if isinstance(control, Cancel):
+                check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
             partition.spawn(partition.finish(Finish(record, (), (dead_letter_of(record, error, self._settings),))))
             return
@@ -39,51 +52,89 @@ class Controls:
             case Cancel():
                 self._cancel(partition, record, control)
             case Erase():
-                partition.spawn(self._erase(partition, record, control))
+                partition.spawn(self._erase(partition, record, control.user_id))
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)
         own = partition.own
-        remembered_for = REMEMBERED_S - (time.time() - record.timestamp / 1000)
+        now = own.clock.now()
+        remembered_for = REMEMBERED_S - (now - record.timestamp) / 1000
 
         def settle() -> None:
             if partition.state is State.OWNED and partition.own is own:
                 partition.spawn(partition.finish(Finish(record)))
 
-        if claim := own.claims.get(key):
+        claim = own.claims.get(key)
+        if claim is not None and not claim.cancelled:
             # The cancel stays open as long as the request does: whoever resumes the one reads the other again.
+            claim.cancelled = True
             claim.on_finish.append(settle)
             claim.stop_with(FinishReason.CANCELLED)
-        elif own.known(key) or remembered_for <= 0:
+        elif claim is not None or own.known(key, now) or remembered_for <= 0:
             settle()
         else:
             self._cancels.remember(key, settle, min(remembered_for, REMEMBERED_S))
 
-    async def _erase(self, partition: Partition, record: Record, erase: Erase) -> None:
-        """Rows first, with a mark that keeps replays from bringing anything back; then what Milvus has.
+    async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
+        own = partition.own
+        at = own.clock.time_of(record.timestamp)
+        mark = self._mark(partition, user_id)
+        if mark is None or mark.at < at:
+            had_rows = await self._forget(partition, record, user_id, at)
+            mark = Erased(at, indexed=0 if had_rows or not _is_forwarded(record) else at)
+        if not mark.done:
+            await self._history.erase(partition, user_id, mark.at)
+            mark = Erased(mark.at, indexed=mark.at)
+        newest = self._mark(partition, user_id)
+        changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
+        await partition.finish(Finish(record, changes))
 
-        Requests older than the erasure end as cancelled and leave no text. Finishes that are already on their way are
-        committed before ours, so ours deletes what they write.
+    async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
+        """Steps 1 and 2; whether this partition had anything of the user.
+
+        Finishes that are already on their way are committed before ours, so ours deletes what they write.
         """
         own = partition.own
-        at = min(record.timestamp, time.time_ns() // 1_000_000)
-        marker = records.key(erase.user_id)
-        raw = own.store.get(Table.ERASED, marker)
-        if raw is None or records.decode(raw, Erased).at < at:
-            claims = [claim for claim in own.claims.values() if claim.request.user_id == erase.user_id]
-            for claim in claims:
-                claim.forget_history = True
-                if claim.record.timestamp <= at:
-                    claim.forget = True
-                    claim.stop_with(FinishReason.CANCELLED)
-            on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
-            mark = Change(Table.ERASED, marker, records.encode(Erased(at)))
-            # What begins before the rows are gone must not build on them.
-            own.erasing[erase.user_id] = at
-            await partition.finish(Finish(None, (*erasure(own.store, erase.user_id), *on_their_way, mark)))
-            if own.erasing.get(erase.user_id) == at:
-                del own.erasing[erase.user_id]
-        deleted = asyncio.Event()
-        self._writer.erase(erase.user_id, at, deleted.set, partition.number)
-        await deleted.wait()
-        await partition.finish(Finish(record))
+        claims = [claim for claim in own.claims.values() if claim.request.user_id == user_id]
+        for claim in claims:
+            _forget_claim(claim, at)
+        rows = erasure(own.store, user_id)
+        on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
+        has_asked = next(own.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
+        forwarded = () if _is_forwarded(record) else tuple(self._forwarded(partition, user_id, at))
+        # What begins before the rows are gone must not build on them.
+        own.erasing[user_id] = at
+        await partition.finish(Finish(None, (*rows, *on_their_way, _marked(user_id, Erased(at))), forwarded))
+        if own.erasing.get(user_id) == at:
+            del own.erasing[user_id]
+        return bool(rows or claims or has_asked)
+
+    def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
+        value, headers = encode(Erase(user_id=user_id), self._settings.wire_format)
+        headers = [*headers, (FORWARDED, str(partition.number).encode())]
+        topic, key = self._settings.topic(CONTROLS), user_id.encode()
+        for number in range(self._settings.partitions):
+            if number != partition.number:
+                yield Outgoing(topic, key, value, headers, partition=number, timestamp=at)
+
+    @staticmethod
+    def _mark(partition: Partition, user_id: str) -> Erased | None:
+        raw = partition.own.store.get(Table.ERASED, records.key(user_id))
+        return None if raw is None else records.decode(raw, Erased)
+
+
+def _forget_claim(claim: Claim, at: int) -> None:
+    claim.forget_history = True
+    if claim.at <= at:
+        claim.forget = True
+        claim.stop_with(FinishReason.CANCELLED)
+    elif claim.recalled:
+        claim.forget = True  # it was asked later, and its words may be of what was erased
+
+
+def _marked(user_id: str, mark: Erased) -> Change:
+    return Change(Table.ERASED, records.key(user_id), records.encode(mark))
+
+
+def _is_forwarded(record: Record) -> bool:
+    return any(name == FORWARDED for name, _ in record.headers)

@@ -10,11 +10,11 @@ it is finished: remembered, told to `turns` and committed, all at once
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from functools import partial
 
-from agents.asking import PRIORITIES, deadline_of, job_of, prompt_of, serving_of
-from agents.finishing import Refusal, finish_of, refusal_of, refused_user
+from agents.asking import PRIORITIES, job_of, left_of, prompt_of, serving_of
+from agents.finishing import Refusal, finish_of, quarantine_of, refusal_of, refused_user
 from app.delivery.answer_log import AnswerLog
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
@@ -22,6 +22,7 @@ from app.delivery.claim import Claim
 from app.delivery.finish import Finish
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
+from app.delivery.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
 from app.delivery.record import Record
 from app.delivery.said import RequestKey
 from app.reader.answer import Answer
@@ -31,13 +32,20 @@ from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import carried_by
-from app.wire.validation import validate_request
+from app.wire.validation import check_partition, validate_request
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.serving import Serving, Servings
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Erased, Table
+
+log = logging.getLogger(__name__)
+
+_QUARANTINED = (
+    f"the request was begun {MOST_ATTEMPTS} times without a word, and each time its worker was lost; "
+    "it is not tried again"
+)
 
 # What an engine says of a request and not of itself; all else that fails is the engine's.
 TOLD = frozenset(
@@ -61,41 +69,52 @@ class Conversations:
         self._batches = batches
         self._cancels = cancels
         self._observer = observer
+        self._isolation = Isolation()
 
     def take(self, partition: Partition, record: Record) -> None:
         """A record has come: a request that waits for its turn, or nothing of the kind."""
+        at = partition.own.clock.time_of(record.timestamp)
         try:
             request = decode_request(record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            check_partition(request, record.partition, self._settings.partitions)
         except WireError as error:
-            self._refuse(partition, record, error)
+            self._refuse(partition, record, error, at)
             return
-        claim = Claim(record, request, carried=carried_by(record.headers))
-        if partition.own.known(claim.key):
+        claim = Claim(record, request, at, carried=carried_by(record.headers))
+        if partition.own.known(claim.key, at):
             partition.spawn(partition.finish(Finish(record)))
             return
         self._admit(partition, claim)
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
         """The request's turn has come."""
-        claim.started_at = time.time_ns() // 1_000_000
+        claim.started_at = partition.own.clock.now()
         conversation = self._conversation(partition, claim)
         serving = serving_of(claim, self._servings)
-        answer = AnswerLog(partition.own.tokens, claim, serving or self._servings.default)
-        end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer, serving)
-        kept = None if claim.forget_history else conversation
-        await partition.finish(finish_of(claim, answer, end, kept, self._rules, self._settings))
+        answer = claim.answer = AnswerLog(partition.own.tokens, claim, serving or self._servings.default)
+        if claim.attempt >= MOST_ATTEMPTS and not (claim.said and claim.said.end):
+            end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
+            finish = quarantine_of(claim, _QUARANTINED, self._settings, partition.own.clock.now())
+            log.error("partition %s: request %s is quarantined: %s", partition.number, claim.key, _QUARANTINED)
+        else:
+            end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer, serving)
+            kept = None if claim.forget_history else conversation
+            now = partition.own.clock.now()
+            finish = finish_of(claim, answer, end, kept, self._rules, self._settings, now)
+        await partition.finish(finish)
         partition.own.claims.pop(claim.key, None)
         claim.abandon()
         self._observer.answered(partition.number, claim, answer, end)
         for settle in claim.on_finish:
             settle()
 
-    def _refuse(self, partition: Partition, record: Record, error: WireError) -> None:
+    def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
         own = partition.own
         key = (refused_user(record, error), error.request_id or "")
-        refusal = refusal_of(record, error, known=own.known(key), settings=self._settings)
-        said = own.said.pop(key, None)
+        known = own.known(key, at)
+        refusal = refusal_of(record, error, known=known, settings=self._settings, now=own.clock.now())
+        said = own.said.answers.pop(key, None)
         told = said is not None and said.end is not None
         if refusal.event is not None:
             own.refused.add(key)  # whatever comes next under this id is known already
@@ -114,16 +133,16 @@ class Conversations:
     def _admit(self, partition: Partition, claim: Claim) -> None:
         own = partition.own
         own.claims[claim.key] = claim
-        claim.said = own.said.pop(claim.key, None)
+        self._recall(partition, claim)
         claim.forget = self._erased(partition, claim)
         if settle := self._cancels.take(claim.key):
+            claim.cancelled = True
             claim.on_finish.append(settle)
         if settle or claim.forget:
             claim.stop = FinishReason.CANCELLED
         self._observer.admitted(partition.number, claim)
         claim.on_stop = partial(self._stop_waiting, partition, claim)
-        deadline = deadline_of(claim)
-        left_s = None if deadline is None else deadline - time.time()
+        left_s = left_of(claim, own.clock.now())
         over = left_s is not None and left_s <= 0
         if over:
             claim.stop = claim.stop or FinishReason.DEADLINE
@@ -132,6 +151,18 @@ class Conversations:
         partition.lanes.add(claim.conversation, claim, PRIORITIES[claim.request.priority])
         if over:
             self._stop_waiting(partition, claim, FinishReason.DEADLINE)
+
+    def _recall(self, partition: Partition, claim: Claim) -> None:
+        """What the log holds of the request, if another owner had it before."""
+        own = partition.own
+        claim.replayed = own.is_replayed(claim.record)
+        claim.said = own.said.answers.pop(claim.key, None)
+        plan = own.said.plans.pop(claim.key, None)
+        if plan is not None and plan.at is not None:
+            claim.at = plan.at
+            claim.planned = True
+        begins_at = claim.said.position if claim.said else 0
+        claim.attempt = lost_attempts(own.said.attempts.pop(claim.key, None), begins_at)
 
     def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
         """What has not begun does not wait for its turn in order to end."""
@@ -151,7 +182,10 @@ class Conversations:
             return await self._stopped(answer, claim.stop)
         if serving is None:
             return await self._nobody(claim, answer)
-        memory = self._rules.recall(conversation, claim.record.timestamp)
+        if claim.at < claim.record.timestamp and not claim.planned:
+            await answer.plan(claim.at)
+        memory = self._rules.recall(conversation, claim.at) if claim.request.messages is None else ()
+        claim.recalled = bool(memory)
         try:
             prompt = await prompt_of(claim, memory, serving, self._settings)
         except PromptTooLong as error:
@@ -159,12 +193,25 @@ class Conversations:
         except PromptError as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
-        if claim.said is not None:
+        if claim.said is not None and claim.said.segments:
             if not _same(claim.said, serving, prompt):
+                # What was said may build on what was erased meanwhile.
+                claim.forget = claim.forget or self._erased_at(partition, claim) is not None
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
-            await answer.note("resumed", "a worker was lost; the answer goes on")
+            await answer.resumed()
         job = job_of(claim, prompt, serving, self._settings)
-        return await self._generate(partition, claim, answer, serving.engine, job)
+        return await self._attempt(partition, claim, answer, serving.engine, job)
+
+    async def _attempt(
+        self, partition: Partition, claim: Claim, answer: AnswerLog, engine: Engine, job: Job
+    ) -> TokenEvent:
+        if not claim.replayed:
+            return await self._generate(partition, claim, answer, engine, job)
+        number = claim.attempt + 1
+        async with self._isolation.run(number):
+            claim.attempt = number
+            await answer.attempt(number)
+            return await self._generate(partition, claim, answer, engine, job)
 
     async def _generate(
         self, partition: Partition, claim: Claim, answer: AnswerLog, engine: Engine, job: Job
@@ -172,6 +219,8 @@ class Conversations:
         async with self._batches.stream(partition.number, engine, job, claim) as stream:
             async for event in stream:
                 match event:
+                    case Delta() if not answer.has_room_for(event):
+                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.index))
                     case Delta():
                         await answer.say(event)
                     case End(reason=FinishReason.DEADLINE):
@@ -205,10 +254,16 @@ class Conversations:
         return None if raw is None else records.decode(raw, Conversation)
 
     def _erased(self, partition: Partition, claim: Claim) -> bool:
-        if claim.record.timestamp <= partition.own.erasing.get(claim.request.user_id, -1):
-            return True
-        raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
-        return raw is not None and claim.record.timestamp <= records.decode(raw, Erased).at
+        at = self._erased_at(partition, claim)
+        return at is not None and claim.at <= at
+
+    def _erased_at(self, partition: Partition, claim: Claim) -> int | None:
+        """When the request's user was erased last, Unix milliseconds."""
+        user = claim.request.user_id
+        raw = partition.own.store.get(Table.ERASED, records.key(user))
+        committed = None if raw is None else records.decode(raw, Erased).at
+        running = partition.own.erasing.get(user)
+        return max((at for at in (committed, running) if at is not None), default=None)
 
 
 def _same(said: Answer, serving: Serving, prompt: BuiltPrompt) -> bool:

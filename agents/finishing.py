@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from app.delivery.answer_log import AnswerLog
@@ -11,9 +10,11 @@ from app.delivery.finish import Finish
 from app.delivery.record import Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import encode
-from app.wire.dead_letters import cause_of, dead_letter_headers
+from app.wire.codes import ErrorCode
+from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.limits import MAX_USER_LENGTH
 from app.wire.turn import Timing, Turn
 from models.generation import FinishReason, Usage
 from tables import records
@@ -36,9 +37,9 @@ def finish_of(
     conversation: Conversation | None,
     rules: MemoryRules,
     settings: Settings,
+    now: int,
 ) -> Finish:
-    """The finish of a request that was told its `end`; `conversation` is what it built on."""
-    now = time.time_ns() // 1_000_000
+    """The finish of a request that was told its `end`; `conversation` is what it built on, `now` the broker's clock."""
     ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
     if end.type is not EventType.DONE:
         return Finish(claim.record, (ended,))
@@ -48,18 +49,28 @@ def finish_of(
         return Finish(claim.record, (ended,), (output,))
     request = claim.request
     turn = records.Turn(request.request_id, request.question, answer.text, now)
-    remembered = rules.remember(conversation, turn, claim.record.timestamp)
+    remembered = rules.remember(conversation, turn, claim.at)
     row = Change(Table.CONVERSATIONS, records.key(*claim.conversation), records.encode(remembered))
     return Finish(claim.record, (row, ended), (output,))
 
 
-def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings) -> Refusal:
-    """A dead letter where the record is bad, and an error event where it has a request id that is not `known`."""
+def quarantine_of(claim: Claim, reason: str, settings: Settings, now: int) -> Finish:
+    """The finish of a request that is not tried again: an ended id, and its record as a dead letter."""
+    ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
+    error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=claim.request.request_id)
+    return Finish(claim.record, (ended,), (dead_letter_of(claim.record, error, settings),))
+
+
+def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
+    """A dead letter where the record is bad, and an error event where it has a request id that is not `known`.
+
+    A key that is too long for a user id is no user's, so that no event is written to it.
+    """
     outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
-    if error.request_id is None or known:
-        return Refusal(Finish(record, (), outputs))
     user_id = refused_user(record, error)
-    ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(_now())))
+    if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
+        return Refusal(Finish(record, (), outputs))
+    ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
     event = TokenEvent(
         type=EventType.ERROR,
         request_id=error.request_id,
@@ -78,12 +89,22 @@ def refused_user(record: Record, error: WireError) -> str:
     return error.user_id or ""
 
 
-def dead_letter_of(record: Record, error: WireError, settings: Settings) -> Outgoing:
+def dead_letter_of(
+    record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
+) -> Outgoing:
+    """The record as it came, with its cause; cut where it would have more than `most_bytes`."""
     cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
-    headers = tuple(dead_letter_headers(cause, record.headers))
-    # aiokafka sends no record that has neither key nor value.
-    value = b"" if record.key is None and record.value is None else record.value
-    return Outgoing(settings.topic("dead-letters"), record.key, value, headers)
+    letter = dead_letter(cause, record.key, record.value, record.headers, most_bytes=most_bytes)
+    return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
+
+
+def reduced(finish: Finish, reason: str, settings: Settings) -> Finish:
+    """A finish without what the broker refused of it: the record is a dead letter without its value."""
+    if finish.record is None:
+        return Finish(None)
+    error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka does not take what this record leads to: {reason}")
+    ended = tuple(change for change in finish.changes if change.table is Table.ENDED)
+    return Finish(finish.record, ended, (dead_letter_of(finish.record, error, settings, most_bytes=0),))
 
 
 def _turn(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
@@ -100,13 +121,9 @@ def _turn(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
         tenant=request.tenant,
         created_at=now,
         timing=Timing(
-            requested_at=claim.record.timestamp,
+            requested_at=claim.at,
             started_at=claim.started_at,
             first_token_at=answer.first_at,
             finished_at=now,
         ),
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,21 +1,25 @@
 """The agent on `turns`: each turn becomes rows in Milvus, whenever Milvus is there.
 
-Nothing waits for it: the writer takes turns at once, and its backlog stops this topic's flow alone.
+Nothing waits for it: the sink takes turns at once, and its backlog stops this topic's flow alone.
+
+What a user's erasure has deleted could come back in one way only: a call of a former owner that Milvus carries out
+late. So for an hour after an erasure its deletion is repeated now and then (`_AGAIN_MS`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from contextlib import suppress
+from collections.abc import Iterable
 from functools import partial
 
 from agents.finishing import dead_letter_of
-from app.delivery.finish import Finish, LostError
+from app.delivery.finish import Finish
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
-from app.search.absent import TakesTurns
+from app.search.sink import HistorySink
 from app.settings import Settings
 from app.wire.codec import decode_turn
 from app.wire.codes import ErrorCode
@@ -24,13 +28,17 @@ from app.wire.turn import Turn
 from tables import records
 from tables.records import Erased, Table
 
+_AGAIN_MS = (60_000, 600_000, 3_600_000)
+REPEATED_FOR_MS = 2 * _AGAIN_MS[-1]
+"""Marks that are older than this need no look any more."""
+
 
 class History:
-    def __init__(self, settings: Settings, writer: TakesTurns, observer: Observer = UNOBSERVED) -> None:
+    def __init__(self, settings: Settings, sink: HistorySink, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
-        self._writer = writer
+        self._sink = sink
         self._observer = observer
-        self._sources: dict[int, tuple[Partition, Record]] = {}
+        self._repeated: dict[tuple[int, str, int], int] = {}
 
     def take(self, partition: Partition, record: Record) -> None:
         try:
@@ -38,37 +46,51 @@ class History:
         except WireError as error:
             partition.spawn(partition.finish(Finish(record, (), (dead_letter_of(record, error, self._settings),))))
             return
-        if self._forgotten(partition, turn):
+        if self._is_forgotten(partition, turn):
             partition.spawn(partition.finish(Finish(record)))
             return
-        self._sources[id(turn)] = (partition, record)
-        self._writer.submit(turn, partial(self._done, partition.own, turn, time.time_ns()), partition.number)
+        done = partial(self._indexed, partition, partition.own, record, turn, time.time_ns())
+        self._sink.submit(turn, done, partition.number)
 
     def release(self, partition: int) -> None:
-        """Forget the turns of a partition whose ownership has ended: its next owner erases before it writes."""
-        self._sources = {turn: source for turn, source in self._sources.items() if source[0].number != partition}
-        self._writer.revoke({partition})
+        """Forget the turns of a partition whose ownership has ended: its next owner reads them again."""
+        self._sink.revoke({partition})
 
-    async def reject(self, turn: Turn, reason: str) -> None:
-        """A row of the turn can never be in Milvus."""
-        if id(turn) not in self._sources:
-            return
-        partition, record = self._sources[id(turn)]
-        error = WireError(ErrorCode.INVALID_REQUEST, reason)
-        # Where the partition is lost, its next owner has the turn again.
-        with suppress(LostError):
-            await partition.finish(Finish(None, (), (dead_letter_of(record, error, self._settings),)))
+    async def erase(self, partition: Partition, user_id: str, at: int) -> None:
+        """Delete what the user asked up to `at`; returns when Milvus has done it."""
+        deleted = asyncio.Event()
+        self._sink.erase(user_id, at, partition.own.clock.now(), deleted.set, partition.number)
+        await deleted.wait()
 
-    def _done(self, own: Ownership, turn: Turn, taken_ns: int) -> None:
-        source = self._sources.pop(id(turn), None)
-        if source is None:
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
+        """Repeat the deletions of these marks that are due; called at each sweep."""
+        now = partition.own.clock.now()
+        for user_id, mark in marks:
+            key = (partition.number, user_id, mark.at)
+            due = sum(now - mark.at >= age for age in _AGAIN_MS)
+            if mark.done and due > self._repeated.get(key, 0):
+                self._repeated[key] = due
+                self._sink.erase(user_id, mark.at, mark.at, lambda: None, partition.number)
+        self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
+
+    def expire(self, partition: Partition) -> None:
+        """Delete the rows that are older than `PARLEY_HISTORY_TTL_S`."""
+        if self._settings.history_ttl:
+            self._sink.expire(partition.own.clock.now() - int(self._settings.history_ttl * 1000))
+
+    def _indexed(
+        self, partition: Partition, own: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
+    ) -> None:
+        # After a loss of the partition the turn is indexed again by its next owner.
+        if partition.state is not State.OWNED or partition.own is not own:
             return
-        partition, record = source
-        self._observer.indexed(record, turn, taken_ns)
-        # After a loss of the partition the turn is indexed again by whoever has it then.
-        if partition.state is State.OWNED and partition.own is own:
+        if refusal is None:
+            self._observer.indexed(record, turn, taken_ns)
             partition.spawn(partition.finish(Finish(record)))
+            return
+        letter = dead_letter_of(record, WireError(ErrorCode.INVALID_REQUEST, refusal), self._settings)
+        partition.spawn(partition.finish(Finish(record, (), (letter,))))
 
-    def _forgotten(self, partition: Partition, turn: Turn) -> bool:
+    def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
         raw = partition.own.store.get(Table.ERASED, records.key(turn.user_id))
         return not turn.outlives(0 if raw is None else records.decode(raw, Erased).at)

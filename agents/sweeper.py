@@ -1,4 +1,4 @@
-"""The timer that forgets: what has expired in the tables gets its tombstone.
+"""The timer that forgets: what has expired in the tables gets its tombstone, and in Milvus its deletion.
 
 A table may hold a million rows, and a look at all of them takes seconds. So a sweep looks at a thousand, which takes a
 millisecond or two, lets the event loop have twenty, and goes on: answers do not notice it, and what a sweep costs is
@@ -8,10 +8,12 @@ less than a tenth of a core while it lasts, however large the table.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
 
+from agents.history import REPEATED_FOR_MS, History
 from app.delivery.finish import Finish, LostError
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.owner import Owner
@@ -19,39 +21,62 @@ from app.delivery.partition import Partition
 from app.settings import Settings
 from tables.conversations import MemoryRules
 from tables.expiry import tombstones
-from tables.records import Change, Table, key_parts
+from tables.records import Change, Erased, Table, key_parts
 
 # Keeps a transaction small, and the event loop free for what is alive.
 _AT_ONCE = 200
 _LOOKED_AT = 1000
 _REST_S = 0.02
+# A request may reach the log so long after its timestamp.
+_DELIVERY_MS = 10_000
+# The owner of this partition deletes what has expired in Milvus.
+_EXPIRES = 0
+_EXPIRE_EVERY_S = 600.0
 
 
 class Sweeper:
-    def __init__(self, settings: Settings, rules: MemoryRules, owner: Owner, observer: Observer = UNOBSERVED) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rules: MemoryRules,
+        owner: Owner,
+        history: History,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         self._settings = settings
         self._rules = rules
         self._owner = owner
+        self._history = history
         self._observer = observer
+        self._expired_at = -math.inf
 
     async def sweep(self) -> None:
         for number in list(self._owner.partitions):
             partition = self._owner.owned(number)
             if partition is not None:
+                partition.fence_again_if_needed()
                 await self._sweep(partition)
+        first = self._owner.owned(_EXPIRES)
+        if first is not None and time.monotonic() - self._expired_at >= _EXPIRE_EVERY_S:
+            self._expired_at = time.monotonic()
+            self._history.expire(first)
 
     async def _sweep(self, partition: Partition) -> None:
-        watermark = await self._owner.watermark(partition)
         own = partition.own
+        watermark = await self._owner.watermark(partition)
+        if watermark is None:
+            return
+        marks: list[tuple[str, Erased]] = []
         scanned: Counter[Table] = Counter()
         deleted: Counter[Table] = Counter()
         expired = tombstones(
             own.store,
             self._rules,
-            dedup_ms=int(self._settings.dedup_s * 1000),
-            erased_ms=self._settings.turns_retention_s * 1000,
-            watermark=watermark,
+            ended_ms=int(self._settings.ended_horizon_s * 1000),
+            erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
+            watermark=watermark - min(_DELIVERY_MS, self._rules.ttl_ms),
             scanned=scanned,
+            on_mark=lambda user_id, mark: marks.append((user_id, mark)) if _is_young(mark, watermark) else None,
         )
         more = True
         while more and self._owner.owned(partition.number) is partition and partition.own is own:
@@ -64,7 +89,8 @@ class Sweeper:
                 return
             deleted.update(row.table for row in rows)
             await asyncio.sleep(_REST_S if more else 0)
-        if self._owner.owned(partition.number) is partition:
+        if self._owner.owned(partition.number) is partition and partition.own is own:
+            self._history.erase_again(partition, marks)
             partition.own.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
             self._observer.swept(partition.number, scanned - deleted, deleted)
 
@@ -74,6 +100,10 @@ class Sweeper:
             return False
         conversation = key_parts(row.key)
         return any(claim.conversation == conversation for claim in partition.own.claims.values())
+
+
+def _is_young(mark: Erased, watermark: int) -> bool:
+    return watermark - mark.at <= REPEATED_FOR_MS
 
 
 def _some(expired: Iterator[Change | None]) -> tuple[list[Change], bool]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
@@ -79,16 +78,15 @@ class UsageWindows:
             reader.seek(at, max(first, windows.next))
             while True:
                 records = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
-                await self._take(records, windows)
+                await self._take(records, windows, partition.own.clock.now())
                 windows.next = await reader.position(at)
-                if not records and windows.due_at is not None and windows.due_at <= _now():
+                if not records and windows.due_at is not None and windows.due_at <= partition.own.clock.now():
                     await self._pass_time(reader, partition, windows)
                 await self._tell(partition, windows)
         finally:
             await reader.stop()
 
-    async def _take(self, records: Iterable[ConsumerRecord], windows: Windows) -> None:
-        now = _now()
+    async def _take(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
         for number, record in enumerate(records, 1):
             try:
                 turn = decode_turn(record.value, record.headers)
@@ -99,14 +97,14 @@ class UsageWindows:
                 await asyncio.sleep(0)
 
     async def _pass_time(self, reader: AIOKafkaConsumer, partition: Partition, windows: Windows) -> None:
-        """By the clock, if that leaves no turn behind."""
+        """By the broker's clock, if that leaves no turn behind."""
         at = partition.place.topic_partition(TURNS)
-        now = _now()
+        now = partition.own.clock.now()
         if windows.next >= (await reader.end_offsets([at]))[at]:
             windows.advance(now)
 
     async def _tell(self, partition: Partition, windows: Windows) -> None:
-        outputs = tuple(self._record(partition.number, key, tally) for key, tally in windows.close())
+        outputs = tuple(self._record(partition, key, tally) for key, tally in windows.close())
         if rows := windows.drain():
             await partition.finish(Finish(None, rows, outputs))
             await asyncio.sleep(_EVERY_S)
@@ -127,14 +125,14 @@ class UsageWindows:
             duration_ms=max(0, turn.created_at - asked),
         )
 
-    def _record(self, partition: int, key: WindowKey, tally: Tally) -> Outgoing:
+    def _record(self, partition: Partition, key: WindowKey, tally: Tally) -> Outgoing:
         tokens = tally.prompt_tokens + tally.completion_tokens
         window = UsageWindow(
             window_start=key.start,
             window_ms=key.length,
             tenant=key.tenant,
             model=key.model,
-            partition=partition,
+            partition=partition.number,
             revision=tally.told,
             requests=tally.requests,
             late=tally.late,
@@ -145,7 +143,7 @@ class UsageWindows:
             cost_per_1k=round(1000 * tally.cost / tokens, 9) if tokens else 0.0,
             first_token_ms=_latencies(tally.first_token),
             duration_ms=_latencies(tally.duration),
-            created_at=_now(),
+            created_at=partition.own.clock.now(),
         )
         value, headers = encode(window, self._settings.wire_format)
         return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)
@@ -153,7 +151,3 @@ class UsageWindows:
 
 def _latencies(latency: Latency) -> Latencies:
     return Latencies(latency.count, latency.sum, latency.max, BOUNDS_MS, latency.buckets)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

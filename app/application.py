@@ -40,7 +40,8 @@ from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
 from app.telemetry.views import add_views
-from app.topics import TopicsError, check_topics, create_topics
+from app.topic_config import TopicConfigError
+from app.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.worker import Loaded, Worker, load
 from models.checkpoint_files import CheckpointError
 
@@ -116,11 +117,6 @@ class _Flow:
         if not self._app.rebalancing:
             self._app.consumer.on_buffer_drop(self._at(topic, partition))
 
-    async def caught_up(self, topic: str, partition: int) -> bool:
-        at = self._at(topic, partition)
-        position, end = await self._app.consumer.position(at), self._app.consumer.highwater(at)
-        return position is not None and end is not None and position >= end
-
     def _at(self, topic: str, partition: int) -> TP:
         return TP(self._app.parley.topic(topic), partition)
 
@@ -183,7 +179,14 @@ def prepare(app: ParleyApp) -> None:
         settle()
     except KafkaAwayError:
         raise
-    except (internals.InternalsError, LocalError, TopicsError, KafkaUnusableError, LoadError) as error:
+    except (
+        internals.InternalsError,
+        LocalError,
+        TopicConfigError,
+        TopicsError,
+        KafkaUnusableError,
+        LoadError,
+    ) as error:
         raise Unusable(str(error)) from None
     versions = ", ".join(serving.model_version for serving in app.loaded.servings)
     log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
@@ -222,6 +225,7 @@ async def _check_kafka(parley: Settings) -> None:
         try:
             await check_topics(parley)
             await create_topics(parley)
+            await configure_topics(parley)
             await create_changelogs(parley)
         except (KafkaAwayError, KafkaError, OSError) as error:
             away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")

@@ -10,8 +10,10 @@ import asyncio
 import inspect
 import logging
 import math
+import threading
 import time
 import types
+from collections import deque
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +26,7 @@ from aiokafka.producer import sender
 from faust.assignor.client_assignment import ClientMetadata
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
 from mode.services import Service, WaitResults
 
 from app.log_limit import limit_logs
@@ -35,9 +38,6 @@ _TRANSACTION_POLL_S = 0.001
 # How long unhurried topics rest, and from how many of their records a second on.
 ROUND_S = 0.1
 OFTEN = 30
-
-# Far more than is ever on its way; what Faust drops in a rebalance is not taken out.
-_REMEMBERED = 200_000
 
 _NEEDED: Mapping[Any, tuple[str, ...]] = {
     sender: ("BACKOFF_OVERRIDE",),
@@ -144,25 +144,56 @@ class Rounds:
         return [partition for partition in consumer.assignment() if partition.topic in self._unhurried]
 
 
+class HandedOut:
+    """Which record of a partition was fetched before which.
+
+    Faust delivers the records of a partition in the order in which they were fetched, and drops some of them during a
+    rebalance. So what was fetched before a record that is delivered is either delivered or dropped, and is forgotten.
+    Records are fetched by the consumer's thread and delivered by the application's.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._newest: dict[Any, int] = {}
+        self._fetched: dict[Any, deque[tuple[int, int]]] = {}
+
+    def fetched(self, partition: Any, records: Sequence[Any]) -> None:
+        with self._lock:
+            waiting = self._fetched.setdefault(partition, deque())
+            for record in records:
+                last = self._newest.get(partition, -1)
+                self._newest[partition] = record.offset
+                # After a seek back the record before is not known.
+                waiting.append((record.offset, last if last < record.offset else -1))
+
+    def before(self, partition: Any, offset: int) -> int:
+        """Offset of the record that was fetched before the one of that offset, -1 where that is not known."""
+        with self._lock:
+            waiting = self._fetched.get(partition, deque())
+            place = next((place for place, (one, _) in enumerate(waiting) if one == offset), None)
+            if place is None:
+                return -1
+            for _ in range(place):
+                waiting.popleft()
+            return waiting.popleft()[1]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._fetched.values()))
+
+
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
     """Remembers which record was handed out before which, so that one lost on the way is noticed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.rounds = Rounds(self.app.unhurried)
-        self.handed: dict[Any, int] = {}
-        self.before: dict[tuple[str, int, int], int] = {}
+        self.handed = HandedOut()
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
         fetched = await super()._fetch_records(consumer, *args, **kwargs)
         self.rounds.fetched(consumer, fetched)
         for partition, records in fetched.items():
-            for record in records:
-                last = self.handed.get(partition, -1)
-                self.handed[partition] = record.offset
-                # A seek back makes the record before unknown, not lost.
-                if last < record.offset and len(self.before) < _REMEMBERED:
-                    self.before[record.topic, record.partition, record.offset] = last
+            self.handed.fetched(partition, records)
         return fetched
 
     def verify_event_path(self, now: float, tp: Any) -> None:
@@ -220,7 +251,7 @@ class _Consumer(QuickWait, driver.Consumer):
 
     def handed_before(self, message: Any) -> int:
         """Offset of the record that was handed out before this one; -1 where that is not known."""
-        return self._thread.before.pop((message.topic, message.partition, message.offset), -1)
+        return self._thread.handed.before(TP(message.topic, message.partition), message.offset)
 
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
         """Nothing: Faust keeps the gaps between offsets until it commits, which it never does here.

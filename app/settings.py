@@ -26,6 +26,9 @@ PREFIX = "PARLEY_"
 LOCAL_ENV = Path(".parley/local.env")
 ENV_FILES = (LOCAL_ENV, Path(".env"))  # the later one wins
 
+SEGMENT_S = 86400
+"""A segment of a topic is written to for a day at most (`segment.ms`)."""
+
 
 class SettingsError(Exception):
     """A setting is wrong; the message is one line that says which and what to change."""
@@ -124,11 +127,19 @@ class Settings(BaseSettings):
     tokens_retention_s: int = Field(8 * 86400, ge=60, description="of `tokens` when created")
     turns_retention_s: int = Field(30 * 86400, ge=60, description="of `turns` and `dead-letters` when created")
 
+    compaction_lag_s: int = Field(
+        86400, ge=60, description="deleted rows leave the changelogs within this time (`max.compaction.lag.ms`)"
+    )
+
     # History
     embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`")
     index_batch: int = Field(128, ge=1, le=10000, description="rows of one upsert")
     index_delay_s: float = Field(0.5, gt=0, description="longest wait of a turn for its upsert")
     index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
+
+    history_ttl_s: float | None = Field(
+        None, ge=0, description="rows of Milvus live so long; 0: for ever; empty: as long as `turns` keeps its records"
+    )
 
     # What an operator sees
     log_format: Literal["text", "json"] = Field(
@@ -198,7 +209,7 @@ class Settings(BaseSettings):
             raise ValueError("PARLEY_TOKENS_RETENTION_S must be at least PARLEY_REQUESTS_RETENTION_S")
         return self
 
-    @field_validator("kafka_ca_file", "kafka_cert_file", "kafka_key_file", mode="before")
+    @field_validator("kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", mode="before")
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if value == "" else value
@@ -217,6 +228,28 @@ class Settings(BaseSettings):
             if not path.is_file():
                 raise ValueError(f"{PREFIX}{name.upper()}={path}: there is no such file")
         return self
+
+    @property
+    def history_ttl(self) -> float:
+        """Seconds that rows of Milvus live; 0: for ever."""
+        return float(self.turns_retention_s if self.history_ttl_s is None else self.history_ttl_s)
+
+    @property
+    def ended_horizon_s(self) -> float:
+        """For how long the ids of ended requests are kept: as long as their records can be read again."""
+        return max(self.dedup_s, float(self.requests_retention_s))
+
+    @property
+    def erased_horizon_s(self) -> int | None:
+        """For how long the marks of erasures are kept: longer than anything that could bring erased text back.
+
+        Kafka deletes whole segments, so a record may outlive its retention by the time that a segment is written to.
+        None is for ever, which is as long as Milvus keeps its rows.
+        """
+        if not self.history_ttl:
+            return None
+        kept = (self.requests_retention_s, self.tokens_retention_s, self.turns_retention_s, int(self.history_ttl))
+        return max(*kept, self.compaction_lag_s) + SEGMENT_S + 86400
 
     @property
     def cluster(self) -> Cluster:

@@ -19,9 +19,10 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, for_code
 
 from app.kafka_clients import KafkaAwayError, unreachable
-from app.settings import Settings
+from app.settings import SEGMENT_S, Settings
+from app.topic_config import Bound, Rule, enforce
+from app.wire.limits import MAX_RECORD_BYTES
 
-MAX_RECORD_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
 LEADERS_TIMEOUT_S = 30.0
 
@@ -68,9 +69,19 @@ class TopicSpec:
             "retention.ms": str(self.retention_s * 1000),
             "message.timestamp.type": self.timestamps.value,
             "max.message.bytes": str(MAX_RECORD_BYTES),
+            # A segment that is written to is never deleted, so its length adds to the retention.
+            "segment.ms": str(min(SEGMENT_S, self.retention_s) * 1000),
             # One replica may be away without stopping writes, where there are enough of them.
             "min.insync.replicas": str(max(1, self.replication - 1)),
         }
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What has to hold for a topic that is there."""
+        rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)]
+        if self.timestamps is TimestampType.LOG_APPEND_TIME:
+            rules.append(Rule("message.timestamp.type", self.timestamps.value))
+        return tuple(rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +109,8 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         spec(TopicName.REQUESTS, settings.requests_retention_s),
         spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
         spec(TopicName.TURNS, settings.turns_retention_s),
-        spec(TopicName.CONTROLS, settings.requests_retention_s),
+        # An erasure or a cancel counts from when the broker had it, whatever its sender's clock says.
+        spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
     )
@@ -142,6 +154,12 @@ def _check(topics: Iterable[FoundTopic]) -> None:
                 f"the topic {found.spec.name!r} has {found.partitions} partitions, not {found.spec.partitions}: "
                 f"set PARLEY_PARTITIONS={found.partitions}, or take new topics by PARLEY_TOPIC_PREFIX"
             )
+
+
+async def configure_topics(settings: Settings) -> None:
+    """Set what promises rest on where a topic has it otherwise; raises `TopicConfigError`."""
+    async with _admin(settings) as admin:
+        await enforce(admin, {spec.name: spec.rules for spec in topic_specs(settings)})
 
 
 async def find_topics(settings: Settings) -> list[FoundTopic]:

@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from agents.controls import Controls
 from agents.conversations import Conversations
+from agents.finishing import reduced
 from agents.history import History
 from agents.sweeper import Sweeper
 from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.claim import Claim
-from app.delivery.clients import Clients
+from app.delivery.clients import TROUBLE, Clients
+from app.delivery.finish import Finish
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.owner import Flow, Owner
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
-from app.search.absent import NoHistory
 from app.search.figures import Figures
+from app.search.sink import HistorySink, NoHistory
 from app.serving import LoadError, load_servings
 from app.settings import Settings
-from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
 from models.serving import Servings
@@ -38,9 +39,11 @@ from tables.conversations import MemoryRules
 from tables.store import PartitionStore
 
 if TYPE_CHECKING:
-    from app.search.writer import HistoryWriter
+    from app.search.milvus import Milvus
 
 log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class Worker:
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
         observer: Observer = UNOBSERVED,
+        milvus: Milvus | None = None,
     ) -> None:
         rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
@@ -84,17 +88,17 @@ class Worker:
             budget_s=settings.batch_budget_ms / 1000,
             observe=observer.batch_left,
         )
-        self._writer = self._history_writer()
-        self._history = History(settings, self._writer, UNOBSERVED if loaded.embedder is None else observer)
+        self._sink = self._history_sink(milvus)
+        self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
         self._take = {
             REQUESTS: self._conversations.take,
-            CONTROLS: Controls(settings, cancels, self._writer).take,
+            CONTROLS: Controls(settings, cancels, self._history).take,
             TURNS: self._history.take,
         }
         self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._usage = UsageWindows(settings)
-        self._sweeper = Sweeper(settings, rules, self.owner, observer)
+        self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
@@ -104,7 +108,7 @@ class Worker:
     @property
     def history_backlog(self) -> int:
         """Turns in memory that are not in Milvus yet."""
-        return self._writer.backlog
+        return self._sink.backlog
 
     @property
     def engines(self) -> list[Engine]:
@@ -112,12 +116,12 @@ class Worker:
 
     @property
     def history_figures(self) -> Figures:
-        return self._writer.figures()
+        return self._sink.figures()
 
     async def start(self) -> None:
         for engine in self._loaded.servings.engines:
             await engine.start()
-        self._writer.start()
+        self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
 
     async def stop(self, *, broken: bool = False) -> None:
@@ -128,8 +132,8 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.owner.drain(0.0 if broken else self._settings.drain_s)
-        await self._writer.stop()
+        await self.owner.drain(0.0 if broken else self._settings.drain_s, orderly=not broken)
+        await self._sink.stop()
         for engine in self._loaded.servings.engines:
             await engine.stop()
         if self._loaded.embedder is not None:
@@ -139,6 +143,9 @@ class Worker:
 
     def take(self, partition: Partition, record: Record) -> None:
         self._take[record.topic](partition, record)
+
+    def reduced(self, finish: Finish, reason: str) -> Finish:
+        return reduced(finish, reason, self._settings)
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
         await self._conversations.answer(partition, claim)
@@ -175,10 +182,16 @@ class Worker:
                 self._broken(error)
                 return
 
-    async def _reject(self, turn: Turn, reason: str) -> None:
-        await self._history.reject(turn, reason)
+    async def _owns(self, number: int) -> bool:
+        """Whether a partition is this worker's by Kafka's word; waits while Kafka is away."""
+        while (partition := self.owner.owned(number)) is not None:
+            try:
+                return await partition.own.is_confirmed()
+            except TROUBLE:
+                await asyncio.sleep(_ASK_AGAIN_S)
+        return False
 
-    def _history_writer(self) -> HistoryWriter | NoHistory:
+    def _history_sink(self, milvus: Milvus | None) -> HistorySink:
         if self._loaded.embedder is None:
             return NoHistory()
         # What is imported here imports pymilvus, which takes longer than all the rest of a worker.
@@ -186,11 +199,11 @@ class Worker:
         from app.search.writer import HistoryWriter  # noqa: PLC0415
 
         return HistoryWriter(
-            Milvus(self._settings.milvus_uri, self._settings.milvus_token),
+            milvus or Milvus(self._settings.milvus_uri, self._settings.milvus_token),
             self._settings.milvus_collection,
             self._loaded.embedder,
-            reject=self._reject,
             fatal=self._broken,
+            owns=self._owns,
             batch_rows=self._settings.index_batch,
             delay_s=self._settings.index_delay_s,
             flush_s=self._settings.index_flush_s,

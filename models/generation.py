@@ -86,7 +86,8 @@ class Job:
     `prompt` and `said` are token ids; `said` is the beginning of the answer that readers already have. `max_tokens`
     counts the whole answer, `said` included. `shape` binds the text; what it allows and nothing else is drawn. An
     answer that `max_tokens` cuts short keeps to the shape as far as it goes. `deadline` is Unix time in seconds. `user`
-    and `tenant` are for fairness. `adapter` names a LoRA adapter that the engine knows; empty is the model itself.
+    and `tenant` are for fairness, and bound who may take over what is computed: other users share the first `shared`
+    tokens of the prompt and no more. `adapter` names a LoRA adapter that the engine knows; empty is the model itself.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Job:
     deadline: float | None = None
     user: str = ""
     tenant: str = ""
+    shared: int = 0
     adapter: str = ""
     shape: Shape | None = None
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import TemplateError
@@ -41,11 +42,15 @@ class PromptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BuiltPrompt:
-    """Token ids, how many of the newest turns are in them, and a short hash of them."""
+    """Token ids, how many of the newest turns are in them, and a short hash of them.
+
+    The first `shared` tokens are the service's own words, which stand before everybody's.
+    """
 
     ids: tuple[int, ...]
     turns_used: int
     digest: str
+    shared: int = 0
 
 
 class PromptBuilder:
@@ -59,6 +64,7 @@ class PromptBuilder:
         names = sorted({token.content for token in added if token.special}, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, names))) if names else None
         self._system_role = self._renders_system()
+        self._preambles: dict[str, tuple[int, ...]] = {}
 
     def build(
         self,
@@ -78,7 +84,8 @@ class PromptBuilder:
             talk = [{"role": message.role, "content": message.content} for message in messages]
             ids = self._ids(self._with_system(system, talk), at)
             self._must_fit(ids)
-            return _built(ids, 0)
+            own_system = any(message.role == "system" for message in messages)
+            return _built(ids, 0, 0 if own_system else self._shared(ids, system, at))
         turns = list(history)[-self._history_turns :] if self._history_turns else []
         render = partial(self._conversation, system, turns, prompt or "", at)
         room = self._context_length - reserve
@@ -95,7 +102,23 @@ class PromptBuilder:
                     high = middle - 1
             used, ids = best
         self._must_fit(ids)
-        return _built(ids, used)
+        return _built(ids, used, self._shared(ids, system, at))
+
+    def _shared(self, ids: Sequence[int], system: str, at: float) -> int:
+        """How many tokens the prompt has in common with anybody's: the service's words and the template's."""
+        preamble = self._preambles.get(system)
+        if preamble is None or tuple(ids[: len(preamble)]) != preamble:
+            # The first, or one whose template shows another day.
+            preamble = self._preambles[system] = self._preamble(system, at)
+        return len(preamble) if tuple(ids[: len(preamble)]) == preamble else 0
+
+    def _preamble(self, system: str, at: float) -> tuple[int, ...]:
+        try:
+            one, other = (self._conversation(system, [], word, at, 0) for word in ("x", "7"))
+        except PromptError:
+            return ()
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+        return tuple(token for token, _ in alike)
 
     def _conversation(self, system: str, turns: list[tuple[str, str]], prompt: str, at: float, used: int) -> list[int]:
         talk: list[dict[str, str]] = []
@@ -155,6 +178,6 @@ class PromptBuilder:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
 
 
-def _built(ids: list[int], turns_used: int) -> BuiltPrompt:
+def _built(ids: list[int], turns_used: int, shared: int) -> BuiltPrompt:
     digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
-    return BuiltPrompt(tuple(ids), turns_used, digest)
+    return BuiltPrompt(tuple(ids), turns_used, digest, shared)

@@ -7,20 +7,30 @@ against the clock: what a request still waiting in the partition may need is nev
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tables.conversations import MemoryRules
-from tables.records import Activity, Change, Ended, Erased, Table, decode, user_prefix
+from tables.records import Activity, Change, Ended, Erased, Table, decode, key_parts, user_prefix
 from tables.store import PartitionStore
 
 
 def tombstones(
-    store: PartitionStore, rules: MemoryRules, *, dedup_ms: int, erased_ms: int, watermark: int, scanned: Counter[Table]
+    store: PartitionStore,
+    rules: MemoryRules,
+    *,
+    ended_ms: int,
+    erased_ms: int | None,
+    watermark: int,
+    scanned: Counter[Table],
+    on_mark: Callable[[str, Erased], object] = lambda _user, _mark: None,
 ) -> Iterator[Change | None]:
     """A deletion for every row that no request at or after `watermark` (Unix ms) may need; counts what is `scanned`.
 
-    None for a row that stays, so that whoever iterates may pause at any row. What changed meanwhile is seen: a row is
-    read again before its deletion is given out, and is to be deleted before the next pause.
+    `ended_ms` and `erased_ms` are how long the ids of ended requests and the marks of erasures are kept; None is for
+    ever. `on_mark` is called with each user and mark that stay.
+
+    None for a row that stays, so that the caller may pause at any row. What changed meanwhile is seen: a row is read
+    again before its deletion is given out, and is to be deleted before the next pause.
     """
 
     def old(table: Table, value: bytes) -> bool:
@@ -28,13 +38,15 @@ def tombstones(
             case Table.CONVERSATIONS:
                 return rules.expired(decode(value, Activity), watermark)
             case Table.ENDED:
-                return watermark - decode(value, Ended).at > dedup_ms
+                return watermark - decode(value, Ended).at > ended_ms
             case _:
-                return watermark - decode(value, Erased).at > erased_ms
+                return erased_ms is not None and watermark - decode(value, Erased).at > erased_ms
 
     for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED):
         for key, value in store.scan(table):
             scanned[table] += 1
+            if table is Table.ERASED and not old(table, value):
+                on_mark(key_parts(key)[0], decode(value, Erased))
             now = store.get(table, key) if old(table, value) else None
             yield Change(table, key, None) if now is not None and old(table, now) else None
 

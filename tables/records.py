@@ -53,9 +53,17 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """A user whose records up to `at` must not come back, whatever is replayed."""
+    """A user whose records up to `at` must not come back, whatever is replayed.
+
+    `indexed` is the time up to which the user's rows are deleted in Milvus, too; it follows `at`.
+    """
 
     at: int
+    indexed: int = 0
+
+    @property
+    def done(self) -> bool:
+        return self.indexed >= self.at
 
 
 class Change(msgspec.Struct, frozen=True):

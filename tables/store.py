@@ -1,7 +1,9 @@
 """The rows of one partition on disk: one RocksDB for its tables.
 
 Layout: row keys are one byte of table (`c`, `e`, `x`, `u`) and the row's key; `m` + table holds the offset of the last
-changelog record that is applied, and `m` alone the time at which the store was last known to be up to date.
+changelog record that is applied, and `m` alone the time at which the store was last known to be up to date. `f` + table
+holds fingerprints of the last few records that were applied, as JSON `[[offset, fingerprint], ...]`, by which another
+log of the same name is told from the one that filled the store.
 
 Rows and offsets change in one write batch, so that the store is always the exact image of a changelog's beginning,
 whatever moment the process dies at. A store that was away for longer than the changelog keeps tombstones could miss
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 import rocksdict
 
 from tables.records import Change, Table
@@ -24,7 +28,24 @@ log = logging.getLogger(__name__)
 
 _PREFIX = MappingProxyType({Table.CONVERSATIONS: b"c", Table.ENDED: b"e", Table.ERASED: b"x", Table.USAGE: b"u"})
 _META = b"m"
+_PRINTS = b"f"
+_MOST_PRINTS = 8
 _WRITE_BUFFER = 4 << 20
+
+
+class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
+    """A record of a changelog: its offset, and a checksum of its key and value."""
+
+    offset: int
+    checksum: int
+
+    @classmethod
+    def of(cls, offset: int, key: bytes, value: bytes | None) -> Fingerprint:
+        return cls(offset, zlib.crc32(value or b"", zlib.crc32(key)))
+
+
+def newest_prints(prints: Sequence[Fingerprint], newer: Fingerprint) -> list[Fingerprint]:
+    return [*prints, newer][-_MOST_PRINTS:]
 
 
 class StoreLockedError(Exception):
@@ -37,6 +58,7 @@ class PartitionStore:
     def __init__(self, path: Path, db: rocksdict.Rdict) -> None:
         self.path = path
         self._db = db
+        self._prints: dict[Table, list[Fingerprint]] = {}
 
     @classmethod
     def open(cls, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:
@@ -70,8 +92,18 @@ class PartitionStore:
     def get(self, table: Table, key: bytes) -> bytes | None:
         return self._db.get(_PREFIX[table] + key)
 
-    def apply(self, changes: Iterable[Change], offsets: Mapping[Table, int], *, now_ms: int) -> None:
-        """Write rows and the changelog offsets that they bring the store to, all or nothing."""
+    def apply(
+        self,
+        changes: Iterable[Change],
+        offsets: Mapping[Table, int],
+        *,
+        now_ms: int,
+        prints: Mapping[Table, Fingerprint] = MappingProxyType({}),
+    ) -> None:
+        """Write rows and the changelog offsets that they bring the store to, all or nothing.
+
+        `prints` are of the newest record of each table that is applied.
+        """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for change in changes:
             row = _PREFIX[change.table] + change.key
@@ -81,6 +113,9 @@ class PartitionStore:
                 batch.put(row, change.value)
         for table, offset in offsets.items():
             batch.put(_META + table.value.encode(), str(offset).encode())
+        for table, newer in prints.items():
+            self._prints[table] = newest_prints(self.prints(table), newer)
+            batch.put(_PRINTS + table.value.encode(), msgspec.json.encode(self._prints[table]))
         batch.put(_META, str(now_ms).encode())
         self._db.write(batch)
 
@@ -88,6 +123,13 @@ class PartitionStore:
         """Offset of the last changelog record that is applied."""
         raw = self._db.get(_META + table.value.encode())
         return None if raw is None else int(raw)
+
+    def prints(self, table: Table) -> list[Fingerprint]:
+        """Of the last few records that were applied, the oldest first; empty where an older version wrote the store."""
+        if table not in self._prints:
+            raw = self._db.get(_PRINTS + table.value.encode())
+            self._prints[table] = [] if raw is None else msgspec.json.decode(raw, type=list[Fingerprint])
+        return self._prints[table]
 
     def up_to_date_at(self) -> int | None:
         raw = self._db.get(_META)
@@ -108,6 +150,7 @@ class PartitionStore:
 
     def wipe(self) -> None:
         """Empty the store, offsets too."""
+        self._prints.clear()
         self._db.close()
         shutil.rmtree(self.path, ignore_errors=True)
         self._db = _open(self.path)

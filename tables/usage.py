@@ -63,10 +63,17 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """`next`: offset of `turns` up to which all is counted; `seen`: the newest time that was counted."""
+    """Up to where turns are counted.
+
+    next: Offset of `turns` up to which all is counted.
+    seen: The newest time that was counted.
+    forgotten: Windows that begin before this time were forgotten, and are not begun again: their revisions are out, and
+        a longer grace than they had does not bring them back.
+    """
 
     next: int = 0
     seen: int = 0
+    forgotten: int = 0
 
 
 class WindowKey(msgspec.Struct, frozen=True, array_like=True):
@@ -103,6 +110,7 @@ class Windows:
     grace: int
     next: int = 0
     _seen: int = 0
+    _forgotten: int = 0
     _tallies: dict[WindowKey, Tally] = field(default_factory=dict)
     _changed: dict[WindowKey, Tally | None] = field(default_factory=dict)
     _untold: set[WindowKey] = field(default_factory=set)
@@ -114,7 +122,7 @@ class Windows:
         for key, value in rows:
             if key == PROGRESS:
                 progress = msgspec.json.decode(value, type=Progress)
-                windows.next, windows._seen = progress.next, progress.seen
+                windows.next, windows._seen, windows._forgotten = progress.next, progress.seen, progress.forgotten
             else:
                 windows._tallies[msgspec.json.decode(key, type=WindowKey)] = msgspec.json.decode(value, type=Tally)
         # A row that was told once is as it was told: its record was committed with it.
@@ -135,10 +143,11 @@ class Windows:
         """A time in the future counts as now, so that no clock that is fast closes windows of the others."""
         at = min(turn.at, now)
         start = at - at % self.length
-        late = start + self.length + self.grace <= self.watermark
-        if late:
-            start = self.watermark - self.watermark % self.length
         key = WindowKey(start, self.length, turn.tenant, turn.model)
+        late = key.end + self.grace <= self.watermark or (start < self._forgotten and key not in self._tallies)
+        if late:
+            start = max(self.watermark, self._forgotten)
+            key = WindowKey(start - start % self.length, self.length, turn.tenant, turn.model)
         self._put(key, _with(self._tallies.get(key, Tally()), turn, late=late))
         self._untold.add(key)
         self._seen = max(self._seen, at)
@@ -157,6 +166,7 @@ class Windows:
                 yield key, self._tallies[key]
         for key in [key for key in self._tallies if key.end + self.grace <= self.watermark]:
             del self._tallies[key]
+            self._forgotten = max(self._forgotten, key.end)
             self._changed[key] = None
 
     def drain(self) -> tuple[Change, ...]:
@@ -168,7 +178,7 @@ class Windows:
             for key, tally in self._changed.items()
         ]
         self._changed.clear()
-        return (*rows, Change(Table.USAGE, PROGRESS, encode(Progress(self.next, self._seen))))
+        return (*rows, Change(Table.USAGE, PROGRESS, encode(Progress(self.next, self._seen, self._forgotten))))
 
     def _put(self, key: WindowKey, tally: Tally) -> None:
         self._tallies[key] = self._changed[key] = tally

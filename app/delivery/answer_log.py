@@ -1,9 +1,14 @@
-"""An answer as readers get it: its events in the log, and its text as told so far."""
+"""An answer as readers get it: its events in the log, and its text so far.
+
+An answer ends before its record on `turns` would be too large for Kafka. The record is measured as JSON, whatever
+`PARLEY_WIRE_FORMAT` is: the row of the conversation holds the same texts, and is always JSON.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import msgspec
 from aiokafka.structs import RecordMetadata
@@ -11,7 +16,8 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.claim import Claim
 from app.delivery.tokens import TokenLog
 from app.wire.codes import ErrorCode
-from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.limits import MAX_TURN_BYTES, json_bytes
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.serving import Serving
 
@@ -28,9 +34,11 @@ class AnswerLog:
         self._model_version = serving.model_version
         self._text_of = serving.text_of
         self._texts = [claim.said.text] if claim.said else []
+        self._room = MAX_TURN_BYTES - json_bytes(claim.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self.index = claim.said.position if claim.said else 0
         self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
+        self._now = tokens.now
         self.ended_at = claim.said.end.timestamp if claim.said and claim.said.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
@@ -40,25 +48,45 @@ class AnswerLog:
     def text(self) -> str:
         return "".join(self._texts)
 
+    def has_room_for(self, delta: Delta) -> bool:
+        """Whether a turn that ends with this text still fits into a record."""
+        return json_bytes(delta.text) <= self._room
+
     async def say(self, delta: Delta) -> None:
         now = time.monotonic()
         if self._spoke_at is not None:
             self.gaps.append(now - self._spoke_at)
         elif self.first_at is None:
-            self.first_at = time.time_ns() // 1_000_000
+            self.first_at = self._now()
         self._spoke_at = now
         logprobs = tuple(map(self._logprob, delta.logprobs)) or None
         event = self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text)
         await self._send(msgspec.structs.replace(event, logprobs=logprobs) if logprobs else event)
         self.index = delta.index + len(delta.tokens)
         self._texts.append(delta.text)
+        self._room -= json_bytes(delta.text)
 
     def _logprob(self, told: TokenLogprob) -> Logprob:
         rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in told.top)
         return Logprob(told.token, self._text_of(told.token), told.logprob, rivals)
 
-    async def note(self, code: str, message: str) -> None:
-        await self._send(self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message)))
+    async def plan(self, at: int) -> None:
+        """Write down as of when the request sees its conversation, before anything depends on it."""
+        await self._note_first(PLAN, "the record's timestamp is ahead of the broker's clock", {"at": at})
+
+    async def attempt(self, number: int) -> None:
+        """Write down that the answer is begun, before it can do any harm."""
+        await self._note_first(ATTEMPT, "the request is begun again", {"attempt": number})
+
+    async def resumed(self) -> None:
+        await self._send(self._notice(RESUMED, "a worker was lost; the answer goes on"))
+
+    async def _note_first(self, code: str, message: str, details: dict[str, Any]) -> None:
+        await self._send(self._notice(code, message, details))
+        await asyncio.gather(*self._deliveries)
+
+    def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
+        return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
 
     async def done(self, reason: FinishReason, usage: Usage, text: str = "") -> TokenEvent:
         """The end of the answer; `text` is what was held back for a stop string."""
@@ -73,7 +101,7 @@ class AnswerLog:
     async def _end(self, event: TokenEvent) -> TokenEvent:
         """Send the end and see the whole answer delivered: it is complete in the log before the request is finished."""
         await self._send(event)
-        self.ended_at = time.time_ns() // 1_000_000
+        self.ended_at = self._now()
         await asyncio.gather(*self._deliveries)
         return event
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.delivery.said import RequestKey
 
 REMEMBERED_S = 300.0
+MOST = 4096
+MOST_OF_USER = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +21,26 @@ class _Remembered:
 
 
 class Cancels:
-    """Remembers each for five minutes; `settle` is called by whoever takes it, or once it is too old to matter.
+    """Remembers each for five minutes; `settle` is called when it is taken, or when it is forgotten.
 
-    The record of a cancel stays open until then, so a restart within the five minutes reads it again.
+    The record of a cancel stays open until then, so a restart within the five minutes reads it again. A flood is
+    bounded: beyond `MOST_OF_USER` of one user and `MOST` in all, the oldest are forgotten early. They are most likely
+    cancels of requests that never come.
     """
 
     def __init__(self) -> None:
         self._remembered: dict[RequestKey, _Remembered] = {}
+        self._of_user: Counter[str] = Counter()
 
     def remember(self, key: RequestKey, settle: Callable[[], None], for_s: float = REMEMBERED_S) -> None:
         self._forget(key)
         expiry = asyncio.get_running_loop().call_later(max(0.0, for_s), self._forget, key)
         self._remembered[key] = _Remembered(settle, expiry)
+        self._of_user[key[0]] += 1
+        if self._of_user[key[0]] > MOST_OF_USER:
+            self._forget(next(one for one in self._remembered if one[0] == key[0]))
+        elif len(self._remembered) > MOST:
+            self._forget(next(iter(self._remembered)))
 
     def take(self, key: RequestKey) -> Callable[[], None] | None:
         """The `settle` of a request that was cancelled, to be called once the request has ended; None if it was not."""
@@ -37,6 +48,9 @@ class Cancels:
         if remembered is None:
             return None
         remembered.expiry.cancel()
+        self._of_user[key[0]] -= 1
+        if not self._of_user[key[0]]:
+            del self._of_user[key[0]]
         return remembered.settle
 
     def _forget(self, key: RequestKey) -> None:

@@ -3,14 +3,17 @@
 Each table has a compacted topic `<app>-<table>-changelog`, partitioned as `requests` is. Only a partition's owner
 writes to it, in the transaction that finishes a request; so once a former owner is fenced, the end of the log stands
 still and "restored" is a position, not a guess. The end is compared with the reader's position and not with the
-offsets of records, since the last offsets of a log are transaction markers, which nobody is ever handed.
+offsets of records, since the last offsets of a log are transaction markers, which no consumer is ever handed.
+
+A store that is ahead of its changelog, or that holds another record than the log at the place of its newest one, was
+filled from a log that was deleted and created anew. It is wiped and restored.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -18,12 +21,15 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
 from app.settings import Settings
+from app.topic_config import Bound, Rule, enforce
+from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Change, Table
-from tables.store import PartitionStore
+from tables.store import Fingerprint, PartitionStore
 
 log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 2.0
+TOMBSTONES_MS = 24 * 3600 * 1000
 
 
 def changelog_topic(settings: Settings, table: Table) -> str:
@@ -34,18 +40,43 @@ def changelogs(settings: Settings, partition: int) -> Mapping[TopicPartition, Ta
     return MappingProxyType({TopicPartition(changelog_topic(settings, t), partition): t for t in Table})
 
 
+def changelog_config(settings: Settings) -> Mapping[str, str]:
+    return MappingProxyType({
+        "cleanup.policy": "compact",
+        # Deleted rows, and so erased text, leave the log within this time and a run of the cleaner.
+        "max.compaction.lag.ms": str(settings.compaction_lag_s * 1000),
+        # A store that was away for less than this learns of every deletion.
+        "delete.retention.ms": str(TOMBSTONES_MS),
+        # As durable as the records of `turns` with which the rows are committed.
+        "min.insync.replicas": str(max(1, settings.replication - 1)),
+    })  # fmt: skip
+
+
+def _rules(settings: Settings, replicas: int) -> tuple[Rule, ...]:
+    config = changelog_config(settings)
+    durable = str(min(int(config["min.insync.replicas"]), max(1, replicas - 1)))
+    return (
+        Rule("cleanup.policy", config["cleanup.policy"], Bound.INCLUDES),
+        Rule("max.compaction.lag.ms", config["max.compaction.lag.ms"], Bound.AT_MOST),
+        Rule("delete.retention.ms", config["delete.retention.ms"], Bound.AT_LEAST),
+        Rule("min.insync.replicas", durable, Bound.AT_LEAST),
+        Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST),
+    )
+
+
 async def create_changelogs(settings: Settings) -> None:
-    """Create the changelog topics that are missing; several workers may do so at once.
+    """Create the changelog topics that are missing, and check the others; several workers may do so at once.
 
     Raises:
         KafkaError: the broker is away, or one of the topics could not be made.
+        TopicConfigError: one of the topics is not configured as it has to be, and may not be changed.
     """
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
         there = set(await admin.list_topics())
         missing = [
-            NewTopic(name, settings.partitions, settings.replication, topic_configs={"cleanup.policy": "compact"})
+            NewTopic(name, settings.partitions, settings.replication, topic_configs=dict(changelog_config(settings)))
             for table in Table
             if (name := changelog_topic(settings, table)) not in there
         ]
@@ -53,6 +84,10 @@ async def create_changelogs(settings: Settings) -> None:
             for name, code, *_ in (await admin.create_topics(missing)).topic_errors:
                 if code not in (NoError.errno, TopicAlreadyExistsError.errno):
                     raise for_code(code)(name)
+        names = {changelog_topic(settings, table) for table in Table}
+        found = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        replicas = {name: len(found[name][0]["replicas"]) for name in names if found.get(name)}
+        await enforce(admin, {name: _rules(settings, count) for name, count in replicas.items()})
     finally:
         await admin.close()
 
@@ -66,14 +101,44 @@ async def restore(reader: AIOKafkaConsumer, store: PartitionStore, logs: Mapping
     ends: dict[TopicPartition, int] = await reader.end_offsets(list(logs))
     starts: dict[TopicPartition, int] = await reader.beginning_offsets(list(logs))
     if any(store.offset(table) is not None and (store.offset(table) or 0) >= ends[tp] for tp, table in logs.items()):
-        log.warning(
-            "%s is ahead of its changelog, which must have been made anew; it is wiped and restored", store.path
-        )
+        log.warning("%s is ahead of its changelog, which was created anew; the store is wiped and restored", store.path)
         store.wipe()
+    for tp, table in logs.items():
+        if store.prints(table) and not await _is_same_log(reader, tp, store.prints(table), logs, ends[tp]):
+            log.warning("%s[%s] is not the log that filled %s, which is wiped and restored", *tp, store.path)
+            store.wipe()
+            break
     for tp, table in logs.items():
         applied = store.offset(table)
         reader.seek(tp, starts[tp] if applied is None else max(starts[tp], applied + 1))
     return await _apply_until(reader, store, logs, ends)
+
+
+async def _is_same_log(
+    reader: AIOKafkaConsumer,
+    tp: TopicPartition,
+    prints: Sequence[Fingerprint],
+    logs: Iterable[TopicPartition],
+    end: int,
+) -> bool:
+    """Whether the log holds one of these records, and no other at its offset.
+
+    Compaction may have taken some of them out, and hardly ever all. Then it is not known, and restoring is safe.
+    """
+    wanted = {one.offset: one for one in prints}
+    last = min(end, prints[-1].offset + 1)
+    reader.pause(*(other for other in logs if other != tp))
+    reader.resume(tp)
+    reader.seek(tp, prints[0].offset)
+    found = 0
+    while await reader.position(tp) < last:
+        for record in (await reader.getmany(tp, timeout_ms=200)).get(tp, ()):
+            expected = wanted.get(record.offset)
+            if expected is not None and record.key is not None:
+                if expected != Fingerprint.of(record.offset, record.key, record.value):
+                    return False
+                found += 1
+    return found > 0
 
 
 async def _apply_until(
@@ -101,5 +166,8 @@ async def _apply_until(
 
 
 def apply_records(store: PartitionStore, table: Table, records: list[ConsumerRecord]) -> None:
-    changes = [Change(table, record.key, record.value) for record in records if record.key is not None]
-    store.apply(changes, {table: records[-1].offset}, now_ms=time.time_ns() // 1_000_000)
+    keyed = [record for record in records if record.key is not None]
+    changes = [Change(table, record.key, record.value) for record in keyed]
+    newest = keyed[-1] if keyed else None
+    prints = {} if newest is None else {table: Fingerprint.of(newest.offset, newest.key, newest.value)}
+    store.apply(changes, {table: records[-1].offset}, now_ms=time.time_ns() // 1_000_000, prints=prints)

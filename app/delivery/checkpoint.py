@@ -1,6 +1,6 @@
 """What a partition's owner commits with the `requests` offset, in the offset's metadata.
 
-Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,gap,run,...]}`.
+Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,...],"l":lost_epoch}`.
 
 - `e`: epoch of the owner that committed, so that an owner that was cut off learns whether it has a successor before it
   touches anything (see partition.py).
@@ -9,6 +9,7 @@ Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,ru
 - `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and
   must drop the late words of older epochs all the same.
 - `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
+- `l`: where `tokens` has lost its tail, the highest epoch that its readers may have seen of it; -1 otherwise.
 
 Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from
 the far end: their records are then known by the table of ended requests, and a dead letter may be written twice.
@@ -34,20 +35,24 @@ class Checkpoint:
     tokens_offset: int = 0
     floor: int = -1
     ahead: tuple[int, ...] = ()
+    lost_epoch: int = -1
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, omit_defaults=True):
     v: int
     e: int
     t: int
     f: int
     a: list[int]
+    l: int = -1  # noqa: E741
 
 
 def encode_metadata(checkpoint: Checkpoint) -> str:
     runs = _runs(checkpoint.head, checkpoint.ahead)
     while True:
-        raw = msgspec.json.encode(_Metadata(1, checkpoint.epoch, checkpoint.tokens_offset, checkpoint.floor, runs))
+        raw = msgspec.json.encode(
+            _Metadata(1, checkpoint.epoch, checkpoint.tokens_offset, checkpoint.floor, runs, checkpoint.lost_epoch)
+        )
         if len(raw) <= MAX_BYTES:
             return raw.decode("ascii")
         runs = runs[: max(0, len(runs) - 2 - (len(raw) - MAX_BYTES) // 8 * 2)]
@@ -68,7 +73,7 @@ def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
     for gap, run in zip(stored.a[::2], stored.a[1::2], strict=True):
         ahead.extend(range(at + gap, at + gap + run))
         at += gap + run
-    return Checkpoint(head, stored.e, stored.t, stored.f, tuple(ahead))
+    return Checkpoint(head, stored.e, stored.t, stored.f, tuple(ahead), stored.l)
 
 
 def _runs(head: int, ahead: Sequence[int]) -> list[int]:

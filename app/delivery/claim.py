@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.delivery.record import Record
 from app.delivery.said import RequestKey
@@ -14,21 +14,40 @@ from app.reader.answer import Answer
 from app.wire.request import Request
 from models.generation import FinishReason
 
+if TYPE_CHECKING:
+    from app.delivery.answer_log import AnswerLog
+
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """`said` is what readers have of the answer already; `stop` is set once somebody wants it to end early.
+    """A request from its record to its commit, and what has become known of it on the way.
 
-    With `forget`, the request's user was erased after it was sent: nothing of it may be kept. With `forget_history`,
-    the user was erased while it ran: what it built on may not be kept. `on_finish` is called once its finish is
-    committed. `carried` are the headers of its trace, which go with everything that is written for it. `taken_ns`,
-    `batched_ns` (its batch has left) and `begun_ns` (the engine has begun with it) are Unix times in nanoseconds.
-    `span` is the observer's.
+    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
+        of the broker's clock.
+    planned: The log holds `at`.
+    said: What readers have of the answer already.
+    replayed: Its record was in the log before this ownership began.
+    attempt: The number of its attempts that the log holds (quarantine.py).
+    recalled: Its prompt holds turns of its conversation.
+    cancelled: A record of `controls` waits for its end.
+    stop: Why the answer is to end early.
+    forget: Nothing of it may be kept: its user was erased after it was sent, or while it built on what was erased.
+    forget_history: What it built on may not be kept: its user was erased while it waited.
+    carried: The headers of its trace, which go with everything that is written for it.
+    taken_ns, batched_ns, begun_ns: When its record came, its batch left, the engine began; Unix nanoseconds.
+    span: The observer's.
+    on_finish: Called once it is committed.
     """
 
     record: Record
     request: Request
+    at: int = 0
     said: Answer | None = None
+    planned: bool = False
+    replayed: bool = False
+    attempt: int = 0
+    recalled: bool = False
+    cancelled: bool = False
     stop: FinishReason | None = None
     forget: bool = False
     forget_history: bool = False
@@ -38,6 +57,7 @@ class Claim:
     batched_ns: int | None = None
     begun_ns: int | None = None
     span: Any = None
+    answer: AnswerLog | None = None
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
     on_finish: list[Callable[[], None]] = field(default_factory=list)

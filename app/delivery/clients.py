@@ -6,11 +6,20 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import CoordinatorLoadInProgressError, InvalidProducerEpoch, KafkaError, ProducerFenced
+from aiokafka.errors import (
+    CoordinatorLoadInProgressError,
+    InvalidProducerEpoch,
+    InvalidTimestampError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+    RecordListTooLargeError,
+)
 from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.record import SOURCES
 from app.settings import Settings
+from app.wire.limits import MAX_RECORD_BYTES
 
 # What a broker that is away, or a producer that has lost its place, makes aiokafka raise: a fatal transaction state
 # shows as a bare AssertionError. None of them says what became of the records, so the log itself is asked.
@@ -18,8 +27,10 @@ TROUBLE = (KafkaError, AssertionError, TimeoutError, OSError)
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
 
+# What a broker, or the client before it, refuses of one record: to try the same record again would never help.
+RECORD_ERRORS = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTimestampError)
+
 _TRANSACTION_TIMEOUT_MS = 30_000
-_MAX_RECORD = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +47,7 @@ class Clients:
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             linger_ms=0,
             retry_backoff_ms=5,
-            max_request_size=2 * _MAX_RECORD,
+            max_request_size=2 * MAX_RECORD_BYTES,
         )
 
     def token_producer(self) -> AIOKafkaProducer:
@@ -46,7 +57,7 @@ class Clients:
             acks="all",
             linger_ms=0,
             retry_backoff_ms=20,
-            max_request_size=_MAX_RECORD,
+            max_request_size=MAX_RECORD_BYTES,
         )
 
     def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
@@ -60,7 +71,18 @@ class Clients:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=wait_ms,
-            max_partition_fetch_bytes=4 * _MAX_RECORD,
+            max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
+            retry_backoff_ms=20,
+        )
+
+    def end_reader(self) -> AIOKafkaConsumer:
+        """Tells where partitions end, with what open transactions have written."""
+        return AIOKafkaConsumer(
+            **self.settings.cluster.options(),
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_uncommitted",
+            fetch_max_wait_ms=10,
             retry_backoff_ms=20,
         )
 

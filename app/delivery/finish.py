@@ -11,28 +11,38 @@ partition's, so its next owner fences it).
     3. send the offset and the checkpoint
     4. commit
     5. write rows and changelog offsets to the store, in one batch  (a crash before it is repaired by restoring)
-    6. tell the waiting
+    6. resolve the futures of those who wait for it
 
 What arrives during one transaction forms the next group: with any window the first of a group would only wait longer.
+
+A finish belongs to the ownership under which it was decided. When that ends, for whatever reason, everything in the
+queue is dropped: records are taken again, and a sweep or a usage window is decided anew from the rows as they are then.
+A tombstone that outlived its ownership could delete what another worker has written since.
+
+A record that the broker refuses for what it is (too large, a timestamp out of bounds) is no trouble of the broker. The
+transaction is aborted, the finishes of its group are committed one by one, and the one at fault ends with
+`RecordRefusedError`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.structs import OffsetAndMetadata
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from app.delivery.changelog import changelog_topic
 from app.delivery.checkpoint import Checkpoint, encode_metadata
+from app.delivery.clients import RECORD_ERRORS
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from tables.records import Change, Table
-from tables.store import PartitionStore
+from tables.store import Fingerprint, PartitionStore
 
 # Keeps a transaction short, and far from its timeout, however much has piled up while the broker was away.
 GROUP_LIMIT = 256
@@ -40,7 +50,7 @@ GROUP_LIMIT = 256
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What one record leaves behind. `record` is None where none is finished by it: a sweep, a part of a sweep."""
+    """What one record leaves behind. `record` is None where none is finished by it, as in a sweep."""
 
     record: Record | None = None
     changes: tuple[Change, ...] = ()
@@ -55,12 +65,16 @@ class Waiting:
 
 
 class LostError(Exception):
-    """The partition is somebody else's now, and this finish was not committed here."""
+    """The ownership has ended, and it is not known that this finish was committed."""
+
+
+class RecordRefusedError(Exception):
+    """The broker will never take one of the records of this finish."""
 
 
 @dataclass(slots=True)
 class FinishQueue:
-    """Finishes that wait for the next transaction. It outlives the producers that commit them."""
+    """Finishes of one ownership that wait for the next transaction."""
 
     waiting: list[Waiting] = field(default_factory=list)
     in_hand: list[Waiting] = field(default_factory=list)
@@ -100,20 +114,18 @@ class FinishQueue:
         self.in_hand = []
         self.arrived.set()
 
-    def drop_records(self) -> None:
-        """Forget the finishes of records: these are about to be taken again. The others stay."""
-        for entry in self.waiting:
-            if entry.finish.record is not None:
-                entry.committed.cancel()
-        self.waiting = [entry for entry in self.waiting if not entry.committed.cancelled()]
-
-    def close(self) -> None:
-        """Nothing will be committed here any more; whoever waits is told."""
-        self.closed = True
+    def drop(self) -> None:
+        """The ownership has ended: end every wait with `LostError`."""
         for entry in self.waiting:
             if not entry.committed.done():
                 entry.committed.set_exception(LostError())
+                entry.committed.exception()  # those who wait may have been cancelled at the same moment
         self.waiting = []
+
+    def close(self) -> None:
+        """Nothing will be committed here any more."""
+        self.closed = True
+        self.drop()
 
 
 class Finisher:
@@ -128,7 +140,7 @@ class Finisher:
         store: PartitionStore,
         offsets: Mapping[str, Offsets],
         queue: FinishQueue,
-        tokens_from: Callable[[Sequence[int]], tuple[int, int]],
+        checkpoint: Callable[[Sequence[int], int], Checkpoint],
         observe: Callable[[Sequence[Finish], float], None] = lambda _finishes, _seconds: None,
     ) -> None:
         self._settings = settings
@@ -137,11 +149,13 @@ class Finisher:
         self._store = store
         self._offsets = offsets
         self._queue = queue
-        self._tokens_from = tokens_from
+        self._checkpoint = checkpoint
         self._observe = observe
         self._one_at_a_time = asyncio.Lock()
         self.epoch = -1
         self.committed_at = time.monotonic()
+        self.confirmed_at = -math.inf
+        """The process's monotonic time at which the broker is known to have taken this producer for the owner's."""
 
     async def run(self) -> None:
         """Commit group after group until something fails; a failed group is back in the queue then."""
@@ -151,24 +165,39 @@ class Finisher:
             if not group:
                 continue
             try:
-                async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
-                    await self._commit(group)
-                    self._queue.done()
+                await self._commit_within_timeout(group)
+                self._queue.done()
             except BaseException:
                 self._queue.put_back(group)
                 raise
 
-    async def fence(self, fence: Outgoing, mine: set[int]) -> int:
-        """Write the fence record and make its offset the epoch, in one transaction; returns the epoch.
+    async def _commit_within_timeout(self, group: Sequence[Waiting]) -> None:
+        async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
+            try:
+                await self._commit(group)
+            except RECORD_ERRORS as error:
+                await self._producer.abort_transaction()
+                refused: Exception = error
+            else:
+                return
+        if len(group) > 1:
+            for entry in group:
+                await self._commit_within_timeout([entry])
+        elif not group[0].committed.done():
+            group[0].committed.set_exception(RecordRefusedError(str(refused) or type(refused).__name__))
+
+    async def fence(self, fence: Outgoing, mine: set[int]) -> RecordMetadata:
+        """Write the fence record and make its offset the epoch, in one transaction; returns the broker's receipt.
 
         The epoch is in `mine` before the commit, whose outcome may never be learnt.
         """
         async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
             await self._producer.begin_transaction()
-            (self.epoch,) = await self._deliver([fence])
+            (receipt,) = await self._deliver([fence])
+            self.epoch = receipt.offset
             mine.add(self.epoch)
             await self._commit_offsets({})
-        return self.epoch
+        return receipt
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
         began = time.monotonic()
@@ -180,12 +209,13 @@ class Finisher:
         changes = [change for finish in finishes for change in finish.changes]
         outputs = [output for finish in finishes for output in finish.outputs]
         await self._producer.begin_transaction()
-        offsets = await self._deliver([*map(self._changelog_record, changes), *outputs])
+        receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)
-        applied: dict[Table, int] = {}
-        for change, offset in zip(changes, offsets, strict=False):  # outputs come after the changes
-            applied[change.table] = max(offset, applied.get(change.table, -1))
-        self._store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000)
+        newest: dict[Table, Fingerprint] = {}
+        for change, receipt in zip(changes, receipts, strict=False):  # outputs come after the changes
+            newest[change.table] = Fingerprint.of(receipt.offset, change.key, change.value)
+        applied = {table: one.offset for table, one in newest.items()}
+        self._store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000, prints=newest)
         for topic, done in finished.items():
             self._offsets[topic].finish(done)
         for entry in group:
@@ -193,30 +223,36 @@ class Finisher:
                 entry.committed.set_result(None)
         self._observe(finishes, time.monotonic() - began)
 
-    async def _deliver(self, records: Sequence[Outgoing]) -> list[int]:
-        deliveries = [
-            await self._producer.send(r.topic, r.value, key=r.key, partition=self._partition, headers=list(r.headers))
-            for r in records
-        ]
-        return [metadata.offset for metadata in await asyncio.gather(*deliveries)]
+    async def _deliver(self, records: Sequence[Outgoing]) -> list[RecordMetadata]:
+        deliveries: list[asyncio.Future[RecordMetadata]] = []
+        try:
+            for record in records:
+                deliveries.append(await self._send(record))  # noqa: PERF401 - what was sent before an error counts
+        except RECORD_ERRORS:
+            await asyncio.gather(*deliveries, return_exceptions=True)  # an abort must not overtake them
+            raise
+        return await asyncio.gather(*deliveries)
+
+    async def _send(self, record: Outgoing) -> asyncio.Future[RecordMetadata]:
+        return await self._producer.send(
+            record.topic,
+            record.value,
+            key=record.key,
+            partition=self._partition if record.partition is None else record.partition,
+            headers=list(record.headers),
+            timestamp_ms=record.timestamp,
+        )
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:
-        requests = finished.get(REQUESTS, ())
-        tokens_offset, floor = self._tokens_from(requests)
-        checkpoint = Checkpoint(
-            head=self._offsets[REQUESTS].head(requests),
-            epoch=self.epoch,
-            tokens_offset=tokens_offset,
-            floor=floor,
-            ahead=tuple(self._offsets[REQUESTS].ahead(requests)),
-        )
+        checkpoint = self._checkpoint(finished.get(REQUESTS, ()), self.epoch)
         heads = {self._at(REQUESTS): OffsetAndMetadata(checkpoint.head, encode_metadata(checkpoint))}
         for topic, done in finished.items():
             if topic != REQUESTS:
                 heads[self._at(topic)] = OffsetAndMetadata(self._offsets[topic].head(done), "")
+        asked_at = time.monotonic()
         await self._producer.send_offsets_to_transaction(heads, self._settings.group)
         await self._producer.commit_transaction()
-        self.committed_at = time.monotonic()
+        self.committed_at, self.confirmed_at = time.monotonic(), asked_at
 
     def _at(self, topic: str) -> TopicPartition:
         return TopicPartition(self._settings.topic(topic), self._partition)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable
 from typing import Protocol
 
 from app.delivery.clients import Clients
 from app.delivery.finish import FinishQueue
+from app.delivery.log_end import LogEnd
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, Place
 from app.delivery.partition import Agent, Partition, State
@@ -34,9 +34,6 @@ class Flow(Protocol):
 
     def resume(self, topic: str, partition: int) -> None: ...
 
-    async def caught_up(self, topic: str, partition: int) -> bool:
-        """Whether everything that stands in the partition was handed out."""
-
 
 class Owner:
     def __init__(
@@ -58,6 +55,7 @@ class Owner:
         self._observer = observer
         self._token_producer = TokenProducer(self._clients)
         self._standbys = Standbys()
+        self._log_end = LogEnd(self._clients)
         self._leaving = False
         self._retaken: set[int] = set()
 
@@ -109,7 +107,7 @@ class Owner:
         partition = self.partitions.get(number)
         return partition if partition is not None and partition.state is State.OWNED else None
 
-    async def drain(self, grace_s: float) -> None:
+    async def drain(self, grace_s: float, *, orderly: bool = True) -> None:
         """Take nothing more, let what runs end within the grace, and leave the rest to the next owner."""
         self._leaving = True
         deadline = asyncio.get_running_loop().time() + grace_s
@@ -117,23 +115,30 @@ class Owner:
             await asyncio.sleep(0.02)
         if self.unfinished:
             log.warning("leaving %s answers unfinished after %s s; they go on elsewhere", self.unfinished, grace_s)
-        await self.stop()
+        await self.stop(orderly=orderly)
 
-    async def stop(self) -> None:
+    async def stop(self, *, orderly: bool = True) -> None:
         partitions, self.partitions = list(self.partitions.values()), {}
         await self._standbys.keep(())
-        await asyncio.gather(*(partition.close() for partition in partitions))
+        await asyncio.gather(*(partition.close(orderly=orderly) for partition in partitions))
         await self._token_producer.stop()
+        await self._log_end.stop()
 
     @property
     def unfinished(self) -> int:
         return sum(partition.open_of(REQUESTS) for partition in self.partitions.values())
 
-    async def watermark(self, partition: Partition) -> int:
-        """The time (Unix ms) before which no request of the partition can need anything any more."""
-        now = time.time_ns() // 1_000_000
-        caught_up = await self._flow.caught_up(REQUESTS, partition.number)
-        return min(partition.watermark(caught_up=caught_up), now)
+    async def watermark(self, partition: Partition) -> int | None:
+        """The time (Unix ms) up to which all requests of the partition are answered; None where it is not known.
+
+        The partition must be owned.
+        """
+        own = partition.own
+        now = own.clock.now()
+        end = await self._log_end.of(partition.place.topic_partition(REQUESTS), own.offsets[REQUESTS].next)
+        if end is not None:
+            own.watermark.note(now, end)
+        return own.watermark.advance(own.offsets[REQUESTS].head())
 
     def _place(self, number: int) -> Place:
         return Place(

@@ -16,6 +16,7 @@ way when trouble came is dropped and found again in the log.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,27 +27,31 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.changelog import changelogs, restore
+from app.delivery.changelog import TOMBSTONES_MS, changelogs, restore
 from app.delivery.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.claim import Claim
 from app.delivery.clients import TROUBLE, Clients
+from app.delivery.clock import BrokerClock
 from app.delivery.finish import Finisher, FinishQueue
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
-from app.delivery.said import RequestKey, read_said
+from app.delivery.said import RequestKey, Said, read_said
 from app.delivery.token_producer import TokenProducer, stop_producer
 from app.delivery.tokens import TokenLog
-from app.reader.answer import Answer
+from app.delivery.watermark import Watermark
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
 from tables import records
-from tables.records import Table
+from tables.records import Ended, Table
 from tables.store import PartitionStore
 
-# A changelog keeps tombstones for a day (Kafka's delete.retention.ms); half of it leaves room for a slow restore.
-TOMBSTONES_KEPT_MS = 12 * 3600 * 1000
+log = logging.getLogger(__name__)
+
+# Changelogs keep tombstones for a day (app/delivery/changelog.py). Half of it leaves room for a slow restore, and for a
+# worker whose clock is hours off.
+TOMBSTONES_KEPT_MS = TOMBSTONES_MS // 2
 
 
 OpenStore = Callable[..., PartitionStore]
@@ -89,9 +94,17 @@ class Ownership:
     """What the owner of a partition holds. Made by `take_over` alone."""
 
     def __init__(
-        self, place: Place, producer: AIOKafkaProducer, tokens: TokenLog, store: PartitionStore, start: Start
+        self,
+        place: Place,
+        producer: AIOKafkaProducer,
+        tokens: TokenLog,
+        store: PartitionStore,
+        start: Start,
+        clock: BrokerClock,
     ) -> None:
         self.place = place
+        self.clock = clock
+        self.watermark = Watermark()
         self.tokens = tokens
         self.store = store
         self.offsets = {
@@ -101,12 +114,13 @@ class Ownership:
         self.claims: dict[RequestKey, Claim] = {}
         self.refused: set[RequestKey] = set()
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
-        self.said: dict[RequestKey, Answer] = {}
+        self.said = Said()
         self.restored = 0
         self._fencing = asyncio.Lock()
         self._producer = producer
         self._inherited = start.checkpoint.tokens_offset
         self._inherited_floor = start.checkpoint.floor
+        self._lost_epoch = start.checkpoint.lost_epoch
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -117,7 +131,7 @@ class Ownership:
             store=store,
             offsets=self.offsets,
             queue=place.queue,
-            tokens_from=self._tokens_from,
+            checkpoint=self._checkpoint,
             observe=partial(place.observer.committed, place.number),
         )
 
@@ -161,9 +175,19 @@ class Ownership:
     def _next_request(self) -> int:
         return self.offsets[REQUESTS].next
 
-    def known(self, key: RequestKey) -> bool:
-        """Whether the request is running or has ended within the time of deduplication."""
-        return key in self.claims or key in self.refused or self.store.get(Table.ENDED, records.key(*key)) is not None
+    def is_replayed(self, record: Record) -> bool:
+        """Whether the record was in the log before this ownership began, so that another owner may have begun it."""
+        return self._resume_until is None or record.offset < self._resume_until
+
+    def known(self, key: RequestKey, at: int) -> bool:
+        """Whether a request of the time `at` (Unix ms) is running, or ended within `PARLEY_DEDUP_S` before that.
+
+        The record's own time counts: a replayed record is as old as it was, however late it is replayed.
+        """
+        if key in self.claims or key in self.refused:
+            return True
+        raw = self.store.get(Table.ENDED, records.key(*key))
+        return raw is not None and at - records.decode(raw, Ended).at <= self.place.settings.dedup_s * 1000
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""
@@ -171,39 +195,89 @@ class Ownership:
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
-            epoch = await self.finisher.fence(fence, mine)
-            self._first_epoch = epoch if self._first_epoch is None else self._first_epoch
-            self.tokens.open(epoch)
+            receipt = await self.finisher.fence(fence, mine)
+            self.clock.acknowledged(receipt)
+            self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
+            self.tokens.open(receipt.offset)
+
+    @property
+    def needs_new_fence(self) -> bool:
+        """Whether `tokens` has lost its tail, and has grown back beyond the epoch that its readers may have seen.
+
+        Until a fence stands behind that epoch, such readers drop everything as late.
+        """
+        return self.epoch <= self._lost_epoch < self.tokens.position
+
+    async def is_confirmed(self) -> bool:
+        """Whether the broker has confirmed within the session that nobody else has the partition.
+
+        Asks it where the last commit is older: a process that was suspended, or cut off, does not know otherwise.
+        """
+        fresh_until = self.finisher.confirmed_at + self.place.settings.session_timeout_s
+        if time.monotonic() < fresh_until:
+            return True
+        async with self._fencing:
+            asked_at = time.monotonic()
+            committed = await _committed(self.place)
+            if committed.epoch != self.epoch:
+                return False
+            self.finisher.confirmed_at = asked_at
+            return True
 
     async def end(self) -> None:
         """Let everything go. The broker aborts a transaction that is still open when the next owner starts."""
         await stop_producer(self._producer)
         self.store.close()
 
-    def _tokens_from(self, finished: Sequence[int]) -> tuple[int, int]:
-        """Where a successor begins to read what was said, and the newest epoch known that began before that."""
-        if self.resuming:
-            return self._inherited, self._inherited_floor
-        began = self.offsets[REQUESTS].tokens_from(finished)
-        since = self.tokens.position if began is None else began
-        seen = self._first_epoch is not None and since > self._first_epoch
-        return since, self._first_epoch if seen and self._first_epoch is not None else self._inherited_floor
+    def _checkpoint(self, finished: Sequence[int], epoch: int) -> Checkpoint:
+        """What to commit once these requests are finished."""
+        since, floor = self._inherited, self._inherited_floor
+        if not self.resuming:
+            began = self.offsets[REQUESTS].tokens_from(finished)
+            since = self.tokens.position if began is None else began
+            floor = floor if self._first_epoch is None or since <= self._first_epoch else self._first_epoch
+        return Checkpoint(
+            head=self.offsets[REQUESTS].head(finished),
+            epoch=epoch,
+            tokens_offset=since,
+            floor=floor,
+            ahead=tuple(self.offsets[REQUESTS].ahead(finished)),
+            lost_epoch=self._lost_epoch if epoch <= self._lost_epoch else -1,
+        )
+
+    def notice_lost_tail(self, former: Checkpoint) -> None:
+        """Compare the own epoch with the former one: it is not higher where `tokens` was truncated or made anew."""
+        if self.epoch > former.epoch:
+            return
+        log.error(
+            "%s[%s] has lost its tail: epoch %s follows %s; answers that stood there are made again",
+            self.place.settings.topic("tokens"),
+            self.place.number,
+            self.epoch,
+            former.epoch,
+        )
+        self._lost_epoch = max(self._lost_epoch, former.epoch)
+        self._inherited = min(self._inherited, self.epoch)
+        self._inherited_floor = -1
 
     async def restore(self, reader: AIOKafkaConsumer) -> None:
         logs = changelogs(self.place.settings, self.place.number)
         self.restored = await restore(reader, self.store, logs)
 
-    async def recall(self, reader: AIOKafkaConsumer, former: Checkpoint) -> None:
+    async def recall(self, reader: AIOKafkaConsumer) -> None:
         """Read what was said before the fence, and up to which request it may matter."""
         requests = self.place.topic_partition("requests")
         said = await read_said(
             reader,
             self.place.topic_partition("tokens"),
-            start=former.tokens_offset,
-            floor=former.floor,
+            start=self._inherited,
+            floor=self._inherited_floor,
             fence=self.epoch,
         )
-        self.said = {key: answer for key, answer in said.items() if not self.known(key)}
+        for key in said.requests:
+            if self.store.get(Table.ENDED, records.key(*key)) is not None:
+                said.forget(key)
+        self.said = said
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 
@@ -227,7 +301,8 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
         ownership = _own(place, producer, await place.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
-        await ownership.recall(reader, start.checkpoint)
+        ownership.notice_lost_tail(start.checkpoint)
+        await ownership.recall(reader)
         await reader.stop()
     except BaseException:
         await _give_up(store, producer, reader)
@@ -288,12 +363,14 @@ def _own(
         place.token_producer.retire(token_producer)
         ownership.fail(error)
 
+    clock = BrokerClock()
     tokens = TokenLog(
         token_producer,
         place.settings.topic("tokens"),
         place.number,
         wire_format=place.settings.wire_format,
         on_failure=failed,
+        clock=clock,
     )
-    ownership = Ownership(place, producer, tokens, store, start)
+    ownership = Ownership(place, producer, tokens, store, start, clock)
     return ownership

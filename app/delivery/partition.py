@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from app.delivery.claim import Claim
 from app.delivery.clients import TROUBLE
-from app.delivery.finish import Finish
+from app.delivery.finish import Finish, RecordRefusedError
 from app.delivery.lanes import Lanes
 from app.delivery.offsets import LostRecordError
 from app.delivery.ownership import FencedError, Ownership, Place, take_over
@@ -24,8 +24,10 @@ from app.delivery.record import REQUESTS, SOURCES, Record
 
 log = logging.getLogger(__name__)
 
-UNBOUNDED = 1 << 62
-_RETRY_S = (0.05, 0.2, 1.0, 2.0)
+_RETRY_S = (0.05, 0.2, 1.0, 2.0, 5.0)
+# An ownership that ends sooner counts as one more failure in a row.
+_STEADY_S = 10.0
+_RELEASE_S = 1.0
 # What was dropped at a rebalance comes again within a moment; a busy machine may take seconds.
 _SESSIONS = 2
 
@@ -54,6 +56,9 @@ class Agent(Protocol):
     async def answer(self, partition: Partition, claim: Claim) -> None:
         """Called when it is the claim's turn in its conversation."""
 
+    def reduced(self, finish: Finish, reason: str) -> Finish:
+        """What to commit instead of a finish of which the broker refuses a record."""
+
     def owned(self, partition: Partition) -> None:
         """An ownership has begun; what was open before is taken next."""
 
@@ -64,6 +69,11 @@ class Agent(Protocol):
 
     def broken(self, error: BaseException) -> None:
         """An error that nobody foresaw; the worker must end, so that another one tries."""
+
+
+def _place_of(finish: Finish) -> str:
+    record = finish.record
+    return "a finish without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
 
 def _arrived_in_order(record: Record) -> Record:
@@ -92,11 +102,11 @@ class Partition:
         self._ownership: Ownership | None = None
         self._lanes: Lanes[Claim] | None = None
         self._mine: set[int] = set()
-        self._newest = 0
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps: dict[str, _Gap] = {}
+        self._taken_back: list[Claim] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
@@ -120,17 +130,14 @@ class Partition:
         """Records of the topic in memory that are not finished."""
         return len(self._open[topic]) + sum(record.topic == topic for record in self._early)
 
-    def watermark(self, *, caught_up: bool) -> int:
-        """Timestamp of the oldest request in hand; else of the newest taken, or no bound if none waits in Kafka."""
-        waiting = [*self._open[REQUESTS].values(), *self._early]
-        if waiting:
-            return min(record.timestamp for record in waiting)
-        return UNBOUNDED if caught_up else self._newest
+    @property
+    def oldest_request(self) -> int | None:
+        """Timestamp of the oldest request in memory."""
+        early = (record for record in self._early if record.topic == REQUESTS)
+        return min((record.timestamp for record in (*self._open[REQUESTS].values(), *early)), default=None)
 
     def take(self, record: Record) -> None:
         """A record has come. Those that come twice or while nothing is owned are dealt with."""
-        if record.topic == REQUESTS:
-            self._newest = max(self._newest, record.timestamp)
         if record.after <= self._arrived[record.topic]:
             record = _arrived_in_order(record)
         if self._take(record):
@@ -174,11 +181,22 @@ class Partition:
         self._settled.set()
 
     async def finish(self, finish: Finish) -> None:
-        """Commit what a record leaves behind. A finish without a record outlives trouble and a new ownership."""
-        await self.place.queue.put(finish)
+        """Commit what a record leaves behind; raises `LostError` where the ownership ends before."""
+        try:
+            await self.place.queue.put(finish)
+        except RecordRefusedError as error:
+            log.error("partition %s: %s cannot be committed whole: %s", self.number, _place_of(finish), error)
+            await self._finish_reduced(self._agent.reduced(finish, str(error)))
         if finish.record is not None:
             self._open[finish.record.topic].pop(finish.record.offset, None)
             self._on_load(self)
+
+    async def _finish_reduced(self, finish: Finish) -> None:
+        try:
+            await self.place.queue.put(finish)
+        except RecordRefusedError as error:
+            log.critical("partition %s: %s is finished without a trace: %s", self.number, _place_of(finish), error)
+            await self.place.queue.put(Finish(finish.record))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that ends with the ownership at the latest."""
@@ -195,6 +213,12 @@ class Partition:
         self._settled.set()
         if self.state is State.OWNED:
             self.spawn(self.own.write_fence(self._mine))
+            self._count_attempts_again()
+
+    def fence_again_if_needed(self) -> None:
+        """Let readers hear again that are deaf because `tokens` has lost its tail."""
+        if self.state is State.OWNED and self.own.needs_new_fence:
+            self.spawn(self.own.write_fence(self._mine))
 
     async def unsettle(self) -> None:
         """A rebalance has begun: what is owned goes on, and nothing is taken over before the assignment.
@@ -202,6 +226,8 @@ class Partition:
         What is lost meanwhile may be lost to the next owner, who must not be fenced by one that has not heard yet.
         """
         self._settled.clear()
+        if self.state is State.OWNED:
+            await self._take_attempts_back()
         if self.state is State.TAKING_OVER:
             await self._halt()
             self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
@@ -213,8 +239,13 @@ class Partition:
         self.place.queue.closed = False
         self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
-    async def close(self) -> None:
-        """Let the partition go as it is; what is unfinished goes on elsewhere."""
+    async def close(self, *, orderly: bool = True) -> None:
+        """Let the partition go as it is; what is unfinished goes on elsewhere.
+
+        Not `orderly` is the end of a worker that something has broken, which may be one of its requests.
+        """
+        if self.state is State.OWNED and orderly:
+            await self._take_attempts_back()
         self._become(State.CLOSED)
         await self._halt()
         self.place.queue.close()
@@ -225,8 +256,23 @@ class Partition:
             await self._task
         await self._let_go()  # the cancel may have come into the middle of it
 
+    async def _take_attempts_back(self) -> None:
+        """See quarantine.py, 3. Where the broker cannot be reached, the attempts stay counted."""
+        with suppress(*TROUBLE):
+            async with asyncio.timeout(_RELEASE_S):
+                for claim in list(self.own.claims.values()):
+                    if claim.answer is not None and claim.attempt and claim not in self._taken_back:
+                        self._taken_back.append(claim)
+                        await claim.answer.attempt(claim.attempt - 1)
+
+    def _count_attempts_again(self) -> None:
+        taken_back, self._taken_back = self._taken_back, []
+        for claim in taken_back:
+            if claim.answer is not None and self.own.claims.get(claim.key) is claim:
+                self.spawn(claim.answer.attempt(claim.attempt))
+
     async def _run(self) -> None:
-        failures = 0
+        failures, clock = 0, asyncio.get_running_loop().time
         while True:
             try:
                 await self._settled.wait()
@@ -235,8 +281,11 @@ class Partition:
                 self._become(State.OWNED)
                 self._agent.owned(self)
                 self._take_again()
-                failures = 0
-                await self._ownership.run()
+                began = clock()
+                try:
+                    await self._ownership.run()
+                finally:
+                    failures = 0 if clock() - began > _STEADY_S else failures
             except FencedError as error:
                 self._become(State.FENCED)
                 self.place.queue.close()
@@ -260,7 +309,7 @@ class Partition:
             self.number,
             self.own.epoch,
             self.own.offsets[REQUESTS].next,
-            len(self.own.said),
+            len(self.own.said.answers),
             self.own.restored,
         )
         opened = [record for of_topic in self._open.values() for record in of_topic.values()]
@@ -281,8 +330,9 @@ class Partition:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.place.queue.drop_records()
+        self.place.queue.drop()
         self._agent.released(self)
+        self._taken_back = []
         await self._ownership.end()
         self._ownership = self._lanes = None
 

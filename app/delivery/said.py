@@ -2,31 +2,67 @@
 
 A new owner writes its fence first and reads up to it, by the reader rule. What stands before the fence is what readers
 accept as said; a former owner's event behind it is of a lower epoch and dropped by everyone. So both agree, without
-talking.
+talking. Notices are read by the same rule: what was decided about an answer (`plan`), and how often it was begun
+(`attempt`).
 """
 
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 
+import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from app.delivery.quarantine import Attempt
 from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import decode_token_event
 from app.wire.error import WireError
+from app.wire.event import PLAN, Notice, PlanDetails
 
 RequestKey = tuple[str, str]
 """(user_id, request_id): a request's identity."""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the log holds of the requests that may be unfinished."""
+
+    answers: dict[RequestKey, Answer] = field(default_factory=dict)
+    plans: dict[RequestKey, PlanDetails] = field(default_factory=dict)
+    attempts: dict[RequestKey, Attempt] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.answers or self.plans or self.attempts)
+
+    def forget(self, key: RequestKey) -> None:
+        for table in (self.answers, self.plans, self.attempts):
+            table.pop(key, None)
+
+    def clear(self) -> None:
+        for table in (self.answers, self.plans, self.attempts):
+            table.clear()
+
+    @property
+    def requests(self) -> set[RequestKey]:
+        return self.answers.keys() | self.plans.keys() | self.attempts.keys()
+
+    def note(self, key: RequestKey, notice: Notice, index: int) -> None:
+        if attempt := Attempt.of(notice, index):
+            self.attempts[key] = attempt
+        elif notice.code == PLAN and notice.details is not None:
+            self.plans.setdefault(key, msgspec.convert(notice.details, PlanDetails))
+
+
 async def read_said(
     reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, floor: int, fence: int
-) -> dict[RequestKey, Answer]:
+) -> Said:
     """Read `tokens` from offset `start` up to the own `fence`; `floor` is the newest epoch that began before `start`.
 
     An answer that began before `start` was finished by then; the rest of such a one is left out.
     """
+    said = Said()
     rule = ReaderRule(remember=sys.maxsize)
     # What is of older epochs came too late already for those who saw the fence before `start`.
     rule.epochs[topic_partition.partition] = floor
@@ -40,7 +76,11 @@ async def read_said(
                 break
             try:
                 event = decode_token_event(record.value, record.headers)
-            except WireError:
+                update = rule.read(record.partition, record.offset, event)
+                if update is not None and event.notice is not None:
+                    key = (update.answer.user_id, update.answer.request_id)
+                    said.note(key, event.notice, event.index or 0)
+            except (WireError, msgspec.ValidationError):
                 continue  # not written by a worker; readers leave it out too
-            rule.read(record.partition, record.offset, event)
-    return {key: answer for key, answer in rule.answers.items() if answer.epoch >= 0 and not answer.missing}
+    said.answers.update({key: one for key, one in rule.answers.items() if one.epoch >= 0 and not one.missing})
+    return said

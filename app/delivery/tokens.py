@@ -8,13 +8,13 @@ fails makes the partition start over from what the log holds (partition.py).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
+from app.delivery.clock import BrokerClock
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
 
@@ -30,12 +30,14 @@ class TokenLog:
         *,
         wire_format: str,
         on_failure: Callable[[BaseException], None],
+        clock: BrokerClock,
     ) -> None:
         self._producer = producer
         self._topic = topic
         self._partition = partition
         self._wire_format = wire_format
         self._on_failure = on_failure
+        self._clock = clock
         self._pending: set[asyncio.Future[RecordMetadata]] = set()
         self._open = asyncio.Event()
         self._sending = 0
@@ -43,6 +45,10 @@ class TokenLog:
         self._none_sending.set()
         self.epoch = -1
         self.position = 0
+
+    def now(self) -> int:
+        """The broker's clock, Unix milliseconds."""
+        return self._clock.now()
 
     def open(self, epoch: int) -> None:
         """Let events out under `epoch`, the offset of the fence that stands before them."""
@@ -78,8 +84,8 @@ class TokenLog:
     async def _send(
         self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]]
     ) -> asyncio.Future[RecordMetadata]:
-        now = time.time_ns() // 1_000_000
-        value, headers = encode(msgspec.structs.replace(event, epoch=self.epoch, timestamp=now), self._wire_format)
+        stamped = msgspec.structs.replace(event, epoch=self.epoch, timestamp=self.now())
+        value, headers = encode(stamped, self._wire_format)
         headers.extend(carried)
         return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
 
@@ -91,4 +97,5 @@ class TokenLog:
         if error is not None:
             self._on_failure(error)
         else:
+            self._clock.acknowledged(delivery.result())
             self.position = max(self.position, delivery.result().offset + 1)

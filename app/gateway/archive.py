@@ -15,13 +15,14 @@ from contextlib import aclosing
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from app.gateway.erasures import Erasures
 from app.gateway.live import LiveAnswers
 from app.gateway.metrics import Metrics
 from app.gateway.scan import scan
 from app.reader import Answer, ReaderRule
 from app.reader.rule import Key
 from app.settings import Settings
-from app.wire import Erase, EventType, TokenEvent, Turn, WireError, decode_control, decode_token_event, decode_turn
+from app.wire import EventType, TokenEvent, Turn, WireError, decode_token_event, decode_turn
 from app.wire.ids import partition_for
 
 MARGIN_S = 60.0
@@ -29,9 +30,12 @@ _AT_ONCE = 4
 
 
 class Archive:
-    def __init__(self, settings: Settings, live: LiveAnswers, partitions: int, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, live: LiveAnswers, erasures: Erasures, partitions: int, metrics: Metrics
+    ) -> None:
         self._settings = settings
         self._live = live
+        self._erasures = erasures
         self._partitions = partitions
         self._metrics = metrics
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -52,21 +56,9 @@ class Archive:
             searching.add_done_callback(lambda _done: self._searching.pop(key, None))
         await asyncio.shield(searching)
 
-    async def erased_at(self, user_id: str) -> int:
-        """When the user asked to be forgotten, in Unix milliseconds; 0 for never."""
-        latest = 0
-        async for record in self._of(user_id, "controls"):
-            try:
-                control = decode_control(record.value, record.headers)
-            except WireError:
-                continue  # the worker has put it aside
-            if isinstance(control, Erase) and control.user_id == user_id:
-                latest = max(latest, record.timestamp)
-        return latest
-
     async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
         """The user's turns, oldest first, without those that were erased."""
-        erased = await self.erased_at(user_id)
+        erased = self._erasures.at(user_id)
         found: dict[str, Turn] = {}
         async for record in self._of(user_id, "turns", since_ms):
             turn = _turn(record)
@@ -88,7 +80,7 @@ class Archive:
         since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
         async with self._room:
             self._metrics.scans.inc()
-            erased = await self.erased_at(user_id)
+            erased = self._erasures.at(user_id)
             if erased > (made_at or 0) * 1000 > 0:
                 return
             answer = await self._in_tokens(key, since_ms, erased)

@@ -10,6 +10,7 @@ from starlette.requests import HTTPConnection
 from app.gateway.access import Access
 from app.gateway.archive import Archive, time_of
 from app.gateway.backlog import Backlog
+from app.gateway.erasures import Erasures
 from app.gateway.follow import Follower
 from app.gateway.identity import Identity
 from app.gateway.limits import Limits
@@ -29,12 +30,14 @@ class Gateway:
     def __init__(self, settings: Settings, access: Access, partitions: int) -> None:
         self.settings = settings
         self.access = access
+        self.partitions = partitions
         self.metrics = Metrics()
         self.tracing = Tracing.of(settings, "parley-gateway")
         cluster, held = settings.cluster, settings.gateway_held_events
-        self.live = LiveAnswers(cluster, settings.topic("tokens"), settings.topic("controls"), partitions, held)
+        self.erasures = Erasures(settings, partitions, self._forget)
+        self.live = LiveAnswers(cluster, settings.topic("tokens"), partitions, held, self.erasures.at)
         self.outbox = Outbox(settings)
-        self.archive = Archive(settings, self.live, partitions, self.metrics)
+        self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
@@ -44,6 +47,7 @@ class Gateway:
         self.live.on_forget = self.outbox.forget
 
     async def start(self) -> None:
+        await self.erasures.start()
         await self.live.start()
         await self.outbox.start()
         self.backlog.start()
@@ -51,6 +55,7 @@ class Gateway:
     async def stop(self) -> None:
         await self.backlog.stop()
         await self.live.stop()
+        await self.erasures.stop()
         await self.outbox.stop()
         await self.searching.stop()
         if self.tracing is not None:
@@ -60,6 +65,9 @@ class Gateway:
         """Let so many requests in, or raise `ApiError`."""
         self.backlog.check(identity.user_id)
         self.limits.admit(identity, requests)
+
+    def _forget(self, user_id: str, at: int) -> None:
+        self.live.forget_user(user_id, at)
 
     def _seen(self, update: Update) -> None:
         event, answer = update.event, update.answer

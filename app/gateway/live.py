@@ -4,7 +4,7 @@ It begins at the end of the topic and belongs to no group, so every gateway sees
 number of events: the answers that changed least recently go first, those that somebody reads stay. What is not here any
 more, or began before this gateway, is in the log (`archive`).
 
-`controls` is read beside it: a user who is erased, through whichever gateway or producer, is forgotten here as well.
+Users who are erased, through any gateway or producer, are forgotten here as well (erasures.py).
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
-from app.wire import Erase, WireError, decode_control, decode_token_event
-from app.wire.validation import validate_control
+from app.wire import WireError, decode_token_event
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _POLL_MS = 1000
-_ERASURES = 10_000  # remembered, for words that are older and come later
 
 
 class LiveAnswers:
-    def __init__(self, cluster: Cluster, topic: str, controls: str, partitions: int, held_events: int) -> None:
+    """`erased_at` tells when a user was erased last: events that are older are not kept, however late they come."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: int, held_events: int, erased_at: Callable[[str], int]
+    ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
         self.next_offset: dict[int, int] = {}
         self.complete_since = 0.0
@@ -48,9 +50,7 @@ class LiveAnswers:
         self.on_forget: Callable[[Key], None] = lambda _key: None
         self._cluster = cluster
         self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
-        self._controls = [TopicPartition(controls, number) for number in range(partitions)]
-        self._next_control: dict[int, int] = {}
-        self._erased: OrderedDict[str, int] = OrderedDict()
+        self._erased_at = erased_at
         self._held_events = held_events
         self._sizes: OrderedDict[Key, int] = OrderedDict()
         self._watches: dict[Key, set[Watch]] = {}
@@ -106,13 +106,12 @@ class LiveAnswers:
 
     async def _open(self) -> AIOKafkaConsumer:
         records = consumer(self._cluster)
-        records.assign([*self._tokens, *self._controls])
+        records.assign(self._tokens)
         await start(records)
         try:
-            for partitions, offsets in ((self._tokens, self.next_offset), (self._controls, self._next_control)):
-                await seek(records, partitions, AtOffsets(offsets))
-                for partition in partitions:
-                    offsets.setdefault(partition.partition, await records.position(partition))
+            await seek(records, self._tokens, AtOffsets(self.next_offset))
+            for partition in self._tokens:
+                self.next_offset.setdefault(partition.partition, await records.position(partition))
         except BaseException:
             await records.stop()
             raise
@@ -132,27 +131,11 @@ class LiveAnswers:
                 await asyncio.sleep(_RETRY_S)
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
-        controls = frozenset(self._controls)
         while True:
-            for partition, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
-                take = self._take_control if partition in controls else self._take
+            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
                 for record in batch:
-                    take(record)
+                    self._take(record)
             self._trim()
-
-    def _take_control(self, record: ConsumerRecord) -> None:
-        self._next_control[record.partition] = record.offset + 1
-        try:
-            control = decode_control(record.value, record.headers)
-            validate_control(control, record.key)
-        except WireError:
-            return  # the worker makes a dead letter of it
-        if isinstance(control, Erase):
-            self._erased[control.user_id] = record.timestamp
-            self._erased.move_to_end(control.user_id)
-            if len(self._erased) > _ERASURES:
-                self._erased.popitem(last=False)
-            self.forget_user(control.user_id, record.timestamp)
 
     def _take(self, record: ConsumerRecord) -> None:
         self.next_offset[record.partition] = record.offset + 1
@@ -167,7 +150,7 @@ class LiveAnswers:
             return
         key = (update.answer.user_id, update.answer.request_id)
         self.on_update(update)
-        if (event.timestamp or 0) <= self._erased.get(update.answer.user_id, -1):
+        if (event.timestamp or 0) <= self._erased_at(update.answer.user_id):
             self._forget(key)
             return
         self._resize(key, update.answer)

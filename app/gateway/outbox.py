@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
 
 from app.gateway.errors import ApiError
 from app.kafka_clients import producer, start
@@ -89,8 +90,9 @@ class Outbox:
     async def cancel(self, user_id: str, request_id: str) -> None:
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id))
 
-    async def erase(self, user_id: str) -> None:
-        await self._send("controls", Erase(user_id=user_id))
+    async def erase(self, user_id: str) -> int:
+        """When the erasure got into Kafka, in Unix milliseconds; what was asked until then is forgotten."""
+        return (await self._send("controls", Erase(user_id=user_id))).timestamp
 
     async def reachable(self) -> bool:
         if self._producer is None:
@@ -101,7 +103,7 @@ class Outbox:
         except (KafkaError, OSError, TimeoutError):
             return False
 
-    async def _send(self, topic: str, record: Record, on_taken: Callable[[], None] = lambda: None) -> None:
+    async def _send(self, topic: str, record: Record, on_taken: Callable[[], None] = lambda: None) -> RecordMetadata:
         assert self._producer is not None, "the outbox was not started"
         value, headers = encode(record, self._settings.wire_format)
         headers.extend(carried.get())
@@ -113,7 +115,7 @@ class Outbox:
                 self._waiting[taken] = record
                 taken.add_done_callback(lambda done: self._note(done, on_taken))
                 # The producer keeps a record whose caller has gone: only its fate must stay to be seen.
-                await asyncio.shield(taken)
+                receipt: RecordMetadata = await asyncio.shield(taken)
         except MessageSizeTooLargeError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request is too large for Kafka", status=413) from None
         except TimeoutError:
@@ -123,6 +125,7 @@ class Outbox:
             raise ApiError(
                 ErrorCode.UNAVAILABLE, f"Kafka does not take requests now: {error}", retry_after_s=5
             ) from None
+        return receipt
 
     def _note(self, done: asyncio.Future[object], on_taken: Callable[[], None]) -> None:
         """Whether or not its caller still waits."""

@@ -6,7 +6,7 @@
  *   if (update) show(update.answer.text, update.answer.end)
  *
  * Records come from a read_committed consumer, in the order of each partition. Behind the gateway's SSE there are no
- * partitions: give 0 and the event's index. `read` answers what the record changes:
+ * partitions: give 0 and null. `read` answers what the record changes:
  *
  *   answer   {userId, requestId, conversationId, text, tokens, end, missing, complete}
  *   event    the event itself; its `text` is what to append
@@ -15,7 +15,8 @@
  *
  * and null where it changes nothing: a fence, a late event of a former owner, something said again. A partition can
  * hold late events of a worker that has lost it without knowing it yet. Each owner begins with a `fence`, whose offset
- * is the `epoch` of all its events: the highest epoch seen counts.
+ * is the `epoch` of all its events: the highest epoch seen counts. An offset that does not grow means that the topic
+ * lost its tail or was created anew: the epoch of its partition is forgotten.
  */
 
 /** The index after the event's tokens. */
@@ -96,6 +97,7 @@ export class Answer {
 /** The answers of all partitions that are read; the last `remember` ended ones are kept. */
 export class ReaderRule {
   #ended = new Map()
+  #newest = new Map()
 
   constructor({ remember = 10_000 } = {}) {
     this.remember = remember
@@ -110,6 +112,10 @@ export class ReaderRule {
   }
 
   read(partition, offset, event) {
+    if (offset !== null) {
+      if (Number(offset) <= (this.#newest.get(partition) ?? -1)) this.epochs.delete(partition)
+      this.#newest.set(partition, Number(offset))
+    }
     const epoch = event.type === 'fence' ? Number(offset) : event.epoch
     if (epoch === undefined || epoch === null) return this.#drop('unusable')
     if (epoch < (this.epochs.get(partition) ?? -1)) return this.#drop('late')

@@ -4,6 +4,10 @@ A partition of `tokens` can hold late events of a worker that has lost the parti
 begins with a `fence`, whose offset is the `epoch` of all its events. So per partition the highest epoch seen counts,
 and lower ones are dropped; per request, events are appended. This module does no input or output: the Kafka reader, the
 gateway and the tests stand on it, and `reader.mjs` is the same in JavaScript.
+
+Offsets of a partition only grow, unless the topic lost its tail (an unclean election) or was created anew. Then the
+epochs seen belong to a log that is no more, and would make a reader drop everything: an offset that does not grow makes
+the rule forget the epoch of its partition.
 """
 
 from __future__ import annotations
@@ -54,9 +58,13 @@ class ReaderRule:
     epochs: dict[int, int] = field(default_factory=dict)
     dropped: Dropped = field(default_factory=Dropped)
     _ended: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    _newest: dict[int, int] = field(default_factory=dict)
 
     def read(self, partition: int, offset: int, event: TokenEvent) -> Update | None:
         """Take the next record of a partition; None where it changes no answer."""
+        if offset <= self._newest.get(partition, -1):
+            self.epochs.pop(partition, None)
+        self._newest[partition] = offset
         epoch = offset if event.type is EventType.FENCE else event.epoch
         if epoch is None:
             self.dropped.unusable += 1

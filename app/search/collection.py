@@ -19,6 +19,7 @@ from app.search.errors import (
     MilvusError,
     MilvusRefusedError,
 )
+from app.search.identity import Identity
 from app.search.milvus import Milvus
 from app.search.rows import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES
 
@@ -36,22 +37,32 @@ _LOAD_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a collection can do. `lite`: it is served by milvus-lite."""
+    """What a collection can do. `lite`: it is served by milvus-lite. `asked_at`: its rows have that field.
+
+    `embedder` is None for a collection that was filled before collections kept it. `stored_as` is the collection's own
+    name, where the name in use is an alias.
+    """
 
     dimension: int
     full_text: bool
     lite: bool
+    asked_at: bool
+    embedder: Identity | None
+    stored_as: str
 
 
-async def open_collection(milvus: Milvus, name: str, dimension: int) -> Layout:
+async def open_collection(milvus: Milvus, name: str, identity: Identity, dimension: int) -> Layout:
     """Bring the collection into service. Raises `MilvusError`, or `CollectionMismatchError` when it does not fit."""
     version = str(await milvus.call("get_server_version"))
     layout = await read_layout(milvus, name, dimension, version)
     if layout is None:
-        await _create(milvus, name, dimension, version)
+        await _create(milvus, name, identity, dimension, version)
         layout = await read_layout(milvus, name, dimension, version)
         if layout is None:
             raise MilvusAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and is not there")
+    check_embedder(layout, identity, name)
+    if layout.embedder is None:
+        await milvus.call("alter_collection_properties", layout.stored_as, identity.properties())
     await _index(milvus, name, "embedding", _DENSE_INDEX)
     if layout.full_text:
         await _index(milvus, name, "sparse", _SPARSE_INDEX)
@@ -84,15 +95,34 @@ async def read_layout(milvus: Milvus, name: str, dimension: int, version: str = 
             f"Milvus collection '{name}' holds embeddings of {found} dimensions, the embedder makes {dimension}; "
             "set PARLEY_EMBEDDER to the one it was filled with, or PARLEY_MILVUS_COLLECTION to another name"
         )
+    properties = described.get("properties") or {}
     outputs = {output for function in described.get("functions") or [] for output in function["output_field_names"]}
-    return Layout(found, full_text="sparse" in outputs, lite=version.startswith("milvus_lite"))
+    return Layout(
+        found,
+        full_text="sparse" in outputs,
+        lite=version.startswith("milvus_lite"),
+        asked_at="asked_at" in fields,
+        embedder=Identity.read(properties),
+        stored_as=str(described.get("collection_name") or name),
+    )
 
 
-async def _create(milvus: Milvus, name: str, dimension: int, version: str) -> None:
+def check_embedder(layout: Layout, identity: Identity, name: str) -> None:
+    """Raise `CollectionMismatchError` where another embedder has filled the collection."""
+    if layout.embedder is not None and not layout.embedder.is_same(identity):
+        raise CollectionMismatchError(
+            f"Milvus collection '{name}' was filled by the embedder '{layout.embedder.name}', and "
+            f"'{identity.name}' is another one (likeness {layout.embedder.likeness(identity):.2f} of 1); set "
+            "PARLEY_EMBEDDER to the former, or fill a new collection with `parley search reindex`"
+        )
+
+
+async def _create(milvus: Milvus, name: str, identity: Identity, dimension: int, version: str) -> None:
     """Create it with full text search, or else without. Another worker may be first: the caller looks again."""
     for full_text in (True, False) if _may_have_full_text(version) else (False,):
         try:
-            await milvus.call("create_collection", name, schema=_schema(dimension, full_text=full_text))
+            schema = _schema(dimension, full_text=full_text)
+            await milvus.call("create_collection", name, schema=schema, properties=identity.properties())
         except MilvusError as error:
             if await milvus.call("has_collection", name):
                 return
@@ -116,6 +146,7 @@ def _schema(dimension: int, *, full_text: bool) -> Any:
     for field, max_length in TEXT_FIELDS.items():
         schema.add_field(field, DataType.VARCHAR, max_length=max_length)
     schema.add_field("created_at", DataType.INT64)
+    schema.add_field("asked_at", DataType.INT64)
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=dimension)
     if full_text:
         schema.add_field("sparse", DataType.SPARSE_FLOAT_VECTOR)

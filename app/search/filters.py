@@ -20,8 +20,13 @@ def turns_where(
     role: str | None = None,
     since_ms: int | None = None,
     before_ms: int | None = None,
+    asked_after_ms: int | None = None,
+    asked_until_ms: int | None = None,
 ) -> str:
-    """The rows of one user, from `since_ms` to just before `before_ms`."""
+    """The rows of one user, from `since_ms` to just before `before_ms`, by the end of their turns.
+
+    `asked_after_ms` and `asked_until_ms` go by when the turn was asked, which rows of older collections do not hold.
+    """
     terms = [f"user_id == {literal(user_id)}"]
     if conversation_id is not None:
         terms.append(f"conversation_id == {literal(conversation_id)}")
@@ -31,4 +36,8 @@ def turns_where(
         terms.append(f"created_at >= {since_ms:d}")
     if before_ms is not None:
         terms.append(f"created_at < {before_ms:d}")
+    if asked_after_ms is not None:
+        terms.append(f"asked_at > {asked_after_ms:d}")
+    if asked_until_ms is not None:
+        terms.append(f"asked_at <= {asked_until_ms:d}")
     return " and ".join(terms)

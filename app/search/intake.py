@@ -1,7 +1,7 @@
-"""What waits to be written, in order: turns in micro-batches, and erasures, which end the batch before them.
+"""What waits to be written, in order: turns in micro-batches, and deletions, which end the batch before them.
 
-`add` never blocks and never refuses, so that whoever reads the topic is never held up; he pauses the topic when
-`len(intake)` tells him to.
+`add` never blocks and never refuses, so the reader of the topic is never held up; it pauses the topic when
+`len(intake)` exceeds its limit.
 """
 
 from __future__ import annotations
@@ -13,21 +13,28 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from app.search.rows import Row
+from app.search.sink import Indexed
 from app.wire import Turn
 
 _MAX_BATCH_BYTES = 8 << 20
 """Well below what a gRPC message may have."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Write:
-    """A turn on its way to the collection."""
+    """A turn on its way to the collection. A `forgotten` one is not written, and is done all the same."""
 
     turn: Turn
     rows: list[Row]
-    done: Callable[[], object]
+    done: Indexed
     partition: int
     since: float
+    forgotten: bool = False
+
+    def forget(self, user_id: str, until_ms: int) -> None:
+        """Write nothing of it, where it is of that user and was asked up to that time."""
+        if self.turn.user_id == user_id and not self.turn.outlives(until_ms):
+            self.forgotten = True
 
     @property
     def size(self) -> int:
@@ -36,13 +43,23 @@ class Write:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Erasure:
-    """All rows of a user that were made up to a time."""
+    """All rows of what a user asked up to `until_ms`; such turns had ended at `ended_ms`."""
 
     user_id: str
     until_ms: int
+    ended_ms: int
     done: Callable[[], object]
     partition: int
     since: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expiry:
+    """All rows of turns that ended before a time."""
+
+    before_ms: int
+    since: float
+    partition: int = -1
 
 
 class Intake:
@@ -50,7 +67,7 @@ class Intake:
         self._batch_rows = batch_rows
         self._delay_s = delay_s
         self._clock = clock
-        self._waiting: deque[Write | Erasure] = deque()
+        self._waiting: deque[Write | Erasure | Expiry] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -61,7 +78,7 @@ class Intake:
     def oldest(self) -> float | None:
         return self._waiting[0].since if self._waiting else None
 
-    def add(self, entry: Write | Erasure) -> None:
+    def add(self, entry: Write | Erasure | Expiry) -> None:
         self._waiting.append(entry)
         self._changed.set()
 
@@ -72,26 +89,26 @@ class Intake:
     def forget(self, user_id: str, until_ms: int) -> None:
         """No rows of what the user asked up to that time; their turns go on, so that `done` is called in order."""
         for entry in self._waiting:
-            if isinstance(entry, Write) and entry.turn.user_id == user_id and not entry.turn.outlives(until_ms):
-                entry.rows.clear()
+            if isinstance(entry, Write):
+                entry.forget(user_id, until_ms)
 
     def close(self) -> None:
         """What waits is taken without delay from now on, then `take` gives None."""
         self._closed = True
         self._changed.set()
 
-    async def take(self, until: float) -> list[Write] | Erasure | None:
-        """The next batch or erasure; an empty batch when there is none by `until`, None at the end."""
+    async def take(self, until: float) -> list[Write] | Erasure | Expiry | None:
+        """The next batch or deletion; an empty batch when there is none by `until`, None at the end."""
         while True:
             self._changed.clear()
             if not self._waiting:
                 if self._closed:
                     return None
                 wake = until
-            elif isinstance(self._waiting[0], Erasure):
-                erasure = self._waiting.popleft()
-                assert isinstance(erasure, Erasure)
-                return erasure
+            elif not isinstance(self._waiting[0], Write):
+                deletion = self._waiting.popleft()
+                assert not isinstance(deletion, Write)
+                return deletion
             else:
                 count, full = self._head()
                 wake = min(until, self._waiting[0].since + self._delay_s)
@@ -106,7 +123,7 @@ class Intake:
         """How many turns the next batch has, and whether more would not join it if it waited."""
         rows = size = 0
         for count, entry in enumerate(self._waiting):
-            if isinstance(entry, Erasure):
+            if not isinstance(entry, Write):
                 return count, True
             if count and (rows + len(entry.rows) > self._batch_rows or size + entry.size > _MAX_BATCH_BYTES):
                 return count, True

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 from pymilvus import AnnSearchRequest, RRFRanker
 
-from app.search.collection import TEXT_FIELDS, Layout, load, read_layout
+from app.search.collection import TEXT_FIELDS, Layout, check_embedder, load, read_layout
 from app.search.errors import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, MilvusAwayError
 from app.search.filters import turns_where
+from app.search.identity import Embeds, Identity
 from app.search.milvus import Milvus
 from app.search.rows import Role, request_id_of
-from app.search.writer import Embeds
 
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
 _RRF_K = 60
@@ -27,7 +27,10 @@ _DEPTH = 3
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for in one user's history. Times are Unix milliseconds, from `since` to just before `until`."""
+    """What is looked for in one user's history. Times are Unix milliseconds, from `since` to just before `until`.
+
+    `erased_at`: when the user was erased last; nothing that was asked until then is found, should a row of it be left.
+    """
 
     user_id: str
     text: str
@@ -37,6 +40,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     full_text: bool = True
+    erased_at: int = 0
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,15 +81,18 @@ class HistorySearch:
 
     async def _ask(self, query: Query, vector: Any) -> list[Hit]:
         if self._layout is None:
-            self._layout = await read_layout(self._milvus, self._collection, self._embedder.dimension)
-        if self._layout is None:
-            return []
+            layout = await read_layout(self._milvus, self._collection, self._embedder.dimension)
+            if layout is None:
+                return []
+            check_embedder(layout, await Identity.of(self._embedder), self._collection)
+            self._layout = layout
         where = turns_where(
             query.user_id,
             conversation_id=query.conversation_id,
             role=query.role,
-            since_ms=query.since,
+            since_ms=_since(query, self._layout),
             before_ms=query.until,
+            asked_after_ms=query.erased_at if query.erased_at and self._layout.asked_at else None,
         )
         if query.full_text and self._layout.full_text:
             found = await self._hybrid(query, vector, where)
@@ -111,6 +118,13 @@ class HistorySearch:
         return await self._milvus.call(
             "hybrid_search", self._collection, lists, RRFRanker(_RRF_K), limit=query.limit, output_fields=_FIELDS
         )
+
+
+def _since(query: Query, layout: Layout) -> int | None:
+    """Rows of older collections only tell when their turn ended."""
+    if not query.erased_at or layout.asked_at:
+        return query.since
+    return max(query.erased_at + 1, query.since or 0)
 
 
 def _hit(row: Mapping[str, Any], vector: Any) -> Hit:

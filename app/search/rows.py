@@ -35,6 +35,7 @@ class Row:
     role: str
     model_version: str
     created_at: int
+    asked_at: int
 
 
 def rows_of(turn: Turn) -> list[Row]:
@@ -50,6 +51,7 @@ def rows_of(turn: Turn) -> list[Row]:
             role=role.value,
             model_version=turn.model_version,
             created_at=turn.created_at,
+            asked_at=turn.asked_at,
         )
         for role, text in said.items()
         if text

@@ -1,7 +1,8 @@
 """The collection as the writer sees it: a call comes back when Milvus has done it, however long that takes.
 
 After any trouble the collection is opened anew before the next call: a server that has restarted serves nothing that
-was not loaded, and may have lost the collection or got another one.
+was not loaded, and may have lost the collection or got another one. It is also looked at again with each flush, because
+`parley search reindex` may have put another collection under the same name.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from app.search.collection import Layout, open_collection
-from app.search.errors import MilvusAwayError, MilvusRefusedError
+from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError
 from app.search.filters import turns_where
+from app.search.identity import Embeds, Identity
 from app.search.milvus import Milvus
 from app.search.patience import Patience
 
@@ -24,17 +26,19 @@ _DELETE_TIMEOUT_S = 60.0
 
 
 class Store:
-    """For one task; every method may raise `CollectionMismatchError`."""
+    """For one task; `open` raises `CollectionMismatchError`."""
 
-    def __init__(self, milvus: Milvus, collection: str, dimension: int, flush_s: float) -> None:
+    def __init__(self, milvus: Milvus, collection: str, embedder: Embeds, flush_s: float) -> None:
         self.retries = 0
         self.flushes = 0
         self._milvus = milvus
         self._collection = collection
-        self._dimension = dimension
+        self._embedder = embedder
         self._flush_s = flush_s
         self._patience = Patience()
+        self._identity: Identity | None = None
         self._layout: Layout | None = None
+        self._opened = False
         self._unflushed = 0
         self.flush_due = time.monotonic() + flush_s
 
@@ -44,30 +48,53 @@ class Store:
         return self._patience.trouble
 
     async def open(self) -> None:
-        async def nothing() -> None:
+        async def nothing(_layout: Layout) -> None:
             return
 
         await self._insist(nothing)
+        self._opened = True
 
-    async def upsert(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Raises `MilvusRefusedError` when the server will never take them all."""
+    async def upsert(self, rows: Sequence[dict[str, Any]], wanted: Callable[[dict[str, Any]], Awaitable[bool]]) -> None:
+        """Write the rows that are still `wanted` right before each try.
+
+        Raises `MilvusRefusedError` when the server will never take them all.
+        """
+
+        async def upsert(layout: Layout) -> None:
+            left = [row for row in rows if await wanted(row)]
+            if not layout.asked_at:
+                left = [{name: value for name, value in row.items() if name != "asked_at"} for row in left]
+            if left:
+                await self._milvus.call("upsert", self._collection, left)
+
         try:
-            await self._insist(lambda: self._milvus.call("upsert", self._collection, [*rows]))
+            await self._insist(upsert)
         except MilvusRefusedError:
             self._layout = None  # if it is the collection that has changed, no row is to blame
             raise
         self._unflushed += len(rows)
 
-    async def delete(self, user_id: str, until_ms: int) -> None:
-        where = turns_where(user_id, before_ms=until_ms + 1)
+    async def delete(self, user_id: str, until_ms: int, ended_ms: int) -> None:
+        """Delete what the user asked up to `until_ms`.
 
-        async def delete() -> None:
-            try:
-                await self._milvus.call("delete", self._collection, filter=where, timeout_s=_DELETE_TIMEOUT_S)
-            except MilvusRefusedError as error:
-                raise MilvusAwayError(str(error), error.code) from error  # an erasure cannot be put aside
+        Rows of older collections do not tell when they were asked, only when they ended: there everything goes that had
+        ended when the erasure was carried out, at `ended_ms`.
+        """
+
+        async def delete(layout: Layout) -> None:
+            if layout.asked_at:
+                where = turns_where(user_id, asked_until_ms=until_ms)
+            else:
+                where = turns_where(user_id, before_ms=max(until_ms, ended_ms) + 1)
+            await self._delete(where)
 
         await self._insist(delete)
+
+    async def expire(self, before_ms: int) -> None:
+        async def expire(_layout: Layout) -> None:
+            await self._delete(f"created_at < {before_ms:d}")
+
+        await self._insist(expire)
 
     async def flush_if_due(self) -> None:
         """milvus-lite scans in Python what is not flushed; a server knows better when to."""
@@ -75,23 +102,31 @@ class Store:
         if now < self.flush_due and self._unflushed < _FLUSH_ROWS:
             return
         self.flush_due = now + self._flush_s
-        if not self._unflushed or self._layout is None or not self._layout.lite:
+        if not self._unflushed or self._layout is None:
+            return
+        layout, self._layout = self._layout, None
+        self._unflushed = 0
+        if not layout.lite:
             return
         try:
             await self._milvus.call("flush", self._collection)
         except (MilvusAwayError, MilvusRefusedError) as error:
-            self._layout = None
             log.warning("history: %s; trying again later", error)
             return
-        self._unflushed = 0
         self.flushes += 1
 
-    async def _insist(self, call: Callable[[], Awaitable[Any]]) -> None:
+    async def _delete(self, where: str) -> None:
+        try:
+            await self._milvus.call("delete", self._collection, filter=where, timeout_s=_DELETE_TIMEOUT_S)
+        except MilvusRefusedError as error:
+            raise MilvusAwayError(str(error), error.code) from error  # an erasure cannot be put aside
+
+    async def _insist(self, call: Callable[[Layout], Awaitable[Any]]) -> None:
         while True:
             try:
                 if self._layout is None:
                     self._layout = await self._open()
-                await call()
+                await call(self._layout)
             except MilvusAwayError as error:
                 self._layout = None
                 self.retries += 1
@@ -101,7 +136,14 @@ class Store:
                 return
 
     async def _open(self) -> Layout:
+        if self._identity is None:
+            self._identity = await Identity.of(self._embedder)
         try:
-            return await open_collection(self._milvus, self._collection, self._dimension)
+            return await open_collection(self._milvus, self._collection, self._identity, self._embedder.dimension)
         except MilvusRefusedError as error:
             raise MilvusAwayError(str(error), error.code) from error  # it is not the row that was refused
+        except CollectionMismatchError as error:
+            if not self._opened:
+                raise
+            # Somebody has changed it under a running worker: answers go on, and turns wait for a restart.
+            raise MilvusAwayError(str(error)) from error

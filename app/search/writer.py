@@ -1,10 +1,15 @@
 """Turns go into Milvus, in order, however long it is away.
 
-Whoever reads the topic hands turns over without ever waiting and acknowledges a record when its `done` is called: then
-its rows are in Milvus, or `reject` has taken the turn because a row of it can never be there. One task does the rest:
+The agent on `turns` hands turns over without ever waiting and acknowledges a record when its `done` is called: then
+its rows are in Milvus, or `done` was given the reason why a row of it can never be there. One task does the rest:
 micro-batches, each key once, embedded and upserted. What may succeed later is tried again for ever; what the server
 refuses is halved until the bad row is alone. An erasure stands in the same queue, so it takes what was submitted before
 it and leaves what comes after it.
+
+Milvus fences nobody. A worker that was suspended, or cut off from Kafka, may hold turns of a partition that is another
+worker's by now, and of a user who was erased there meanwhile. So right before each upsert, also before it is tried
+again, the writer asks `owns` whether the partition is still this worker's, and leaves out the rows of others. The
+ownership is confirmed by Kafka and not older than the session (app/delivery/ownership.py).
 """
 
 from __future__ import annotations
@@ -13,30 +18,32 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from app.search.errors import MilvusRefusedError
 from app.search.figures import Figures
-from app.search.intake import Erasure, Intake, Write
+from app.search.identity import Embeds
+from app.search.intake import Erasure, Expiry, Intake, Write
 from app.search.milvus import Milvus
 from app.search.rows import Row, rows_of
+from app.search.sink import Indexed
 from app.search.store import Store
 from app.wire import Turn
 from models.embedder import EmbedderError
 
+Owns = Callable[[int], Awaitable[bool]]
+"""Whether a partition is this worker's, as far as Kafka knows."""
 
-class Embeds(Protocol):
-    @property
-    def dimension(self) -> int: ...
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]: ...
+async def _always(_partition: int) -> bool:
+    return True
 
 
 class HistoryWriter:
-    """`reject` must not raise. `fatal` is told once what ended the writer: a `CollectionMismatchError`, or a bug."""
+    """Implements `HistorySink`. `fatal` is called once with what ended it: a `CollectionMismatchError`, or a bug."""
 
     def __init__(
         self,
@@ -44,30 +51,37 @@ class HistoryWriter:
         collection: str,
         embedder: Embeds,
         *,
-        reject: Callable[[Turn, str], Awaitable[None]],
         fatal: Callable[[Exception], None],
+        owns: Owns = _always,
         batch_rows: int = 128,
         delay_s: float = 0.5,
         flush_s: float = 30.0,
     ) -> None:
         self._milvus = milvus
         self._embedder = embedder
-        self._reject = reject
         self._fatal = fatal
+        self._owns = owns
         self._intake = Intake(batch_rows, delay_s, time.monotonic)
-        self._store = Store(milvus, collection, embedder.dimension, flush_s)
+        self._store = Store(milvus, collection, embedder, flush_s)
         self._figures = Figures()
-        self._in_hand: Sequence[Write | Erasure] = ()
+        self._in_hand: Sequence[Write | Erasure | Expiry] = ()
         self._task: asyncio.Task[None] | None = None
 
-    def submit(self, turn: Turn, done: Callable[[], object], partition: int = 0) -> None:
+    def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:
         """Never waits; `done` is called in the order of the calls."""
         self._intake.add(Write(turn, rows_of(turn), done, partition, time.monotonic()))
 
-    def erase(self, user_id: str, until_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        """Delete what the user said and was told up to that time."""
-        self._intake.forget(user_id, until_ms)  # its turn may have ended later than that
-        self._intake.add(Erasure(user_id, until_ms, done, partition, time.monotonic()))
+    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        """Delete the rows of what the user asked up to `until_ms`; such turns had ended at `ended_ms`."""
+        self._intake.forget(user_id, until_ms)
+        for entry in self._in_hand:
+            if isinstance(entry, Write):
+                entry.forget(user_id, until_ms)
+        self._intake.add(Erasure(user_id, until_ms, ended_ms, done, partition, time.monotonic()))
+
+    def expire(self, before_ms: int) -> None:
+        """Delete all rows of turns that ended before that time."""
+        self._intake.add(Expiry(before_ms, time.monotonic()))
 
     def revoke(self, partitions: Collection[int]) -> None:
         """Forget what waits of these partitions; a batch that is already being written may still call `done`."""
@@ -105,20 +119,23 @@ class HistoryWriter:
         try:
             await self._store.open()  # a collection that does not fit must not wait for the first turn
             while (taken := await self._intake.take(self._store.flush_due)) is not None:
-                self._in_hand = [taken] if isinstance(taken, Erasure) else taken
+                self._in_hand = taken if isinstance(taken, list) else [taken]
                 if isinstance(taken, Erasure):
-                    await self._store.delete(taken.user_id, taken.until_ms)
+                    await self._store.delete(taken.user_id, taken.until_ms, taken.ended_ms)
                     self._figures.erasures += 1
                     taken.done()
+                elif isinstance(taken, Expiry):
+                    await self._store.expire(taken.before_ms)
                 elif taken:
                     await self._write(taken)
                 self._in_hand = ()
                 await self._store.flush_if_due()
-        except Exception as error:  # noqa: BLE001  (whoever runs the writer decides)
+        except Exception as error:  # noqa: BLE001 - handed on
             self._fatal(error)
 
     async def _write(self, writes: list[Write]) -> None:
         # Some servers make two rows of a key that is twice in one batch, others refuse the batch.
+        sources = {row.turn_id: write for write in writes for row in write.rows}
         rows = {row.turn_id: row for write in writes for row in write.rows}
         faults: dict[str, str] = {}
         vectors: dict[str, npt.NDArray[np.float32]] = {}
@@ -130,18 +147,30 @@ class HistoryWriter:
                 else:
                     faults[row.turn_id] = "its text has no embedding"
 
+        lost: set[int] = set()
+
+        async def wanted(row: dict[str, Any]) -> bool:
+            write = sources[row["turn_id"]]
+            if write.forgotten:
+                return False
+            if not await self._owns(write.partition):
+                lost.add(write.partition)
+            return write.partition not in lost
+
         async def upsert(part: Sequence[Row]) -> None:
-            await self._store.upsert([{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part])
+            values = [{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part]
+            await self._store.upsert(values, wanted)
             self._figures.rows += len(part)
             self._figures.batches += 1
 
         await _halving([*rows.values()], embed, EmbedderError, faults)
         await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, MilvusRefusedError, faults)
         for write in writes:
-            if reasons := [faults[row.turn_id] for row in write.rows if row.turn_id in faults]:
-                self._figures.rejected += 1
-                await self._reject(write.turn, reasons[0])
-            write.done()
+            if write.partition in lost:
+                continue  # its next owner reads the turn again
+            reason = next((faults[row.turn_id] for row in write.rows if row.turn_id in faults), None)
+            self._figures.rejected += reason is not None
+            write.done(reason)
 
 
 async def _halving(

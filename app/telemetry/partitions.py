@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from app.delivery.partition import Partition, State
-from app.delivery.record import REQUESTS, SOURCES
+from app.delivery.record import SOURCES
 from app.telemetry.broker_watch import Place
 
 
@@ -45,9 +45,8 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
 
 def lag_seconds(partition: Partition) -> float:
     """Age of the oldest request in memory: those in Kafka are younger. 0 where there is none."""
-    if not partition.open_of(REQUESTS):
-        return 0.0
-    return max(0.0, time.time() - partition.watermark(caught_up=False) / 1000)
+    oldest = partition.oldest_request
+    return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
 
 
 def _gauge(name: str, documentation: str, *labels: str) -> GaugeMetricFamily:

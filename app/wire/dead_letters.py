@@ -1,13 +1,21 @@
-"""Records of `dead-letters`: the original key, value and headers, and headers that say what was wrong and where."""
+"""Records of `dead-letters`: the original key, value and headers, and headers that say what was wrong and where.
+
+`dead-letters` takes no larger records than `requests` does, and a record that came compressed may be far larger than
+either. So what does not fit beside the cause is cut: the value first, then headers, then the key. Headers tell how long
+the whole was and what its hash is: `value-bytes` and `value-sha256`, `key-bytes` and `key-sha256`, `headers-dropped`.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Iterable
 
 import msgspec
 
 from app.wire.error import WireError
 from app.wire.headers import Headers, pairs_of
+from app.wire.limits import MAX_MESSAGE_LENGTH, MAX_RECORD_BYTES
 
 ERROR_CODE = "error-code"
 ERROR_MESSAGE = "error-message"
@@ -15,8 +23,19 @@ SOURCE_TOPIC = "source-topic"
 SOURCE_PARTITION = "source-partition"
 SOURCE_OFFSET = "source-offset"
 FAILED_AT = "failed-at"
-_OURS = frozenset({ERROR_CODE, ERROR_MESSAGE, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET, FAILED_AT})
-_MESSAGE_LENGTH = 1000
+VALUE_BYTES = "value-bytes"
+VALUE_SHA256 = "value-sha256"
+KEY_BYTES = "key-bytes"
+KEY_SHA256 = "key-sha256"
+HEADERS_DROPPED = "headers-dropped"
+_OURS = frozenset({
+    ERROR_CODE, ERROR_MESSAGE, SOURCE_TOPIC, SOURCE_PARTITION, SOURCE_OFFSET, FAILED_AT,
+    VALUE_BYTES, VALUE_SHA256, KEY_BYTES, KEY_SHA256, HEADERS_DROPPED,
+})  # fmt: skip
+MAX_DEAD_LETTER_BYTES = MAX_RECORD_BYTES - (8 << 10)
+"""Of key, value and original headers together; the rest is for the headers of the cause and Kafka's framing."""
+_MAX_KEY_BYTES = 4096
+_HEADER_FRAMING = 10
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +63,7 @@ def cause_of(error: WireError, topic: str, partition: int, offset: int) -> Cause
 
 def dead_letter_headers(cause: Cause, original: Headers) -> list[tuple[str, bytes | None]]:
     """The original headers and those of the cause; a dead letter that was sent again and fails again has new ones."""
-    message = " ".join(cause.message.split())[:_MESSAGE_LENGTH]
+    message = " ".join(cause.message.split())[:MAX_MESSAGE_LENGTH]
     ours = {
         ERROR_CODE: cause.code,
         ERROR_MESSAGE: message,
@@ -55,6 +74,44 @@ def dead_letter_headers(cause: Cause, original: Headers) -> list[tuple[str, byte
     }
     kept = [(name, value) for name, value in pairs_of(original) if name not in _OURS]
     return [*kept, *((name, value.encode("utf-8", errors="replace")) for name, value in ours.items())]
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def dead_letter(
+    cause: Cause, key: bytes | None, value: bytes | None, headers: Headers, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
+) -> DeadLetter:
+    """The dead letter of a record; `most_bytes` bounds what it holds of the original."""
+    told: list[tuple[str, bytes | None]] = []
+    room = most_bytes
+    if key is not None and len(key) > min(_MAX_KEY_BYTES, room):
+        told += _whole(KEY_BYTES, KEY_SHA256, key)
+        key = key[: min(_MAX_KEY_BYTES, room)]
+    room -= len(key or b"")
+    kept: list[tuple[str, bytes | None]] = []
+    originals = [(name, one) for name, one in pairs_of(headers) if name not in _OURS]
+    for name, one in originals:
+        size = len(name.encode(errors="replace")) + len(one or b"") + _HEADER_FRAMING
+        if size <= room:
+            kept.append((name, one))
+            room -= size
+    if len(kept) < len(originals):
+        told.append((HEADERS_DROPPED, str(len(originals) - len(kept)).encode()))
+    if value is not None and len(value) > room:
+        told += _whole(VALUE_BYTES, VALUE_SHA256, value)
+        value = value[:room]
+    # aiokafka sends no record that has neither key nor value.
+    value = b"" if key is None and value is None else value
+    return DeadLetter(key, value, [*dead_letter_headers(cause, kept), *told])
+
+
+def _whole(bytes_header: str, sha256_header: str, content: bytes) -> Iterable[tuple[str, bytes | None]]:
+    yield bytes_header, str(len(content)).encode()
+    yield sha256_header, hashlib.sha256(content).hexdigest().encode()
 
 
 def cause_from(headers: Headers) -> Cause | None:

@@ -7,6 +7,7 @@ event says where in the answer it stands (`index`) and under which ownership it 
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import msgspec
 
@@ -21,9 +22,28 @@ class EventType(enum.StrEnum):
     FENCE = "fence"
 
 
-class Notice(msgspec.Struct, frozen=True):
+class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a reader may show beside an answer; `details` are for programs, and unknown codes are to be ignored.
+
+    Two codes are also read by the next owner of the partition, so they are written before what depends on them:
+    `plan` (what was decided about this answer: `{"at": ms}`, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
+    app/delivery/quarantine.py).
+    """
+
     code: str
     message: str
+    details: dict[str, Any] | None = None
+
+
+PLAN = "plan"
+ATTEMPT = "attempt"
+RESUMED = "resumed"
+
+
+class PlanDetails(msgspec.Struct, frozen=True):
+    """`at`: the time, in Unix milliseconds, as of which the request sees its conversation."""
+
+    at: int | None = None
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypeGuard
 
+import msgspec
+
 MAX_DEPTH = 32
 """Levels of nesting of a record, itself included: what Protobuf's own limit of 100 leaves for `metadata`."""
 MAX_STOP_STRINGS = 16
@@ -22,6 +24,14 @@ MAX_REGEX_LENGTH = 4096
 MAX_SCHEMA_BYTES = 65536
 INT64 = range(-(2**63), 2**63)
 
+MAX_RECORD_BYTES = 1 << 20
+"""Of a record on any topic; `max.message.bytes`."""
+MAX_TURN_BYTES = MAX_RECORD_BYTES - (16 << 10)
+"""What prompt and answer of a turn may have together, as JSON; the rest is for its other fields, key and headers."""
+MAX_QUESTION_BYTES = MAX_TURN_BYTES // 2
+MAX_MESSAGE_LENGTH = 1000
+"""Characters of an error's message: it may quote what is wrong, and that may be a megabyte."""
+
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
@@ -35,6 +45,11 @@ def is_user_id(value: object) -> TypeGuard[str]:
 
 def is_conversation_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and _encodable(value)
+
+
+def json_bytes(text: str) -> int:
+    """The length of the text within a JSON string."""
+    return len(msgspec.json.encode(text)) - 2
 
 
 def _encodable(value: str) -> bool:

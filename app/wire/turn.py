@@ -31,11 +31,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     timing: Timing | None = None
 
+    @property
+    def asked_at(self) -> int:
+        """When the request was sent, in Unix milliseconds."""
+        return self.created_at if self.timing is None else min(self.timing.requested_at, self.created_at)
+
     def outlives(self, erased_ms: int) -> bool:
         """Whether there is anything to remember after its user was erased at that time, in Unix milliseconds; 0: never.
 
         It is the request that has to be younger: its end may have been written when the erasure was under way. What the
         erasure cut short has no text.
         """
-        asked_ms = self.created_at if self.timing is None else min(self.timing.requested_at, self.created_at)
-        return bool(self.prompt or self.answer) and (not erased_ms or asked_ms > erased_ms)
+        return bool(self.prompt or self.answer) and (not erased_ms or self.asked_at > erased_ms)

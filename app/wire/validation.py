@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from app.wire.codes import ErrorCode
-from app.wire.control import Cancel, Control
+from app.wire.control import Cancel, Control, Erase
 from app.wire.error import WireError
+from app.wire.ids import partition_for
 from app.wire.limits import (
     INT64,
     MAX_CHOICE_LENGTH,
@@ -17,6 +18,7 @@ from app.wire.limits import (
     MAX_LOGIT_BIASES,
     MAX_NAME_LENGTH,
     MAX_PENALTY,
+    MAX_QUESTION_BYTES,
     MAX_REGEX_LENGTH,
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
@@ -26,6 +28,7 @@ from app.wire.limits import (
     MIN_REPETITION_PENALTY,
     is_request_id,
     is_user_id,
+    json_bytes,
 )
 from app.wire.request import DEFAULT_CONVERSATION, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
@@ -50,6 +53,33 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
     if size > max_prompt_bytes:
         message = f"the prompt has {size} bytes, the limit is {max_prompt_bytes}"
         raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
+    # JSON escapes make at most six bytes of one.
+    if 6 * size > MAX_QUESTION_BYTES and (stored := json_bytes(request.question)) > MAX_QUESTION_BYTES:
+        message = f"the prompt has {stored} bytes as JSON, a record on `turns` has room for {MAX_QUESTION_BYTES}"
+        raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
+
+
+def check_partition(record: Request | Control, partition: int, partitions: int) -> None:
+    """Raise `WireError` unless the record stands where Kafka's own partitioner puts its user.
+
+    Elsewhere it would meet another worker's memory: order, cancels and erasures of its user would not hold for it.
+    """
+    right = partition_for(record.user_id, partitions)
+    if partition == right:
+        return
+    message = (
+        f"key: the record is in partition {partition}, and murmur2 of its key gives {right} of {partitions}; set the "
+        "producer's partitioner to murmur2 (librdkafka and its clients: partitioner=murmur2_random)"
+    )
+    request_id = None if isinstance(record, Erase) else record.request_id
+    conversation = record.conversation_id if isinstance(record, Request) else DEFAULT_CONVERSATION
+    raise WireError(
+        ErrorCode.INVALID_REQUEST,
+        message,
+        request_id=request_id,
+        user_id=record.user_id,
+        conversation_id=conversation,
+    )
 
 
 def validate_control(control: Control, key: bytes | None) -> None:

@@ -2,18 +2,40 @@
 
 A page holds the keys and values of `size` consecutive tokens. A full page is published under (what comes before it, its
 tokens), so that a later prompt with the same beginning takes it over instead of computing it. What comes before is the
-node of the page before, or at the beginning the salt, so pages are shared within one tenant only; the lookup compares
-the tokens themselves, so there are no collisions. Pages that nobody holds stay published until their memory is needed,
-the least recently used first.
+node of the page before, or at the beginning the adapter; the lookup compares the tokens themselves, so there are no
+collisions. Pages that nobody holds stay published until their memory is needed, the least recently used first.
+
+Users share the pages of what the service itself puts before every conversation, and no others: from the first page
+that holds a word of a user on, the user's salt is a part of what comes before. Otherwise `cached_tokens`, or the time
+to the first token, would tell one user what another has asked.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 
-Node = int | str  # of a published page; a salt stands for the beginning of a sequence
+Node = int | str | tuple["Node", str]
+"""What comes before a page: a published page, the beginning of a sequence, or either of these and a user's salt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Whose pages a sequence may take over: within its first `tokens` everybody's of the adapter, then its user's."""
+
+    adapter: str
+    user_salt: str
+    tokens: int
+
+    @property
+    def start(self) -> Node:
+        return f"adapter {self.adapter}"
+
+    def before(self, page: int, size: int, node: Node) -> Node:
+        """What comes before the page of that number, of `size` tokens, where `node` is the page before it."""
+        return (node, self.user_salt) if page == self.tokens // size else node
 
 
 class PagePool:
@@ -39,12 +61,13 @@ class PagePool:
     def in_use(self) -> int:
         return self.pages - 1 - self.available
 
-    def match(self, salt: str, tokens: Sequence[int]) -> tuple[list[int], Node]:
+    def match(self, sharing: Sharing, tokens: Sequence[int]) -> tuple[list[int], Node]:
         """The published pages that `tokens` begin with, held for the caller, and the node after them."""
-        node: Node = salt
+        node = sharing.start
         found: list[int] = []
         for start in range(0, len(tokens) - self.size + 1, self.size):
-            page = self._published.get((node, tuple(tokens[start : start + self.size])))
+            before = sharing.before(len(found), self.size, node)
+            page = self._published.get((before, tuple(tokens[start : start + self.size])))
             if page is None:
                 break
             found.append(page)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from models.detokenizer import TextStream, Vocabulary
-from models.engine.pages import Node, PagePool
+from models.engine.pages import Node, PagePool, Sharing
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
 from models.sampler import Draw, Token, adjusts
@@ -32,8 +32,8 @@ class Row:
         "pages",
         "prompt_length",
         "published",
-        "salt",
         "sequence",
+        "sharing",
         "stream",
         "text",
         "tokens",
@@ -49,13 +49,13 @@ class Row:
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: TextStream | None = None
         self.matcher: Matcher | None = None
-        self.salt = f"{job.adapter}\0{job.tenant}"
+        self.sharing = Sharing(job.adapter, f"{job.tenant}\0{job.user}", job.shared)
         self.cached = 0
         self.ended = False
         self.computed = 0
         self.pages: list[int] = []
         self.published = 0
-        self.node: Node = self.salt
+        self.node: Node = self.sharing.start
 
     @property
     def answered(self) -> int:
@@ -136,7 +136,7 @@ class Row:
 
     def hold(self, pool: PagePool, spare: int = 0) -> bool:
         """Take pages for all its tokens, beginning with what is published; False where not even `spare` are left."""
-        found, node = pool.match(self.salt, self.tokens[:-1])
+        found, node = pool.match(self.sharing, self.tokens[:-1])
         need = pages_for(len(self.tokens), pool.size) - len(found)
         # Asked before any is taken, which would cost somebody's published page.
         fresh = pool.take(need) if need + spare <= pool.available else None
@@ -163,13 +163,14 @@ class Row:
         size = pool.size
         while (self.published + 1) * size <= self.computed:
             start = self.published * size
-            self.node = pool.publish(self.node, self.tokens[start : start + size], self.pages[self.published])
+            before = self.sharing.before(self.published, size, self.node)
+            self.node = pool.publish(before, self.tokens[start : start + size], self.pages[self.published])
             self.published += 1
 
     def let_go(self, pool: PagePool, *, forget: bool = False) -> list[int]:
         """Give all pages back; returns those that nobody holds any more."""
         freed = pool.release(self.pages, forget=forget)
-        self.pages, self.computed, self.published, self.node = [], 0, 0, self.salt
+        self.pages, self.computed, self.published, self.node = [], 0, 0, self.sharing.start
         return freed
 
 

@@ -12,11 +12,8 @@ MASK63 = (1 << 63) - 1
 
 
 def prompt_of(job: Job) -> dict[str, Any]:
-    """A `TokensPrompt`: what is said already is a part of it. Prefixes are shared within one tenant."""
-    prompt: dict[str, Any] = {"prompt_token_ids": [*job.prompt, *job.said]}
-    if job.tenant:
-        prompt["cache_salt"] = job.tenant
-    return prompt
+    """A `TokensPrompt`: what is said already is a part of it. Prefixes are shared within one user's requests."""
+    return {"prompt_token_ids": [*job.prompt, *job.said], "cache_salt": f"{job.tenant}/{job.user}"}
 
 
 def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:

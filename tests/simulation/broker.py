@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
-from aiokafka.structs import OffsetAndMetadata
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from tests.simulation.world import World
 
 TRANSACTION_TIMEOUT_S = 30.0
+LOG_APPEND_TIME = frozenset({"tokens", "controls"})
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +49,7 @@ class Entry:
 @dataclass(slots=True)
 class Log:
     entries: list[Entry] = field(default_factory=list)
+    start: int = 0
     end: int = 0
     open: dict[int, Transaction] = field(default_factory=dict)
     readers: list[Callable[[], None]] = field(default_factory=list)
@@ -67,6 +69,22 @@ class Log:
                 if len(found) == most:
                     return found, entry.offset + 1
         return found, max(position, self.stable_end)
+
+    def read_uncommitted(self, position: int, most: int) -> tuple[list[Entry], int]:
+        """Records from `position` on, whatever becomes of their transactions."""
+        found = [entry for entry in self.entries if entry.offset >= position and not entry.marker][:most]
+        return found, found[-1].offset + 1 if len(found) == most else max(position, self.end)
+
+    def truncate(self, end: int) -> None:
+        """Lose the tail from the offset `end` on, as an unclean election does."""
+        self.entries = [entry for entry in self.entries if entry.offset < end]
+        self.open = {offset: one for offset, one in self.open.items() if offset < end}
+        self.end = min(self.end, end)
+
+    def retain(self, start: int) -> None:
+        """Delete what is older than the offset `start`."""
+        self.start = max(self.start, min(start, self.end))
+        self.entries = [entry for entry in self.entries if entry.offset >= self.start]
 
 
 @dataclass(slots=True)
@@ -103,7 +121,9 @@ class Broker:
     ) -> int:
         log = self.log(at)
         offset, log.end = log.end, log.end + 1
-        written = int((self.world.now if timestamp is None else timestamp) * 1000)
+        if timestamp is None or at.topic in LOG_APPEND_TIME:
+            timestamp = self.world.now
+        written = int(timestamp * 1000)
         log.entries.append(Entry(at.topic, at.partition, offset, written, key, value, headers, transaction, marker))
         if transaction is not None and not marker and at not in transaction.partitions:
             transaction.partitions.add(at)
@@ -111,6 +131,12 @@ class Broker:
         for reader in log.readers:
             reader()
         return offset
+
+    def receipt(self, at: TopicPartition, offset: int) -> RecordMetadata:
+        """What a producer is told of a record that was appended just now."""
+        by_broker = at.topic in LOG_APPEND_TIME
+        timestamp = int(self.world.now * 1000) if by_broker else -1
+        return RecordMetadata(at.topic, at.partition, at, offset, timestamp, int(by_broker), -1)
 
     # What transactional producers ask for.
 
@@ -129,6 +155,9 @@ class Broker:
 
     def end_transaction(self, name: str, epoch: int) -> None:
         self._end(self._writer(name, epoch), committed=True)
+
+    def abort_transaction(self, name: str, epoch: int) -> None:
+        self._end(self._writer(name, epoch), committed=False)
 
     def _writer(self, name: str, epoch: int) -> Writer:
         writer = self.writers[name]

@@ -8,12 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, ProducerClosed
+from aiokafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerClosed,
+)
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from app.delivery.clients import Clients
 from app.delivery.record import SOURCES
 from app.settings import Settings
+from app.wire.limits import MAX_RECORD_BYTES
 from tests.simulation.broker import Broker, Entry, Transaction
 from tests.simulation.world import SteppedLoop
 
@@ -132,7 +139,7 @@ class Pipe:
                 self._queue.appendleft((effect, delivery, at, 0.0))
                 self._break(error)
                 return
-            self._tell(delivery, RecordMetadata(at.topic, at.partition, at, offset, -1, 0, -1))
+            self._tell(delivery, self._link.broker.receipt(at, offset))
         self._move(world.latency())
 
     def _late(self, effect: Callable[[], int]) -> None:
@@ -175,10 +182,19 @@ class SimProducer:
         await call(self._link, lambda: None)
 
     async def send(
-        self, topic: str, value: bytes | None, *, key: bytes | None, partition: int, headers: Any
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        partition: int,
+        headers: Any,
+        timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         if self._closed:
             raise ProducerClosed
+        if len(value or b"") + len(key or b"") > MAX_RECORD_BYTES:
+            raise MessageSizeTooLargeError
         at = TopicPartition(topic, partition)
         return self._pipe.send(at, lambda: self._append(at, key, value, headers))
 
@@ -215,6 +231,12 @@ class SimTransactionalProducer(SimProducer):
         self._check()
         await self._call(lambda: self._transaction().offsets.update(offsets))
 
+    async def abort_transaction(self) -> None:
+        self._check()
+        await self._pipe.flush()
+        await self._call(lambda: self._link.broker.abort_transaction(self._name, self._epoch))
+        self._in_transaction = False
+
     async def commit_transaction(self) -> None:
         self._check()
         await self._pipe.flush()
@@ -242,10 +264,11 @@ class SimTransactionalProducer(SimProducer):
 
 
 class SimReader:
-    """A read_committed consumer of partitions that are assigned by hand."""
+    """A consumer of partitions that are assigned by hand; `committed`: it is read_committed."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, *, committed: bool = True) -> None:
         self._link = link
+        self._committed = committed
         self._positions: dict[TopicPartition, int] = {}
 
     async def start(self) -> None:
@@ -273,15 +296,20 @@ class SimReader:
 
     async def end_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         broker = self._link.broker
+        if not self._committed:
+            return await call(self._link, lambda: {at: broker.log(at).end for at in partitions})
         return await call(self._link, lambda: {at: broker.log(at).stable_end for at in partitions})
 
     async def beginning_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        return await call(self._link, lambda: dict.fromkeys(partitions, 0))
+        broker = self._link.broker
+        return await call(self._link, lambda: {at: broker.log(at).start for at in partitions})
 
     async def getmany(self, at: TopicPartition, *, timeout_ms: int) -> dict[TopicPartition, list[Entry]]:
         broker, most = self._link.broker, self._link.broker.world.random.randint(1, 50)
         try:
-            records, position = await call(self._link, lambda: broker.log(at).read(self._positions[at], most))
+            log = broker.log(at)
+            read = log.read if self._committed else log.read_uncommitted
+            records, position = await call(self._link, lambda: read(self._positions[at], most))
         except KafkaError:
             await asyncio.sleep(timeout_ms / 1000)
             return {}
@@ -304,6 +332,9 @@ class SimClients(Clients):
 
     def log_reader(self, wait_ms: int = 10) -> Any:
         return SimReader(self.link)
+
+    def end_reader(self) -> Any:
+        return SimReader(self.link, committed=False)
 
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
         if not self.link.up:

@@ -116,10 +116,6 @@ class Feed:
         self._log.readers.append(self.poke)
         self.poke()
 
-    @property
-    def caught_up(self) -> bool:
-        return self.position >= self._log.stable_end
-
     def poke(self) -> None:
         if not self._fetching and not self.paused:
             self._fetching = True
@@ -180,10 +176,6 @@ class Flow:
         feed = self.feeds[topic, partition]
         feed.paused = False
         feed.poke()
-
-    async def caught_up(self, topic: str, partition: int) -> bool:
-        feed = self.feeds.get((topic, partition))
-        return feed is not None and feed.caught_up
 
     def open(self, process: Process, generation: int, numbers: frozenset[int]) -> None:
         former = self.feeds

@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from tables.records import Change, Table
-from tables.store import PartitionStore, StoreLockedError
+from tables.store import Fingerprint, PartitionStore, StoreLockedError, newest_prints
 
 
 @dataclass(slots=True)
 class Image:
     rows: dict[tuple[Table, bytes], bytes] = field(default_factory=dict)
     offsets: dict[Table, int] = field(default_factory=dict)
+    prints: dict[Table, list[Fingerprint]] = field(default_factory=dict)
     up_to_date_at: int | None = None
     owner: str | None = None
 
@@ -55,7 +57,14 @@ class MemoryStore(PartitionStore):
     def get(self, table: Table, key: bytes) -> bytes | None:
         return self._open.rows.get((table, key))
 
-    def apply(self, changes: Iterable[Change], offsets: Mapping[Table, int], *, now_ms: int) -> None:
+    def apply(
+        self,
+        changes: Iterable[Change],
+        offsets: Mapping[Table, int],
+        *,
+        now_ms: int,
+        prints: Mapping[Table, Fingerprint] = MappingProxyType({}),
+    ) -> None:
         image = self._open
         for change in list(changes):
             if change.value is None:
@@ -63,10 +72,15 @@ class MemoryStore(PartitionStore):
             else:
                 image.rows[change.table, change.key] = change.value
         image.offsets.update(offsets)
+        for table, newer in prints.items():
+            image.prints[table] = newest_prints(self.prints(table), newer)
         image.up_to_date_at = now_ms
 
     def offset(self, table: Table) -> int | None:
         return self._open.offsets.get(table)
+
+    def prints(self, table: Table) -> list[Fingerprint]:
+        return self._open.prints.get(table, [])
 
     def up_to_date_at(self) -> int | None:
         return self._open.up_to_date_at
@@ -79,6 +93,7 @@ class MemoryStore(PartitionStore):
         image = self._open
         image.rows.clear()
         image.offsets.clear()
+        image.prints.clear()
         image.up_to_date_at = None
 
     def close(self) -> None:

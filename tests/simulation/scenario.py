@@ -207,7 +207,8 @@ class Simulation:
                 asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
         wrong = []
         for process in self.alive:
-            for partition in process.worker.owner.partitions.values():
+            owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]
+            for partition in owned:
                 store = partition.own.store
                 for key, value in store.scan(Table.CONVERSATIONS):
                     user, _ = key_parts(key)

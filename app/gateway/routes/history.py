@@ -9,8 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.documents import replies, shape
+from app.gateway.erasure_report import report
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
+from app.gateway.identity import Identity
 from app.wire import ErrorCode, Turn
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -59,6 +61,7 @@ async def search(
         role=None if role is None else Role(role),
         since=since,
         until=until,
+        erased_at=gateway.erasures.at(identity.user_id),
     )
     return json_response({"query": text, "hits": await gateway.searching.search(query)})
 
@@ -104,17 +107,41 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
 )
 async def erase(request: Request, user_id: str) -> Response:
-    """Forget all of the user."""
+    """Forget all of the user; `GET /v1/users/{user_id}/erasure` tells how far that has got."""
     gateway = gateway_of(request)
-    identity = await gateway.access.identify(request, user_id)
-    if identity.user != user_id:
-        raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")
+    identity = await _self(request, user_id)
     try:
-        await gateway.outbox.erase(identity.user_id)
+        gateway.erasures.asked(identity.user_id, await gateway.outbox.erase(identity.user_id))
     finally:
         # An erase that Kafka has not confirmed may still go out.
         gateway.live.forget_user(identity.user_id)
     return json_response({"user_id": user_id, "status": "erasing"}, 202)
+
+
+@router.get(
+    "/users/{user_id:path}/erasure",
+    responses=replies(
+        shape(user_id="string", status="string", erased_at=["integer", "null"], remaining="array", logs="object")
+    ),
+)
+async def erasure(request: Request, user_id: str) -> Response:
+    """How far the user's last erasure has got: `none`, `erasing` or `done`, and what is still to be done.
+
+    `logs` tells until when (Unix milliseconds) copies may still stand in Kafka's logs, where nothing serves them.
+    """
+    gateway = gateway_of(request)
+    identity = await _self(request, user_id)
+    gateway.limits.look(identity)
+    told = report(gateway.erasures, identity.user_id, gateway.settings, gateway.partitions)
+    return json_response({"user_id": user_id, **told})
+
+
+async def _self(request: Request, user_id: str) -> Identity:
+    """The caller, who has to be that user; raises `ApiError`."""
+    identity = await gateway_of(request).access.identify(request, user_id)
+    if identity.user != user_id:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")
+    return identity
 
 
 def _told(turn: Turn) -> dict[str, Any]:

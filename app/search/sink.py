@@ -1,0 +1,72 @@
+"""What the agents need of a history, whatever it is kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from app.search.figures import Figures
+from app.wire.turn import Turn
+
+Indexed = Callable[[str | None], object]
+"""Called once for a turn: with None when its rows are there, or with the reason why they can never be."""
+
+
+class HistorySink(Protocol):
+    """Takes turns and erasures and never makes the caller wait."""
+
+    def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None: ...
+
+    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        """Delete what the user asked up to `until_ms`; turns of that time had ended at `ended_ms`."""
+
+    def expire(self, before_ms: int) -> None:
+        """Delete all rows of turns that ended before that time."""
+
+    def revoke(self, partitions: Collection[int]) -> None:
+        """Forget what waits of these partitions: their next owner reads it again."""
+
+    def start(self) -> None: ...
+
+    async def stop(self, grace_s: float = ...) -> None: ...
+
+    @property
+    def backlog(self) -> int: ...
+
+    def figures(self) -> Figures: ...
+
+
+class NoHistory:
+    """With `PARLEY_EMBEDDER=none` turns stand on `turns` and are not indexed: everything is done at once."""
+
+    def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:  # noqa: ARG002
+        done(None)
+
+    def erase(
+        self,
+        user_id: str,  # noqa: ARG002
+        until_ms: int,  # noqa: ARG002
+        ended_ms: int,  # noqa: ARG002
+        done: Callable[[], object],
+        partition: int = 0,  # noqa: ARG002
+    ) -> None:
+        done()
+
+    def expire(self, before_ms: int) -> None:  # noqa: ARG002
+        return None
+
+    def revoke(self, partitions: Collection[int]) -> None:  # noqa: ARG002
+        return None
+
+    def start(self) -> None:
+        return None
+
+    async def stop(self, grace_s: float = 0.0) -> None:  # noqa: ARG002
+        return None
+
+    @property
+    def backlog(self) -> int:
+        return 0
+
+    def figures(self) -> Figures:
+        return Figures()
