@@ -2,8 +2,8 @@
 
 Whatever a gateway serves of the past (answers in memory, `tokens`, `turns`, Milvus) is served only if it was asked
 after its user's last erasure. That is decided by the same table by which workers decide it, read from its changelog,
-which is compacted and outlives everything that it protects. A shorter-lived topic would not do: once an erasure's record had
-left `controls`, the erased text would be served again.
+which is compacted and outlives everything that it protects. A shorter-lived topic would not do: once the record of an
+erasure had left `controls`, the erased text would be served again.
 
 Erasures that no worker has met yet are in no table. They are read from `controls`, from the offsets on that the workers
 have committed.

@@ -150,7 +150,8 @@ class LiveAnswers:
             return
         key = (update.answer.user_id, update.answer.request_id)
         self.on_update(update)
-        if (event.timestamp or 0) <= self._erased_at(update.answer.user_id):
+        erased_at = self._erased_at(update.answer.user_id)
+        if erased_at and (event.timestamp or 0) <= erased_at:
             self._forget(key)
             return
         self._resize(key, update.answer)

@@ -17,7 +17,7 @@ ASKED_AT = 1_700_000_000_000
 def claim_of(**values: Any) -> Claim:
     request = Request(**{"request_id": "r1", "user_id": "ann", "prompt": "why?", **values})
     value, headers = encode(request)
-    return Claim(Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers)), request)
+    return Claim(Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers)), request, ASKED_AT)
 
 
 def answer_with(*words: str) -> Answer:

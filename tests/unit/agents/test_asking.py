@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 
-from agents.asking import deadline_of, job_of, prompt_of, serving_of
+from agents.asking import job_of, left_of, prompt_of, serving_of
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent
@@ -118,11 +117,10 @@ async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:
 
 
 def test_a_deadline_runs_from_the_record_and_never_from_the_future() -> None:
-    assert deadline_of(claim_of()) is None
-    assert deadline_of(claim_of(deadline_ms=500)) == ASKED_AT / 1000 + 0.5
-    early = claim_of(deadline_ms=500)
-    early.record = type(early.record)("requests", 0, 0, int(time.time() * 1000) + 3_600_000, b"ann", b"")
-    assert deadline_of(early) == pytest.approx(time.time() + 0.5, abs=30)
+    assert left_of(claim_of(), ASKED_AT) is None
+    assert left_of(claim_of(deadline_ms=500), ASKED_AT + 200) == pytest.approx(0.3)
+    assert left_of(claim_of(deadline_ms=500), ASKED_AT + 600) == pytest.approx(-0.1)
+    assert left_of(claim_of(deadline_ms=500), ASKED_AT - 3_600_000) == pytest.approx(0.5)
 
 
 SMALL = replace(paced(10), names=frozenset({"small"}), adapter="tuned", adapter_version="tuned@2")

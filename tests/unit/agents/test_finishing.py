@@ -24,6 +24,7 @@ from tables.records import Conversation, Table, Turn
 from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
 
 SETTINGS = Settings(_env_file=None, topic_prefix="x-")
+NOW = ASKED_AT + 5000
 RULES = MemoryRules(turns=2, ttl_ms=10**15)
 
 
@@ -32,6 +33,9 @@ class Sink:
 
     def __init__(self) -> None:
         self.events: list[TokenEvent] = []
+
+    def now(self) -> int:
+        return NOW
 
     async def send(self, event: TokenEvent, key: bytes | None, carried: object = ()) -> asyncio.Future[Any]:
         self.events.append(event)
@@ -54,7 +58,7 @@ async def spoken(claim: Claim) -> tuple[AnswerLog, TokenEvent]:
 async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
     claim = claim_of(tenant="acme")
     answer, end = await spoken(claim)
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
     assert finish.record is claim.record
     assert [change.table for change in finish.changes] == [Table.CONVERSATIONS, Table.ENDED]
     remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
@@ -74,7 +78,7 @@ async def test_a_resumed_answer_has_all_its_words_once() -> None:
     await answer.say(Delta(2, (9,), "three"))
     end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")
     assert [event.index for event in sink.events] == [2, 3]
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
     assert decode_turn(finish.outputs[0].value).answer == "one two three held back"
 
 
@@ -90,7 +94,7 @@ async def test_an_error_leaves_its_id_alone() -> None:
     claim = claim_of()
     answer, _ = log_of(claim)
     end = await answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
     assert [change.table for change in finish.changes] == [Table.ENDED]
     assert finish.outputs == ()
 
@@ -99,7 +103,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
     claim = claim_of()
     answer, end = await spoken(claim)
     claim.forget = True
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
     turn = decode_turn(finish.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in finish.changes] == [Table.ENDED]
@@ -109,7 +113,7 @@ async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
     claim = claim_of()
     answer, _ = log_of(claim)
     end = await answer.done(FinishReason.CANCELLED, Usage(0, 0))
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
     assert [change.table for change in finish.changes] == [Table.ENDED]
     assert len(finish.outputs) == 1
 
@@ -118,7 +122,7 @@ async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
     claim = claim_of()
     answer, end = await spoken(claim)
     before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
-    finish = finish_of(claim, answer, end, before, RULES, SETTINGS)
+    finish = finish_of(claim, answer, end, before, RULES, SETTINGS, NOW)
     remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
     assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
 
@@ -147,7 +151,7 @@ BAD = Record(REQUESTS, 3, 42, ASKED_AT, b"ann", b"{", (("trace", b"1"),))
 
 def test_a_bad_record_becomes_a_dead_letter_with_its_cause_and_its_sender_is_told() -> None:
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id="r9", user_id="bob")
-    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS)
+    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
     (letter,) = refusal.finish.outputs
     cause = cause_from(list(letter.headers))
     assert cause is not None
@@ -161,7 +165,7 @@ def test_a_bad_record_becomes_a_dead_letter_with_its_cause_and_its_sender_is_tol
 @pytest.mark.parametrize(("request_id", "known"), [("r9", True), (None, False)])
 def test_nobody_is_told_of_a_bad_record_whose_id_is_known_or_unreadable(request_id: str | None, known: bool) -> None:
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id=request_id)
-    refusal = refusal_of(BAD, error, known=known, settings=SETTINGS)
+    refusal = refusal_of(BAD, error, known=known, settings=SETTINGS, now=NOW)
     assert refusal.event is None
     assert refusal.finish.changes == ()
     assert len(refusal.finish.outputs) == 1
@@ -169,6 +173,6 @@ def test_nobody_is_told_of_a_bad_record_whose_id_is_known_or_unreadable(request_
 
 def test_a_prompt_that_is_only_too_long_is_no_dead_letter() -> None:
     error = WireError(ErrorCode.PROMPT_TOO_LONG, "long", request_id="r9")
-    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS)
+    refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
     assert refusal.finish.outputs == ()
     assert refusal.event is not None

@@ -39,12 +39,15 @@ async def test_what_nobody_waits_for_any_more_is_left_out() -> None:
     assert [entry.finish for entry in queue.take()] == [kept]
 
 
-async def test_a_new_ownership_keeps_the_finishes_without_a_record() -> None:
+async def test_the_end_of_an_ownership_drops_every_finish_also_those_without_a_record() -> None:
     queue = FinishQueue()
-    record, sweep = queue.put(Finish(RECORD)), queue.put(Finish())
-    queue.drop_records()
-    assert record.cancelled()
-    assert not sweep.done()
+    waits = [queue.put(Finish(RECORD)), queue.put(Finish())]
+    queue.drop()
+    for wait in waits:
+        with pytest.raises(LostError):
+            await wait
+    assert queue.take() == []
+    queue.put(Finish())
     assert len(queue.take()) == 1
 
 

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.said import read_said
+from app.delivery.quarantine import Attempt
+from app.delivery.said import Said, read_said
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
-from app.wire.event import EventType, TokenEvent
+from app.wire.event import EventType, Notice, PlanDetails, TokenEvent
 
 TP = TopicPartition("tokens", 0)
 FENCE = TokenEvent(type=EventType.FENCE)
@@ -66,7 +67,7 @@ class Reader:
 async def said(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
     """What the owner of the log's last record, its fence, recalls."""
     found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=start, floor=floor, fence=len(log) - 1)
-    return {request: (answer.text, answer.end is not None) for (_, request), answer in found.items()}
+    return {request: (answer.text, answer.end is not None) for (_, request), answer in found.answers.items()}
 
 
 def seen(log: list[TokenEvent]) -> dict[str, str]:
@@ -95,6 +96,36 @@ async def test_late_words_of_an_owner_before_the_floor_are_not_recalled() -> Non
     assert seen(log) == {}
 
 
+def notice(epoch: int, code: str, index: int = 0, **details: Any) -> TokenEvent:
+    return TokenEvent(
+        type=EventType.NOTICE, request_id="r", user_id="u", conversation_id="c", index=index, epoch=epoch,
+        notice=Notice(code, "", details or None),
+    )  # fmt: skip
+
+
+async def noted(log: list[TokenEvent]) -> Said:
+    return await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=len(log) - 1)
+
+
+async def test_the_first_plan_and_the_last_attempt_are_recalled() -> None:
+    log = [FENCE, notice(0, "plan", at=5), notice(0, "attempt", attempt=1), FENCE, notice(3, "attempt", attempt=2)]
+    found = await noted([*log, notice(3, "plan", at=9), FENCE])
+    assert found.plans == {("u", "r"): PlanDetails(5)}
+    assert found.attempts == {("u", "r"): Attempt(2, 0)}
+    assert found.answers == {}
+
+
+async def test_a_former_owners_late_attempt_is_not_recalled() -> None:
+    found = await noted([FENCE, FENCE, notice(0, "attempt", attempt=1), FENCE])
+    assert found.attempts == {}
+
+
+async def test_a_notice_that_is_not_a_workers_is_left_out() -> None:
+    log = [FENCE, notice(0, "attempt", attempt="many"), notice(0, "plan", at="soon"), notice(0, "else", at=3), FENCE]
+    found = await noted(log)
+    assert not found
+
+
 async def test_an_end_is_recalled() -> None:
     log = [FENCE, word(0, 0), done(0, 1), FENCE]
     assert await said(log, start=0, floor=-1) == {"r": ("0.0 ", True)}
@@ -108,4 +139,4 @@ async def test_the_rest_of_an_answer_that_began_before_the_start_is_left_out() -
 async def test_what_stands_behind_the_fence_is_not_recalled() -> None:
     log = [FENCE, word(0, 0), FENCE, word(0, 1)]
     found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=2)
-    assert [answer.text for answer in found.values()] == ["0.0 "]
+    assert [answer.text for answer in found.answers.values()] == ["0.0 "]

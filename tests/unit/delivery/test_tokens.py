@@ -8,6 +8,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
+from app.delivery.clock import BrokerClock
 from app.delivery.tokens import TokenLog
 from app.wire.codec import decode_token_event
 from app.wire.event import EventType, TokenEvent
@@ -33,7 +34,9 @@ class Producer:
 
 def log_on(producer: Producer, failures: list[BaseException] | None = None) -> TokenLog:
     found = failures if failures is not None else []
-    return TokenLog(cast(AIOKafkaProducer, producer), "tokens", 0, wire_format="json", on_failure=found.append)
+    return TokenLog(
+        cast(AIOKafkaProducer, producer), "tokens", 0, wire_format="json", on_failure=found.append, clock=BrokerClock()
+    )
 
 
 async def test_nothing_is_said_before_the_fence_and_everything_under_its_epoch() -> None:

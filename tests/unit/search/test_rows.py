@@ -25,7 +25,8 @@ def turn(prompt: str = "where is it", answer: str = "on its way", tenant: str | 
 
 def test_turn_is_one_row_for_each_side() -> None:
     user, assistant = rows_of(turn(tenant="acme"))
-    assert user == Row("ann/b:c/r:1:user", "where is it", "ann/b:c", "c", "acme", "user", "demo", 1_700_000_000_000)
+    at = 1_700_000_000_000
+    assert user == Row("ann/b:c/r:1:user", "where is it", "ann/b:c", "c", "acme", "user", "demo", at, at)
     assert (assistant.turn_id, assistant.text, assistant.role) == ("ann/b:c/r:1:assistant", "on its way", "assistant")
 
 

@@ -35,7 +35,7 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
 ) -> None:
     store = store_with(conversations, ended, erased)
     scanned: Counter[Table] = Counter()
-    rows = tombstones(store, RULES, dedup_ms=200, erased_ms=300, watermark=watermark, scanned=scanned)
+    rows = tombstones(store, RULES, ended_ms=200, erased_ms=300, watermark=watermark, scanned=scanned)
     store.apply([row for row in rows if row is not None], {}, now_ms=0)
     assert [scanned[t] for t in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED)] == [
         *map(len, (conversations, ended, erased))
@@ -53,7 +53,7 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
 
 def test_a_conversation_that_goes_on_during_a_sweep_is_not_swept() -> None:
     store = store_with([0, 0], [], [])
-    rows = tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=1000, scanned=Counter())
+    rows = tombstones(store, RULES, ended_ms=1, erased_ms=1, watermark=1000, scanned=Counter())
     first = next(rows)
     assert first is not None
     (later,) = {key for key, _ in store.scan(Table.CONVERSATIONS)} - {first.key}
@@ -62,13 +62,13 @@ def test_a_conversation_that_goes_on_during_a_sweep_is_not_swept() -> None:
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=8), st.integers(0, 1500), st.integers(0, 500))
-def test_what_a_waiting_request_builds_on_is_not_swept(last: list[int], asked: int, later: int) -> None:
+def test_what_a_request_after_the_watermark_builds_on_is_not_swept(last: list[int], watermark: int, later: int) -> None:
     store = store_with(last, [], [])
-    watermark = min(asked, asked + later)
+    asked = watermark + later
     seen = {n for n, at in enumerate(last) if not RULES.expired(Conversation(at), asked)}
     swept = {
         records.key_parts(row.key)[1]
-        for row in tombstones(store, RULES, dedup_ms=1, erased_ms=1, watermark=watermark, scanned=Counter())
+        for row in tombstones(store, RULES, ended_ms=1, erased_ms=1, watermark=watermark, scanned=Counter())
         if row is not None
     }
     assert not swept & {f"c{n}" for n in seen}
@@ -88,3 +88,19 @@ def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, 
     store.apply(erasure(store, user), {}, now_ms=0)
     left = {records.key_parts(key)[0] for key, _ in store.scan(Table.CONVERSATIONS)}
     assert left == {other} - {user}
+
+
+def test_marks_that_protect_what_is_kept_for_ever_are_kept_for_ever() -> None:
+    store = store_with([], [], [0, 900])
+    seen: list[tuple[str, int]] = []
+    rows = tombstones(
+        store,
+        RULES,
+        ended_ms=1,
+        erased_ms=None,
+        watermark=1 << 50,
+        scanned=Counter(),
+        on_mark=lambda user, mark: seen.append((user, mark.at)),
+    )
+    assert list(rows) == [None, None]
+    assert seen == [("u0", 0), ("u1", 900)]

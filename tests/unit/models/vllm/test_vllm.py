@@ -140,10 +140,11 @@ async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
     assert (given.temperature, given.top_p, given.top_k, given.seed, given.min_p) == (0.5, 0.9, 7, 3, 0.1)
     assert (given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (0.2, 0.3, 1.1)
     assert (given.logit_bias, given.logprobs, given.detokenize) == ({5: 1.0}, 1, False)
-    assert (priority, prompt["cache_salt"]) == (2, "acme")
+    assert (priority, prompt["cache_salt"]) == (2, "acme/")
     assert told[0].logprob == -0.5
     assert told[0].top[0] == (told[0].token, -0.5)
-    assert prompt_of(job(PROMPT)) == {"prompt_token_ids": list(PROMPT)}
+    salts = {prompt_of(job(PROMPT, tenant=tenant, user=user))["cache_salt"] for tenant in "ab" for user in "xy"}
+    assert len(salts) == 4
 
 
 @pytest.mark.usefixtures("_fake_vllm")
