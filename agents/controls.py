@@ -32,6 +32,8 @@ from tables import records
 from tables.expiry import erasure
 from tables.records import Change, Erased, Table
 
+_MOST_DIGITS = 15
+
 
 class Controls:
     def __init__(self, settings: Settings, cancels: Cancels, history: History) -> None:
@@ -77,7 +79,7 @@ class Controls:
 
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
         own = partition.own
-        at = own.clock.time_of(record.timestamp)
+        at = own.clock.time_of(_forwarded_at(record) or record.timestamp)
         mark = self._mark(partition, user_id)
         if mark is None or mark.at < at:
             had_rows = await self._forget(partition, record, user_id, at)
@@ -111,11 +113,11 @@ class Controls:
 
     def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
         value, headers = encode(Erase(user_id=user_id), self._settings.wire_format)
-        headers = [*headers, (FORWARDED, str(partition.number).encode())]
+        headers = [*headers, (FORWARDED, f"{partition.number}@{at}".encode())]
         topic, key = self._settings.topic(CONTROLS), user_id.encode()
         for number in range(self._settings.partitions):
             if number != partition.number:
-                yield Outgoing(topic, key, value, headers, partition=number, timestamp=at)
+                yield Outgoing(topic, key, value, headers, partition=number)
 
     @staticmethod
     def _mark(partition: Partition, user_id: str) -> Erased | None:
@@ -138,3 +140,12 @@ def _marked(user_id: str, mark: Erased) -> Change:
 
 def _is_forwarded(record: Record) -> bool:
     return any(name == FORWARDED for name, _ in record.headers)
+
+
+def _forwarded_at(record: Record) -> int | None:
+    """The time of an erasure that was sent on; the record's own timestamp is a little later."""
+    for name, value in record.headers:
+        if name == FORWARDED and value is not None:
+            _, _, at = value.partition(b"@")
+            return int(at) if at.isdigit() and len(at) <= _MOST_DIGITS else None
+    return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from agents.asking import PRIORITIES, job_of, left_of, prompt_of, serving_of
@@ -89,7 +90,7 @@ class Conversations:
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
         """The request's turn has come."""
-        claim.started_at = partition.own.clock.now()
+        claim.started_at = claim.time_of(partition.own.clock.now())
         conversation = self._conversation(partition, claim)
         serving = serving_of(claim, self._servings)
         answer = claim.answer = AnswerLog(partition.own.tokens, claim, serving or self._servings.default)
@@ -100,7 +101,7 @@ class Conversations:
         else:
             end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer, serving)
             kept = None if claim.forget_history else conversation
-            now = partition.own.clock.now()
+            now = claim.time_of(partition.own.clock.now())
             finish = finish_of(claim, answer, end, kept, self._rules, self._settings, now)
         await partition.finish(finish)
         partition.own.claims.pop(claim.key, None)
@@ -207,14 +208,22 @@ class Conversations:
     ) -> TokenEvent:
         if not claim.replayed:
             return await self._generate(partition, claim, answer, engine, job)
-        number = claim.attempt + 1
-        async with self._isolation.run(number):
-            claim.attempt = number
-            await answer.attempt(number)
-            return await self._generate(partition, claim, answer, engine, job)
+        beginning = await self._isolation.enter(claim.attempt + 1)
+        try:
+            claim.attempt += 1
+            await answer.attempt(claim.attempt)
+            return await self._generate(partition, claim, answer, engine, job, beginning.leave)
+        finally:
+            beginning.leave()
 
     async def _generate(
-        self, partition: Partition, claim: Claim, answer: AnswerLog, engine: Engine, job: Job
+        self,
+        partition: Partition,
+        claim: Claim,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent:
         async with self._batches.stream(partition.number, engine, job, claim) as stream:
             async for event in stream:
@@ -223,6 +232,7 @@ class Conversations:
                         return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.index))
                     case Delta():
                         await answer.say(event)
+                        on_token()
                     case End(reason=FinishReason.DEADLINE):
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End():

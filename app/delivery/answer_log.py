@@ -38,7 +38,6 @@ class AnswerLog:
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self.index = claim.said.position if claim.said else 0
         self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
-        self._now = tokens.now
         self.ended_at = claim.said.end.timestamp if claim.said and claim.said.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
@@ -47,6 +46,9 @@ class AnswerLog:
     @property
     def text(self) -> str:
         return "".join(self._texts)
+
+    def _now(self) -> int:
+        return self._claim.time_of(self._tokens.now())
 
     def has_room_for(self, delta: Delta) -> bool:
         """Whether a turn that ends with this text still fits into a record."""

@@ -9,7 +9,7 @@ Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,ru
 - `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and
   must drop the late words of older epochs all the same.
 - `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
-- `l`: where `tokens` has lost its tail, the highest epoch that its readers may have seen of it; -1 otherwise.
+- `l`: where `tokens` was created anew, the highest epoch that its readers may have seen of it; -1 otherwise.
 
 Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from
 the far end: their records are then known by the table of ended requests, and a dead letter may be written twice.

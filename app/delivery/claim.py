@@ -70,6 +70,10 @@ class Claim:
     def conversation(self) -> tuple[str, str]:
         return self.request.user_id, self.request.conversation_id
 
+    def time_of(self, now: int) -> int:
+        """The broker's clock, but not before the request's own time: clocks agree to a few milliseconds only."""
+        return max(self.at, now)
+
     def abandon(self) -> None:
         """This worker has nothing to do with it any more."""
         self.on_stop = None

@@ -44,6 +44,8 @@ from app.settings import Settings
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
 
+# Fences that are written at most to get above the epoch of a lost tail; a topic that was created anew needs more.
+MOST_FENCES = 100_000
 # Keeps a transaction short, and far from its timeout, however much has piled up while the broker was away.
 GROUP_LIMIT = 256
 
@@ -186,14 +188,19 @@ class Finisher:
         elif not group[0].committed.done():
             group[0].committed.set_exception(RecordRefusedError(str(refused) or type(refused).__name__))
 
-    async def fence(self, fence: Outgoing, mine: set[int]) -> RecordMetadata:
+    async def fence(self, fence: Outgoing, mine: set[int], above: int = -1) -> RecordMetadata:
         """Write the fence record and make its offset the epoch, in one transaction; returns the broker's receipt.
 
+        Where the log has lost its tail, so many fences are written that the last one's offset is `above` that again.
         The epoch is in `mine` before the commit, whose outcome may never be learnt.
         """
         async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
             await self._producer.begin_transaction()
-            (receipt,) = await self._deliver([fence])
+            receipts = await self._deliver([fence])
+            missing = above - receipts[-1].offset
+            if 0 <= missing < MOST_FENCES:
+                receipts = await self._deliver([fence] * (missing + 1))
+            receipt = receipts[-1]
             self.epoch = receipt.offset
             mine.add(self.epoch)
             await self._commit_offsets({})
@@ -240,7 +247,6 @@ class Finisher:
             key=record.key,
             partition=self._partition if record.partition is None else record.partition,
             headers=list(record.headers),
-            timestamp_ms=record.timestamp,
         )
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:

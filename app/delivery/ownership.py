@@ -121,6 +121,7 @@ class Ownership:
         self._inherited = start.checkpoint.tokens_offset
         self._inherited_floor = start.checkpoint.floor
         self._lost_epoch = start.checkpoint.lost_epoch
+        self._former_epoch = start.checkpoint.epoch
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,16 +196,16 @@ class Ownership:
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
-            receipt = await self.finisher.fence(fence, mine)
+            receipt = await self.finisher.fence(fence, mine, above=max(self._former_epoch, self._lost_epoch))
             self.clock.acknowledged(receipt)
             self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
             self.tokens.open(receipt.offset)
 
     @property
     def needs_new_fence(self) -> bool:
-        """Whether `tokens` has lost its tail, and has grown back beyond the epoch that its readers may have seen.
+        """Whether `tokens` was created anew, and has grown beyond the epoch that its readers may have seen before.
 
-        Until a fence stands behind that epoch, such readers drop everything as late.
+        Until a fence stands behind that epoch, readers that did not notice drop everything as late.
         """
         return self.epoch <= self._lost_epoch < self.tokens.position
 
@@ -245,12 +246,12 @@ class Ownership:
             lost_epoch=self._lost_epoch if epoch <= self._lost_epoch else -1,
         )
 
-    def notice_lost_tail(self, former: Checkpoint) -> None:
-        """Compare the own epoch with the former one: it is not higher where `tokens` was truncated or made anew."""
+    def notice_new_log(self, former: Checkpoint) -> None:
+        """Compare the own epoch with the former one: it is not higher where `tokens` was created anew."""
         if self.epoch > former.epoch:
             return
         log.error(
-            "%s[%s] has lost its tail: epoch %s follows %s; answers that stood there are made again",
+            "%s[%s] was created anew: epoch %s follows %s; unfinished answers are made again from their beginning",
             self.place.settings.topic("tokens"),
             self.place.number,
             self.epoch,
@@ -301,7 +302,7 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
         ownership = _own(place, producer, await place.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
-        ownership.notice_lost_tail(start.checkpoint)
+        ownership.notice_new_log(start.checkpoint)
         await ownership.recall(reader)
         await reader.stop()
     except BaseException:

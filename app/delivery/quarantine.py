@@ -9,9 +9,9 @@ partition, and every worker of the group in turn, would never get past it. So at
    last attempt begins at n = 1 again: whatever ended the worker then, it was not this request alone.
 3. An owner that lets a request go in good order (a stop, a rebalance) takes its attempt back with a notice n - 1.
    What remains in the log is the number of owners that vanished while they had it.
-4. Requests that run beside the one at fault are counted with it. From the second lost attempt on a request is a
-   suspect, and a worker runs its suspects one at a time: those that are innocent end, and only one at a time can be
-   counted again.
+4. Requests that run beside the one at fault are lost with it, and counted. So a request that was lost with its worker
+   once is a suspect, and begins alone: no other replayed request is begun until its first token is there, or its end.
+   Those that are innocent get there, and only the one at fault is counted again.
 5. A request with three lost attempts is not tried a fourth time. It ends with the error `engine_error`, and its record
    goes to `dead-letters`.
 """
@@ -19,8 +19,6 @@ partition, and every worker of the group in turn, would never get past it. So at
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -28,7 +26,6 @@ import msgspec
 from app.wire.event import ATTEMPT, Notice
 
 MOST_ATTEMPTS = 3
-_SUSPECT = 2
 
 
 class AttemptDetails(msgspec.Struct, frozen=True):
@@ -59,16 +56,40 @@ def lost_attempts(last: Attempt | None, index: int) -> int:
 
 
 class Isolation:
-    """Lets the suspects of a worker run one at a time, beside all other requests."""
+    """Lets the replayed requests of a worker begin: first attempts together, suspects alone."""
 
     def __init__(self) -> None:
-        self._one_suspect = asyncio.Lock()
+        self._together = 0
+        self._is_alone = False
+        self._changed = asyncio.Event()
 
-    @asynccontextmanager
-    async def run(self, attempt: int) -> AsyncIterator[None]:
-        """The time in which an attempt of that number runs."""
-        if attempt <= _SUSPECT:
-            yield
-            return
-        async with self._one_suspect:
-            yield
+    async def enter(self, attempt: int) -> Beginning:
+        """Wait until an attempt of that number may begin; `leave` it once it has."""
+        is_suspect = attempt > 1
+        while self._is_alone or (is_suspect and self._together):
+            await self._changed.wait()
+        self._is_alone = is_suspect
+        self._together += not is_suspect
+        return Beginning(self, is_suspect=is_suspect)
+
+    def _leave(self, *, is_suspect: bool) -> None:
+        if is_suspect:
+            self._is_alone = False
+        else:
+            self._together -= 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class Beginning:
+    """The time from an attempt's begin to its first token."""
+
+    def __init__(self, isolation: Isolation, *, is_suspect: bool) -> None:
+        self._isolation: Isolation | None = isolation
+        self._is_suspect = is_suspect
+
+    def leave(self) -> None:
+        """The attempt has begun, or has ended. Only the first call counts."""
+        isolation, self._isolation = self._isolation, None
+        if isolation is not None:
+            isolation._leave(is_suspect=self._is_suspect)  # noqa: SLF001 - of this module

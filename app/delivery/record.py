@@ -31,14 +31,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be written to `topic`, by its whole name, in the partition at hand unless it names another.
-
-    `timestamp` is Unix milliseconds; None lets the client or the broker choose it.
-    """
+    """A record to be written to `topic`, by its whole name, in the partition at hand unless it names another."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     headers: HeaderList = ()
     partition: int | None = None
-    timestamp: int | None = None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaError
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.changelog import changelog_topic
 from app.delivery.record import CONTROLS
@@ -113,6 +113,8 @@ class Erasures:
         await admin.start()
         try:
             committed = await admin.list_consumer_group_offsets(self._settings.group)
+        except GroupCoordinatorNotAvailableError:
+            return {}  # no worker has ever been there
         finally:
             await admin.close()
         return {tp: max(first[tp], committed[tp].offset) for tp in self._controls if tp in committed}
@@ -166,7 +168,6 @@ class Erasures:
     def _take_mark(self, user_id: str, partition: int, mark: Erased) -> None:
         progress = self._open.get(user_id)
         if mark.at > self.at(user_id):
-            # A worker sends an erasure on to the other partitions, where its time is a little later.
             self._at[user_id] = mark.at
             self._on_erased(user_id, mark.at)
             progress = progress or self._open.setdefault(user_id, Progress(mark.at))

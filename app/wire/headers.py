@@ -10,7 +10,8 @@ Headers = HeaderPairs | Mapping[str, bytes | None] | None
 
 CONTENT_TYPE = "content-type"
 FORWARDED = "forwarded-from"
-"""On an erasure that a worker sent on: the partition from which it came. It is not sent on again."""
+"""On an erasure that a worker sent on: the partition from which it came, `@`, and its time there in Unix milliseconds.
+It is not sent on again."""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 PROTOBUF_TYPE = "application/x-protobuf"

@@ -19,7 +19,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
-from app.wire.event import EventType
+from app.wire.event import PLAN, RESUMED, EventType, TokenEvent
+from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.generation import FinishReason
 from models.paced import BytePrompts, word
@@ -86,6 +87,10 @@ class Verdict:
     out_of_order: list[Key] = field(default_factory=list)
     torn_off: list[Key] = field(default_factory=list)
     """Answers that could not be resumed, and ended as `partial`."""
+    asked_at: dict[Key, int] = field(default_factory=dict)
+    """The timestamp of each request's record."""
+    plans: dict[Key, int] = field(default_factory=dict)
+    """The time as of which a request saw its conversation, where the log says so."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
     wrong_errors: list[Key] = field(default_factory=list)
@@ -145,7 +150,7 @@ def judge_records(
     requests: Iterable[Fetched], tokens: Iterable[Fetched], turns: Iterable[Fetched], settings: Settings, *, paced: bool
 ) -> Verdict:
     verdict = Verdict()
-    asked = _asked(requests, verdict)
+    asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
     rule = _judge_tokens(tokens, verdict)
     ends = (answer.end for answer in rule.answers.values())
@@ -170,7 +175,7 @@ def judge_records(
     return verdict
 
 
-def _asked(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, dict]:
+def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> dict[Key, dict]:
     """The first record of each request, in order of their offsets; what is no request counts as refused."""
     asked: dict[Key, dict] = {}
     for record in records:
@@ -179,7 +184,10 @@ def _asked(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, dict]:
             user, request_id = request["user_id"], request["request_id"]
             if user.encode() != record.key or not re.fullmatch(REQUEST_ID, request_id):
                 raise ValueError(request_id)
+            if partition_for(user, settings.partitions) != record.partition:
+                raise ValueError(record.partition)
             asked.setdefault((user, request_id), request)
+            verdict.asked_at.setdefault((user, request_id), record.timestamp)
         except (ValueError, KeyError, TypeError, AttributeError):
             verdict.refused += 1
     return asked
@@ -192,12 +200,14 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         event = decode_token_event(record.value, record.headers)
         verdict.events += 1
         verdict.epochs += event.type is EventType.FENCE
-        verdict.resumed += event.type is EventType.NOTICE
         key = (event.user_id or "", event.request_id or "")
+        verdict.resumed += event.notice is not None and event.notice.code == RESUMED
         former = rule.answers.get(key)
         end = None if former is None else former.end
         repeated = rule.dropped.repeated
         update = rule.read(record.partition, record.offset, event)
+        if update is not None and event.notice is not None and event.notice.code == PLAN:
+            verdict.plans.setdefault(key, (event.notice.details or {})["at"])
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and event.type is EventType.TOKEN:
@@ -209,10 +219,15 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         if rule.dropped.repeated > repeated:
             if not event.is_end or end is None:
                 verdict.repeats.append(key)
-            elif (end.type, end.index) != (event.type, event.index):
+            elif _end_of(end) != _end_of(event):
                 verdict.second_ends.append(key)
     verdict.late_events = rule.dropped.late
     return rule
+
+
+def _end_of(event: TokenEvent) -> tuple[object, ...]:
+    code = None if event.error is None else event.error.code
+    return event.type, event.index, event.finish_reason, code
 
 
 def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn]:
@@ -244,21 +259,40 @@ def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Ver
 def _judge_words(
     requests: dict[Key, dict], rule: ReaderRule, turns: dict[Key, Turn], settings: Settings, verdict: Verdict
 ) -> None:
-    """Every token is the one that the paced engine must say at its place, given the turns before."""
+    """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
+
+    A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
+    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right.
+    """
     prompts = BytePrompts()
     history: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    last: dict[tuple[str, str], int] = {}
+    ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
-        if key not in turns or key not in rule.answers:
+        if key not in turns:
             continue
         turn = turns[key]
         conversation = (turn.user_id, turn.conversation_id)
-        before = history[conversation][-settings.history_turns :]
-        prompt = prompts.build(settings.system_prompt, before, request.get("prompt")).ids
-        tokens = rule.answers[key].tokens
-        if any(word(prompt, index)[0] != token for index, token in enumerate(tokens)):
+        at, ended = verdict.plans.get(key, verdict.asked_at[key]), last.get(conversation, 0)
+        candidates = [[]] if at - ended > ttl_ms else [history[conversation][-settings.history_turns :]]
+        if at - ended <= ttl_ms < turn.created_at - ended:
+            candidates.append([])
+        tokens = rule.answers[key].tokens if key in rule.answers else ()
+        remembered = [
+            before
+            for before in candidates
+            if _are_words(tokens, prompts.build(settings.system_prompt, before, request.get("prompt")).ids)
+        ]
+        if not remembered:
             verdict.changed.append(key)
         if turn.answer:
-            history[conversation].append((turn.prompt, turn.answer))
+            before = remembered[0] if remembered else candidates[0]
+            history[conversation] = [*before, (turn.prompt, turn.answer)]
+            last[conversation] = turn.created_at
+
+
+def _are_words(tokens: Sequence[int], prompt: Sequence[int]) -> bool:
+    return all(word(prompt, index)[0] == token for index, token in enumerate(tokens))
 
 
 def counts(verdict: Verdict) -> Counter[str]:

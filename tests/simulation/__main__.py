@@ -1,20 +1,20 @@
-"""Simulate many seeds: `python -m tests.simulation 1000 [first [erases]]`; tells the seeds that went wrong."""
+"""Simulate many seeds: `python -m tests.simulation 1000 [first [erases | wide]]`; tells the seeds that went wrong."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from tests.simulation.faults import storm
+from tests.simulation.faults import storm, wide_storm
 
 
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     first = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    erases = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+    kind = sys.argv[3] if len(sys.argv) > 3 else "0"
     wrong, steps, began = 0, 0, time.monotonic()
     for seed in range(first, first + count):
-        outcome = storm(seed, erases).run()
+        outcome = (wide_storm(seed) if kind == "wide" else storm(seed, float(kind))).run()
         steps += outcome.steps
         if not outcome.clean:
             wrong += 1

@@ -51,6 +51,8 @@ class Log:
     entries: list[Entry] = field(default_factory=list)
     start: int = 0
     end: int = 0
+    expired: list[Entry] = field(default_factory=list)
+    """What retention has deleted: no consumer is handed it, and the verdict still counts it."""
     open: dict[int, Transaction] = field(default_factory=dict)
     readers: list[Callable[[], None]] = field(default_factory=list)
 
@@ -75,15 +77,18 @@ class Log:
         found = [entry for entry in self.entries if entry.offset >= position and not entry.marker][:most]
         return found, found[-1].offset + 1 if len(found) == most else max(position, self.end)
 
-    def truncate(self, end: int) -> None:
-        """Lose the tail from the offset `end` on, as an unclean election does."""
+    def truncate(self, end: int) -> list[Entry]:
+        """Lose the tail from the offset `end` on, as an unclean election does; returns what is lost."""
+        lost = [entry for entry in self.entries if entry.offset >= end]
         self.entries = [entry for entry in self.entries if entry.offset < end]
         self.open = {offset: one for offset, one in self.open.items() if offset < end}
         self.end = min(self.end, end)
+        return lost
 
     def retain(self, start: int) -> None:
         """Delete what is older than the offset `start`."""
         self.start = max(self.start, min(start, self.end))
+        self.expired += [entry for entry in self.entries if entry.offset < self.start]
         self.entries = [entry for entry in self.entries if entry.offset >= self.start]
 
 
@@ -102,6 +107,8 @@ class Broker:
         self.committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self.writers: dict[str, Writer] = {}
         self.up = True
+        self.elections = 0
+        """Unclean ones: an idempotent producer's sequence does not match the log any more after one."""
         self.trouble = 0.0
         """How likely a call is to fail, before or after it has taken effect."""
 

@@ -13,6 +13,7 @@ from aiokafka.errors import (
     KafkaError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
     ProducerClosed,
 )
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
@@ -175,6 +176,7 @@ class SimProducer:
         self._link = link
         self._pipe = Pipe(link)
         self._closed = False
+        self._elections = link.broker.elections
 
     async def start(self) -> None:
         if not self._link.up:
@@ -189,7 +191,6 @@ class SimProducer:
         key: bytes | None,
         partition: int,
         headers: Any,
-        timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         if self._closed:
             raise ProducerClosed
@@ -205,6 +206,8 @@ class SimProducer:
         self._closed = True
 
     def _append(self, at: TopicPartition, key: bytes | None, value: bytes | None, headers: Any) -> int:
+        if self._elections != self._link.broker.elections:
+            raise OutOfOrderSequenceNumber
         return self._link.broker.append(at, key, value, tuple(headers or ()))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from app.delivery.record import CONTROLS, REQUESTS
 from tests.simulation.process import Process
-from tests.simulation.scenario import Load, Simulation
+from tests.simulation.scenario import Conditions, Load, Simulation
 
 Fault = Callable[[Simulation, Process], None]
 
@@ -62,7 +64,27 @@ def compact(simulation: Simulation, _process: Process) -> None:
     simulation.broker.compact({at: log for at, log in logs.items() if at.topic.endswith("-changelog")})
 
 
+def expire_log(simulation: Simulation, _process: Process) -> None:
+    """Retention: what no worker needs any more leaves the logs."""
+    broker = simulation.broker
+    for at, log in broker.logs.items():
+        committed = broker.committed.get(at)
+        if at.topic in (REQUESTS, CONTROLS) and committed is not None:
+            log.retain(committed.offset)
+
+
+def lose_tail(simulation: Simulation, _process: Process) -> None:
+    """An unclean election of a partition of `tokens`: its newest records are gone, and others get their offsets."""
+    broker = simulation.broker
+    logs = [log for at, log in broker.logs.items() if at.topic == "tokens" and log.end and not log.open]
+    if logs:
+        log = simulation.random.choice(logs)
+        simulation.lost(log.truncate(log.end - simulation.random.randint(1, 6)))
+        broker.elections += 1
+
+
 FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
+MORE_FAULTS: tuple[Fault, ...] = (*FAULTS, suspend, expire_log, lose_tail)
 
 
 def _start(simulation: Simulation, name: str) -> None:
@@ -80,12 +102,43 @@ def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS) ->
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
     load = replace(_random_load(seed), erases=erases)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
+def _inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
     for _ in range(simulation.random.randint(1, 8)):
         fault = simulation.random.choice(faults)
         if simulation.random.random() < 0.5:
             simulation.world.after(12 * simulation.random.random(), partial(inflict, simulation, fault))
         else:
             simulation.at_step(simulation.random.randint(1, 3000), partial(inflict, simulation, fault))
+
+
+def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm with all there is: clocks, expiry, erasures, Milvus, bad records, retention, lost tails."""
+    chance = random.Random(f"wide {seed}")
+    load = Load(
+        requests=5 + seed % 8,
+        cancels=0.1,
+        repeats=0.1,
+        garbage=0.1,
+        deadlines=0.1,
+        erases=chance.choice((0.0, 0.2)),
+        pauses=chance.choice((0.0, 0.2)),
+        skewed=chance.choice((0.0, 0.3)),
+        misplaced=chance.choice((0.0, 0.1)),
+        huge=chance.choice((0.0, 0.1)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+    )
+    conditions = Conditions(
+        ttl_s=chance.choice((1.0, 2.0, 1800.0)),
+        sweep_s=chance.choice((0.3, 3.0)),
+        skew=chance.random() < 0.5,
+        milvus=chance.random() < 0.3,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
     return simulation
 
 

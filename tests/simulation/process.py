@@ -3,30 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
+from app.search.milvus import Milvus
 from app.settings import Settings
 from app.worker import Loaded, Worker
-from models.paced import paced
+from models.embedder import Embedder
+from models.generation import Job, Stream
+from models.paced import PacedEngine, paced
 from models.serving import Servings
 from tables.store import PartitionStore
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
 from tests.simulation.group import Flow, Group
 from tests.simulation.memory_store import Disk, MemoryStore
+from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus
 from tests.simulation.world import SteppedLoop
+
+
+class DeadlyEngine(PacedEngine):
+    """Tells which jobs it is given."""
+
+    def __init__(self, tokens_per_s: float, submitted: Callable[[Sequence[Job]], None]) -> None:
+        super().__init__(tokens_per_s)
+        self._submitted = submitted
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        self._submitted(jobs)
+        return super().submit(jobs)
 
 
 class Process:
     """Starts at once. Implements `tests.simulation.clients.Link`."""
 
-    def __init__(self, name: str, settings: Settings, broker: Broker, group: Group, disk: Disk) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        broker: Broker,
+        group: Group,
+        disk: Disk,
+        *,
+        milvus: MilvusServer | None = None,
+        skew: float = 0.0,
+        is_deadly: Callable[[Job], bool] = lambda _job: False,
+        on_death: Callable[[str], None] = lambda _name: None,
+    ) -> None:
         self.name = name
+        self._milvus = milvus
+        self._is_deadly = is_deadly
+        self._on_death = on_death
         self.settings = settings
         self.broker = broker
         self.disk = disk
         self.loop = SteppedLoop(broker.world)
+        self.loop.skew = skew
         self.link_up = True
         self.dead = False
         self.cut = False
@@ -91,13 +126,26 @@ class Process:
         else:
             self.broker.world.after(0.1, lambda: self._told(generation, numbers))
 
+    def _submitted(self, jobs: Sequence[Job]) -> None:
+        """The engine has these now; a deadly one ends the process before its first token."""
+        if any(map(self._is_deadly, jobs)):
+            self.broker.world.after(0.05, self._die)
+
+    def _die(self) -> None:
+        if not self.dead:
+            self.kill()
+            self._on_death(self.name)
+
     def _broken(self, error: BaseException) -> None:
         if not self.dead:
             self.broken.append(error)
 
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
-        loaded = Loaded(Servings(paced(self.settings.paced_tokens_per_s)), None)
+        serving = paced(self.settings.paced_tokens_per_s)
+        serving = replace(serving, engine=DeadlyEngine(self.settings.paced_tokens_per_s, self._submitted))
+        embedder = None if self._milvus is None else cast(Embedder, SameVector())
+        loaded = Loaded(Servings(serving), embedder)
         self.worker = Worker(
             self.settings,
             loaded,
@@ -105,6 +153,7 @@ class Process:
             self._broken,
             clients=SimClients(self.settings, self),
             open_store=partial(_open_store, self.disk, self.name),
+            milvus=None if self._milvus is None else cast(Milvus, SimMilvus(self._milvus, self)),
         )
         await self.worker.start()
         self._group.join(self)

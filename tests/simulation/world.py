@@ -2,7 +2,8 @@
 
 Each process has an event loop of its own, which runs one callback at a time. So whatever stands between two awaits is
 one step, a process can be killed or suspended between any two of them, and what it has sent before arrives all the
-same. Nothing waits for real: when no process has anything to do, the clock jumps to the next timer.
+same. Nothing waits for real: when no process has anything to do, the clock jumps to the next timer. Each process reads
+the wall clock with an error of its own (`skew`); only the monotonic clock runs alike everywhere.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self.tasks: set[asyncio.Task[Any]] = set()
         self.errors: list[dict[str, Any]] = []
         self.dead = False
+        self.skew = 0.0
+        """Seconds by which this process's wall clock is ahead."""
 
     def time(self) -> float:
         return self.world.now
@@ -78,6 +81,12 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         if not self.dead:
             self.errors.append(context)
 
+    def run_in_executor(self, _executor: Any, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """At once: nothing here takes time."""
+        done = self.create_future()
+        done.set_result(call(*args))
+        return done
+
     def get_debug(self) -> bool:
         return False
 
@@ -100,8 +109,10 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def step(self) -> None:
         handle = self.ready.popleft()
         if not handle.cancelled():
+            self.world.skew = self.skew
             with self.running():
                 handle._run()
+            self.world.skew = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -144,6 +155,7 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self.suspended: set[SteppedLoop] = set()
+        self.skew = 0.0
 
     def after(self, delay: float, happens: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + delay, next(self._numbers), happens))
@@ -188,8 +200,8 @@ class World:
     @contextmanager
     def _clock(self) -> Iterator[None]:
         with (
-            patch.object(time, "time", lambda: self.now),
-            patch.object(time, "time_ns", lambda: int(self.now * 1e9)),
+            patch.object(time, "time", lambda: self.now + self.skew),
+            patch.object(time, "time_ns", lambda: int((self.now + self.skew) * 1e9)),
             patch.object(time, "monotonic", lambda: self.now),
         ):
             yield

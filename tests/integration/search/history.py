@@ -11,8 +11,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from app.search.identity import Embeds
 from app.search.milvus import Milvus
-from app.search.writer import Embeds, HistoryWriter
+from app.search.writer import HistoryWriter
 from app.wire import FinishReason, Turn, Usage
 
 NOW = 1_700_000_000_000
@@ -21,6 +22,7 @@ NOW = 1_700_000_000_000
 class Hashed:
     """An embedder that knows no meaning: equal texts have equal vectors."""
 
+    name = "hashed"
     dimension = 8
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]:
@@ -30,7 +32,7 @@ class Hashed:
             if text == "no vector":
                 continue
             drawn = np.frombuffer(hashlib.sha256(text.encode()).digest(), dtype=np.uint32) / 2**32 - 0.5
-            vector[:] = drawn / np.linalg.norm(drawn)
+            vector[:8] = drawn / np.linalg.norm(drawn)
             if text == "not a number":
                 vector[3] = np.nan
         return vectors
@@ -60,9 +62,7 @@ class Bench:
         self.fatal: list[Exception] = []
         self._news = asyncio.Event()
         options = {"delay_s": 0.02, **options}
-        self.writer = HistoryWriter(
-            milvus, collection, embedder or Hashed(), reject=self._reject, fatal=self._end, **options
-        )
+        self.writer = HistoryWriter(milvus, collection, embedder or Hashed(), fatal=self._end, **options)
 
     async def __aenter__(self) -> Self:
         self.writer.start()
@@ -70,9 +70,6 @@ class Bench:
 
     async def __aexit__(self, *_: object) -> None:
         await self.writer.stop(grace_s=0)
-
-    async def _reject(self, turn: Turn, reason: str) -> None:
-        self.rejected[turn.request_id] = reason
 
     def _end(self, error: Exception) -> None:
         self.fatal.append(error)
@@ -83,9 +80,11 @@ class Bench:
             self.writer.submit(each, functools.partial(self._done, each.request_id), partition)
 
     def erase(self, user: str, until_ms: int) -> None:
-        self.writer.erase(user, until_ms, lambda: self._done(f"erase {user}"))
+        self.writer.erase(user, until_ms, until_ms, lambda: self._done(f"erase {user}"))
 
-    def _done(self, what: str) -> None:
+    def _done(self, what: str, refusal: str | None = None) -> None:
+        if refusal is not None:
+            self.rejected[what] = refusal
         self.done.append(what)
         self._news.set()
 

@@ -9,8 +9,9 @@ from pymilvus import AsyncMilvusClient, DataType
 from app.local.milvus import MilvusNode
 from app.search.collection import open_collection
 from app.search.errors import CollectionMismatchError
+from app.search.identity import Identity
 from app.search.milvus import Milvus
-from tests.integration.search.history import NOW, Bench, turn
+from tests.integration.search.history import NOW, Bench, Hashed, turn
 
 NAMES = [
     'a"b',
@@ -27,6 +28,11 @@ NAMES = [
     "a/b:user",
     "ü" * 128,
 ]
+
+
+class Wide(Hashed):
+    name = "wide"
+    dimension = 16
 
 
 async def test_turn_becomes_two_rows_and_an_empty_answer_none(connection: Milvus, collection: str) -> None:
@@ -113,7 +119,7 @@ async def test_several_workers_create_one_collection_and_write_at_once(milvus: M
 async def test_collection_of_another_dimension_ends_the_writer_with_one_line(
     connection: Milvus, collection: str
 ) -> None:
-    await open_collection(connection, collection, 16)
+    await open_collection(connection, collection, await Identity.of(Wide()), 16)
     async with Bench(connection, collection) as bench:
         with pytest.raises(AssertionError, match="16 dimensions, the embedder makes 8"):
             await bench.settled(1)
@@ -127,7 +133,7 @@ async def test_foreign_collection_is_refused(connection: Milvus, collection: str
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=8)
     await connection.call("create_collection", collection, schema=schema)
     with pytest.raises(CollectionMismatchError, match="PARLEY_MILVUS_COLLECTION"):
-        await open_collection(connection, collection, 8)
+        await open_collection(connection, collection, await Identity.of(Hashed()), 8)
 
 
 async def test_collection_that_was_dropped_is_made_again_and_no_turn_is_lost(

@@ -1,0 +1,98 @@
+"""A Milvus for many processes: calls take long, fail before or after their effect, and land after their caller left.
+
+Implements what `app.search` asks of `app.search.milvus.Milvus`, over rows in memory; the filters are read, not parsed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.search.errors import MilvusAwayError
+from app.search.identity import Identity
+from tests.simulation.clients import Link
+
+_TIMEOUT_S = 3.0
+_DIMENSION = 4
+
+
+class SameVector:
+    """An embedder for those who never search."""
+
+    name = "same"
+    dimension = _DIMENSION
+
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]:
+        await asyncio.sleep(0)
+        return np.ones((len(texts), _DIMENSION), dtype=np.float32)
+
+    def close(self) -> None:
+        return None
+
+
+@dataclass(slots=True)
+class MilvusServer:
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    late: float = 0.0
+    """How likely a call is to land seconds late, whether or not its caller still waits."""
+
+
+class SimMilvus:
+    uri = "simulated"
+
+    def __init__(self, server: MilvusServer, link: Link) -> None:
+        self._server = server
+        self._link = link
+
+    async def call(self, method: str, /, *args: Any, timeout_s: float | None = None, **options: Any) -> Any:
+        effect = self._effect(method, args, options)
+        world, answered = self._link.broker.world, self._link.loop.create_future()
+
+        def arrive() -> None:
+            if not self._link.cut:
+                result = effect()
+                reply = lambda: answered.done() or answered.set_result(result)  # noqa: E731
+                world.after(world.latency(), lambda: self._link.loop.call_soon(reply) and None)
+
+        is_late = world.random.random() < self._server.late
+        world.after(world.random.choice((2.0, 5.0, 12.0)) if is_late else world.latency(), arrive)
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await answered
+        except TimeoutError:
+            raise MilvusAwayError("no answer in time") from None
+
+    async def close(self) -> None:
+        return None
+
+    def _effect(self, method: str, args: Sequence[Any], options: dict[str, Any]) -> Callable[[], Any]:
+        rows = self._server.rows
+        if method == "upsert":
+            return lambda: rows.update({row["turn_id"]: row for row in args[1]})
+        if method == "delete":
+            return lambda: self._delete(options["filter"])
+        return lambda: self._describe().get(method)
+
+    def _delete(self, where: str) -> None:
+        user = re.search(r'user_id == "([^"]*)"', where)
+        asked = re.search(r"asked_at <= (\d+)", where)
+        for key, row in list(self._server.rows.items()):
+            if user and asked and row["user_id"] == user[1] and row["asked_at"] <= int(asked[1]):
+                del self._server.rows[key]
+
+    def _describe(self) -> dict[str, Any]:
+        names = ("turn_id", "text", "created_at", "asked_at", "user_id", "conversation_id", "tenant", "role")
+        fields: list[dict[str, Any]] = [{"name": name} for name in (*names, "model_version")]
+        fields.append({"name": "embedding", "params": {"dim": _DIMENSION}})
+        same = Identity("same", np.ones(_DIMENSION, dtype=np.float32)).properties()
+        return {
+            "get_server_version": "v2.6.0",
+            "describe_collection": {"collection_name": "turns", "fields": fields, "properties": same},
+            "list_indexes": ["there"],
+        }
