@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,12 +15,14 @@ from app.commands.terminal import WrongUseError, note, printable, run, settings_
 from app.settings import Settings
 
 if TYPE_CHECKING:
+    from app.search.milvus import Milvus
     from app.search.query import Hit, Query
+    from models.embedder import Embedder
 
 
 @click.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("-u", "--user", required=True, help="Whose history.")
+@click.option("-u", "--user", help="Whose history.")
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many hits.")
 @click.option("--conversation", help="Only this conversation.")
 @click.option("--role", type=click.Choice(["user", "assistant"]), help="Only what this side said.")
@@ -31,7 +35,15 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
     The rank is that of meaning and words together. NEAR is nearness in meaning alone (the cosine), and orders the hits
     only with --dense.
+
+    `parley search reindex`, without a user, fills a new collection from the topic `turns` with the embedder of
+    PARLEY_EMBEDDER, while the old one serves, and then replaces the old one.
     """
+    if options["user"] is None:
+        if query != ("reindex",):
+            raise WrongUseError("whose history is it? name the user with --user")
+        run(fill_again(settings_of_terminal()))
+        return
     text = " ".join(query)
     if not text.strip():
         raise WrongUseError("QUERY is empty; say what to look for")
@@ -54,13 +66,39 @@ def tell(hits: list[Hit], text: str, user: str) -> None:
     show(hits, text, Console())
 
 
+async def fill_again(settings: Settings) -> None:
+    """Raises `click.ClickException` with one line."""
+    async with _history(settings) as (milvus, embedder):
+        from aiokafka.errors import KafkaError  # noqa: PLC0415 - slow to import, as all here
+
+        from app.kafka_clients import KafkaUnusableError  # noqa: PLC0415
+        from app.search.reindex import Reindex  # noqa: PLC0415
+
+        try:
+            done = await Reindex(settings, milvus, embedder, note).run()
+        except (KafkaError, KafkaUnusableError) as error:
+            raise click.ClickException(f"{error}; the collection in use is as it was") from None
+        note(f"{settings.milvus_collection} is now {done.collection}: {done.turns} turns, {done.rows} rows")
+        if done.left_out:
+            note(f"{done.left_out} turns were left out: erased, expired or without text")
+        note(f"start the workers and gateways with PARLEY_EMBEDDER={settings.embedder}, if they have another one")
+
+
 async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
     """The best first; raises `click.ClickException` with one line."""
+    async with _history(settings) as (milvus, embedder):
+        from app.search.query import HistorySearch  # noqa: PLC0415 - slow to import
+
+        return await HistorySearch(milvus, settings.milvus_collection, embedder).search(_query(text, options))
+
+
+@asynccontextmanager
+async def _history(settings: Settings) -> AsyncIterator[tuple[Milvus, Embedder]]:
+    """Milvus and the embedder; what goes wrong with them is raised as `click.ClickException`, with one line."""
     if settings.embedder == "none":
         raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
     from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError  # noqa: PLC0415 - slow to import
     from app.search.milvus import Milvus  # noqa: PLC0415
-    from app.search.query import HistorySearch  # noqa: PLC0415
     from models.embedder import EmbedderError, load_embedder  # noqa: PLC0415
 
     milvus = Milvus(settings.milvus_uri, settings.milvus_token)
@@ -68,7 +106,7 @@ async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[H
         await milvus.call("get_server_version")  # whether it is there is known before the model is loaded
         embedder = await asyncio.to_thread(load_embedder, settings.embedder)
         try:
-            return await HistorySearch(milvus, settings.milvus_collection, embedder).search(_query(text, options))
+            yield milvus, embedder
         finally:
             await asyncio.to_thread(embedder.close)
     except MilvusAwayError as error:

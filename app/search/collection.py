@@ -74,8 +74,8 @@ async def load(milvus: Milvus, name: str) -> None:
     await milvus.call("load_collection", name, timeout_s=_LOAD_TIMEOUT_S)
 
 
-async def read_layout(milvus: Milvus, name: str, dimension: int, version: str = "") -> Layout | None:
-    """What is there; None where there is no such collection."""
+async def read_layout(milvus: Milvus, name: str, dimension: int | None, version: str = "") -> Layout | None:
+    """What is there; None where there is no such collection. A `dimension` of None fits any."""
     try:
         described = await milvus.call("describe_collection", name)
     except MilvusAwayError as error:
@@ -90,10 +90,10 @@ async def read_layout(milvus: Milvus, name: str, dimension: int, version: str = 
             "set PARLEY_MILVUS_COLLECTION to another name"
         )
     found = int(fields["embedding"]["params"]["dim"])
-    if found != dimension:
+    if dimension is not None and found != dimension:
         raise CollectionMismatchError(
             f"Milvus collection '{name}' holds embeddings of {found} dimensions, the embedder makes {dimension}; "
-            "set PARLEY_EMBEDDER to the one it was filled with, or PARLEY_MILVUS_COLLECTION to another name"
+            "set PARLEY_EMBEDDER to the one it was filled with, or fill a new one with `parley search reindex`"
         )
     properties = described.get("properties") or {}
     outputs = {output for function in described.get("functions") or [] for output in function["output_field_names"]}

@@ -312,7 +312,8 @@ class SimReader:
         try:
             log = broker.log(at)
             read = log.read if self._committed else log.read_uncommitted
-            records, position = await call(self._link, lambda: read(self._positions[at], most))
+            began = self._positions[at]
+            records, position = await call(self._link, lambda: read(began, most))
         except KafkaError:
             await asyncio.sleep(timeout_ms / 1000)
             return {}

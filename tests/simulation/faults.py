@@ -118,6 +118,12 @@ def _inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
 def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
     """A storm with all there is: clocks, expiry, erasures, Milvus, bad records, retention, lost tails."""
     chance = random.Random(f"wide {seed}")
+    conditions = Conditions(
+        ttl_s=chance.choice((1.0, 2.0, 1800.0)),
+        sweep_s=chance.choice((0.3, 3.0)),
+        skew=chance.random() < 0.5,
+        milvus=chance.random() < 0.3,
+    )
     load = Load(
         requests=5 + seed % 8,
         cancels=0.1,
@@ -125,17 +131,11 @@ def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         garbage=0.1,
         deadlines=0.1,
         erases=chance.choice((0.0, 0.2)),
-        pauses=chance.choice((0.0, 0.2)),
+        pauses=chance.choice((0.0, 0.2)) if conditions.ttl_s < 10 else 0.0,
         skewed=chance.choice((0.0, 0.3)),
         misplaced=chance.choice((0.0, 0.1)),
         huge=chance.choice((0.0, 0.1)),
         deadly=chance.choice((0.0, 0.0, 0.1)),
-    )
-    conditions = Conditions(
-        ttl_s=chance.choice((1.0, 2.0, 1800.0)),
-        sweep_s=chance.choice((0.3, 3.0)),
-        skew=chance.random() < 0.5,
-        milvus=chance.random() < 0.3,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)

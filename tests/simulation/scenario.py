@@ -45,6 +45,7 @@ from tests.simulation.world import EPOCH, World
 
 SESSION_S = 4.0
 _PEACE_S = 400.0
+_LATEST_S = 5.0  # after a request comes the last of what belongs to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,20 @@ class Outcome:
     verdict: Verdict
     steps: int
     wrong: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    """Errors that ended a process or a task: never right, and no proof that a promise was broken."""
 
     @property
     def clean(self) -> bool:
-        return self.verdict.clean and not self.wrong
+        return not (self.broken_promise or self.crashes)
+
+    @property
+    def broken_promise(self) -> bool:
+        """Whether users can see in the topics and tables that something is wrong."""
+        return not self.verdict.clean or bool(self.wrong)
 
     def line(self) -> str:
-        return "; ".join([self.verdict.line(), *self.wrong])
+        return "; ".join([self.verdict.line(), *self.wrong, *self.crashes])
 
 
 @lru_cache(maxsize=8)
@@ -144,6 +152,7 @@ class Simulation:
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
         self._conditions = conditions
+        self._sent_until = 0.0
         self._partitions = partitions
         self._in_flight = self.random.choice((1, 2, 8))
         self._wanted = workers
@@ -196,7 +205,7 @@ class Simulation:
             logging.disable(logging.NOTSET)
 
     def _run(self) -> Outcome:
-        self.world.run(EPOCH + 16.0)
+        self.world.run(EPOCH + max(16.0, self._sent_until))
         self._make_peace()
         settled, until = False, self.world.now
         while not settled and self.world.now < EPOCH + _PEACE_S:
@@ -218,7 +227,8 @@ class Simulation:
             found[:] = [key for key in found if key not in self.torn]
         users = {user for user, _ in self.torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        return Outcome(verdict, self.world.steps, [*self._wrong(verdict), *self._kept(erased, asked)])
+        wrong = [*self._wrong(verdict), *self._kept(erased, asked)]
+        return Outcome(verdict, self.world.steps, wrong, self._crashes())
 
     def lost(self, entries: list[Entry]) -> None:
         """Kafka has lost these records of `tokens`: what becomes of their answers is not the workers' doing."""
@@ -254,12 +264,7 @@ class Simulation:
         return True
 
     def _wrong(self, verdict: Verdict) -> list[str]:
-        wrong = [f"{process.name} broken by {error!r}" for process in self.processes for error in process.broken]
-        wrong += [
-            f"{process.name}: {context.get('message')} {context.get('exception')!r}"
-            for process in self.processes
-            for context in process.loop.errors
-        ]
+        wrong: list[str] = []
         owners = [
             (process, partition)
             for process in self.alive
@@ -283,6 +288,14 @@ class Simulation:
         errors = self._errors()
         wrong += [f"{key} ended as engine_error" for key in errors - self.deadly]
         return wrong
+
+    def _crashes(self) -> list[str]:
+        crashes = [f"{process.name} broken by {error!r}" for process in self.processes for error in process.broken]
+        return crashes + [
+            f"{process.name}: {context.get('message')} {context.get('exception')!r}"
+            for process in self.processes
+            for context in process.loop.errors
+        ]
 
     def _errors(self) -> set[Key]:
         events = [decode_token_event(entry.value, entry.headers) for entry in self._read("tokens")]
@@ -418,6 +431,7 @@ class Simulation:
             if self.random.random() < load.pauses:
                 paused += 1.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
+            self._sent_until = max(self._sent_until, at + _LATEST_S)
             skew = self.random.choice((-3600.0, 3600.0)) if self.random.random() < load.skewed else 0.0
             misplaced = self._partitions > 1 and self.random.random() < load.misplaced
             send = partial(self._send, "requests", user, skew=skew, misplaced=misplaced)

@@ -53,11 +53,14 @@ class Client:
         value: dict[str, Any] | bytes | None,
         key: str | bytes | None,
         headers: list[tuple[str, bytes]] | None = None,
+        partition: int | None = None,
     ) -> tuple[int, int]:
-        """Send a record to where its key belongs; returns its partition and offset."""
+        """Send a record, to where its key belongs unless told otherwise; returns its partition and offset."""
         raw = json.dumps(value).encode() if isinstance(value, dict) else value
         raw_key = key.encode() if isinstance(key, str) else key
-        sent = await self.producer.send_and_wait(self.settings.topic(topic), raw, key=raw_key, headers=headers or [])
+        sent = await self.producer.send_and_wait(
+            self.settings.topic(topic), raw, key=raw_key, headers=headers or [], partition=partition
+        )
         return sent.partition, sent.offset
 
     async def cancel(self, user: str, request_id: str) -> None:

@@ -1,0 +1,185 @@
+"""Filling a new collection from `turns`, and putting it in the place of the one that serves.
+
+    1. Create a collection of another name, with the embedder of the settings.
+    2. Fill it from `turns`, leaving out what was erased or has expired. The former one serves meanwhile.
+    3. Point the name in use, an alias from now on, at the new one. A collection that had the name itself is renamed.
+    4. Take over what has come to `turns` since, and delete what was erased since.
+    5. Drop the former one: erasures would not reach it any more.
+
+Workers go on writing under the name in use. One whose embedder is not the new one notices within
+`PARLEY_INDEX_FLUSH_S`, holds its turns back, and writes them when it is started again with the new `PARLEY_EMBEDDER`.
+What it wrote before it noticed is written again by step 4, under the same keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from app.delivery.changelog import changelog_topic
+from app.kafka_clients import consumer, start
+from app.search.collection import open_collection, read_layout
+from app.search.errors import MilvusError
+from app.search.filters import turns_where
+from app.search.identity import Embeds, Identity
+from app.search.milvus import Milvus
+from app.search.rows import Row, rows_of
+from app.settings import Settings
+from app.wire import Turn, WireError, decode_turn
+from tables.records import Erased, Table, decode, key_parts
+
+_POLL_MS = 500
+_BATCH_ROWS = 128
+_PROGRESS_EVERY_S = 5.0
+_TRIES = 5
+
+
+@dataclass(slots=True)
+class Reindexed:
+    """What was done, for people."""
+
+    collection: str
+    turns: int = 0
+    rows: int = 0
+    left_out: int = 0
+    """Turns that were erased or have expired."""
+
+
+@dataclass(slots=True)
+class Reindex:
+    settings: Settings
+    milvus: Milvus
+    embedder: Embeds
+    tell: Callable[[str], None]
+    """Called with lines of progress."""
+    _marks: dict[str, int] = field(default_factory=dict)
+    _told_at: float = 0.0
+
+    async def run(self) -> Reindexed:
+        """Raises `MilvusError`, `KafkaError` and `KafkaUnusableError`; the collection in use is untouched then."""
+        name = self.settings.milvus_collection
+        done = Reindexed(f"{name}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}")
+        await open_collection(self.milvus, done.collection, await self._identity(), self.embedder.dimension)
+        turns = consumer(self.settings.cluster)
+        swapped = False
+        try:
+            await start(turns)
+            partitions = self._assign(turns, self.settings.topic("turns"))
+            await turns.seek_to_beginning(*partitions)
+            self._marks = await self._read_marks()
+            await self._fill(turns, partitions, done)
+            former = await self._swap(name, done.collection)
+            swapped = True
+            await self._fill(turns, partitions, done)
+            await self._erase_newer(done.collection)
+            if former is not None:
+                await self.milvus.call("drop_collection", former)
+        finally:
+            await turns.stop()
+            if not swapped:
+                await self.milvus.call("drop_collection", done.collection)
+        return done
+
+    async def _identity(self) -> Identity:
+        return await Identity.of(self.embedder)
+
+    def _assign(self, records: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+        partitions = [TopicPartition(topic, number) for number in range(self.settings.partitions)]
+        records.assign(partitions)
+        return partitions
+
+    async def _fill(self, turns: AIOKafkaConsumer, partitions: Sequence[TopicPartition], done: Reindexed) -> None:
+        """Write all turns from the consumer's position up to the end of now."""
+        waiting: list[Row] = []
+        async for record in self._up_to_end(turns, partitions):
+            try:
+                turn = decode_turn(record.value, record.headers)
+            except WireError:
+                continue  # a dead letter
+            if not self._is_wanted(turn):
+                done.left_out += 1
+                continue
+            done.turns += 1
+            waiting += rows_of(turn)
+            if len(waiting) >= _BATCH_ROWS:
+                await self._write(done, waiting)
+                waiting = []
+        if waiting:
+            await self._write(done, waiting)
+
+    def _is_wanted(self, turn: Turn) -> bool:
+        ttl_s = self.settings.history_ttl
+        is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
+        return turn.outlives(self._marks.get(turn.user_id, 0)) and not is_expired
+
+    async def _write(self, done: Reindexed, rows: Sequence[Row]) -> None:
+        newest = {row.turn_id: row for row in rows}
+        vectors = await self.embedder.embed([row.text for row in newest.values()])
+        values = [
+            {**dataclasses.asdict(row), "embedding": vector}
+            for row, vector in zip(newest.values(), vectors, strict=True)
+            if vector.any()
+        ]
+        await self.milvus.call("upsert", done.collection, values)
+        done.rows += len(values)
+        if time.monotonic() - self._told_at > _PROGRESS_EVERY_S:
+            self._told_at = time.monotonic()
+            self.tell(f"{done.turns} turns, {done.rows} rows in {done.collection}")
+
+    async def _up_to_end(
+        self, records: AIOKafkaConsumer, partitions: Sequence[TopicPartition]
+    ) -> AsyncIterator[ConsumerRecord]:
+        ends = await records.end_offsets(partitions)
+        while any([await records.position(tp) < end for tp, end in ends.items()]):
+            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+                for record in batch:
+                    yield record
+
+    async def _read_marks(self) -> dict[str, int]:
+        """When each user was erased last, Unix milliseconds."""
+        marks: dict[str, int] = {}
+        records = consumer(self.settings.cluster)
+        try:
+            await start(records)
+            topic = changelog_topic(self.settings, Table.ERASED)
+            if topic not in await records.topics():
+                return marks
+            partitions = self._assign(records, topic)
+            await records.seek_to_beginning(*partitions)
+            async for record in self._up_to_end(records, partitions):
+                if record.key is not None and record.value is not None:
+                    (user_id,) = key_parts(record.key)
+                    marks[user_id] = max(marks.get(user_id, 0), decode(record.value, Erased).at)
+        finally:
+            await records.stop()
+        return marks
+
+    async def _erase_newer(self, collection: str) -> None:
+        for user_id, at in (await self._read_marks()).items():
+            if at > self._marks.get(user_id, 0):
+                await self.milvus.call("delete", collection, filter=turns_where(user_id, asked_until_ms=at))
+
+    async def _swap(self, name: str, collection: str) -> str | None:
+        """Make the name mean the new collection; returns the former one, None where there was none."""
+        layout = await read_layout(self.milvus, name, dimension=None)
+        if layout is not None and layout.stored_as != name:
+            await self.milvus.call("alter_alias", collection, name)
+            return layout.stored_as
+        former = None if layout is None else f"{collection}_former"
+        if former is not None:
+            await self.milvus.call("rename_collection", name, former)
+        for left in reversed(range(_TRIES)):
+            try:
+                await self.milvus.call("create_alias", collection, name)
+            except MilvusError:
+                # A worker has found no collection for a moment, and has created one. Step 4 takes its rows over.
+                if not left or not await self.milvus.call("has_collection", name):
+                    raise
+                await self.milvus.call("drop_collection", name)
+            else:
+                break
+        return former

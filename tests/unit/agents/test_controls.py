@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from agents.controls import Controls
+from agents.history import History
+from app.delivery.cancels import Cancels
+from app.delivery.partition import Partition
+from app.delivery.record import CONTROLS, Record
+from app.search.sink import NoHistory
+from app.settings import Settings
+from app.wire import Cancel, Erase, decode_control, encode
+from app.wire.headers import FORWARDED
+from app.wire.ids import partition_for
+from tables.records import Conversation, Ended, Erased, Table, Turn
+from tests.unit.agents.claims import ASKED_AT, claim_of
+from tests.unit.agents.partitions import NOW, FakePartition
+
+SETTINGS = Settings(_env_file=None, partitions=4)
+HERE = partition_for("ann", 4)
+
+
+class Sink(NoHistory):
+    """Notes erasures, and does them when it is told to."""
+
+    def __init__(self) -> None:
+        self.erasures: list[tuple[str, int]] = []
+        self.waiting: list[Callable[[], object]] = []
+
+    def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
+        self.erasures.append((user_id, until_ms))
+        self.waiting.append(done)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.partition = FakePartition(HERE)
+        self.sink = Sink()
+        self.cancels = Cancels()
+        history = History(SETTINGS, self.sink)
+        self.controls = Controls(SETTINGS, self.cancels, history)
+        self._offset = 0
+
+    def take(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:
+        value, _ = encode(control)
+        record = Record(CONTROLS, self.partition.number, self._offset, at, user.encode(), value, headers)
+        self._offset += 1
+        self.controls.take(cast(Partition, self.partition), record)
+        return record
+
+    @property
+    def finished(self) -> list[Record | None]:
+        return [finish.record for finish in self.partition.finished]
+
+
+async def erased(bench: Bench, **how: Any) -> Record:
+    record = bench.take(Erase(user_id="ann"), **how)
+    for _ in range(20):
+        await asyncio.sleep(0)
+        while bench.sink.waiting:
+            bench.sink.waiting.pop()()
+    await bench.partition.settle()
+    return record
+
+
+async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked() -> None:
+    bench = Bench()
+    bench.partition.put(Table.CONVERSATIONS, Conversation(1, (Turn("r", "p", "a", 1),)), "ann", "c")
+    bench.partition.put(Table.CONVERSATIONS, Conversation(1), "bob", "c")
+    record = bench.take(Erase(user_id="ann"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bench.sink.erasures == [("ann", NOW - 1000)]
+    assert bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", "c") is None
+    assert bench.partition.row(Table.CONVERSATIONS, Conversation, "bob", "c") is not None
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=0)
+    assert record not in bench.finished, "Milvus still has the rows"
+    bench.sink.waiting.pop()()
+    await bench.partition.settle()
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=NOW - 1000)
+    assert bench.finished[-1] is record
+
+
+async def test_erase_is_sent_on_to_every_other_partition_once_and_with_its_time() -> None:
+    bench = Bench()
+    await erased(bench)
+    sent = [output for finish in bench.partition.finished for output in finish.outputs]
+    assert sorted(output.partition or 0 for output in sent) == sorted({0, 1, 2, 3} - {HERE})
+    assert {decode_control(output.value) for output in sent} == {Erase(user_id="ann")}
+    assert {dict(output.headers)[FORWARDED] for output in sent} == {f"{HERE}@{NOW - 1000}".encode()}
+    assert {(output.topic, output.key) for output in sent} == {("controls", b"ann")}
+
+
+async def test_erase_that_was_sent_on_keeps_its_time_and_goes_no_further() -> None:
+    bench = Bench()
+    await erased(bench, at=NOW - 10, headers=((FORWARDED, b"1@%d" % (NOW - 5000)),))
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 5000, indexed=NOW - 5000)
+    assert not [output for finish in bench.partition.finished for output in finish.outputs]
+    assert bench.sink.erasures == [], "this partition never had anything of the user"
+
+
+async def test_erase_that_was_sent_on_reaches_milvus_where_the_user_was() -> None:
+    bench = Bench()
+    bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
+    await erased(bench, headers=((FORWARDED, b"1@%d" % (NOW - 5000)),))
+    assert bench.sink.erasures == [("ann", NOW - 5000)]
+
+
+@pytest.mark.parametrize("value", [b"", b"1", b"1@", b"1@soon", b"1@-5", b"1@" + b"9" * 400])
+async def test_erase_with_a_header_that_is_no_workers_has_its_records_time(value: bytes) -> None:
+    bench = Bench()
+    await erased(bench, headers=((FORWARDED, value),))
+    assert bench.partition.row(Table.ERASED, Erased, "ann").at == NOW - 1000
+
+
+async def test_erase_again_after_a_crash_does_what_is_left_and_no_more() -> None:
+    bench = Bench()
+    bench.partition.put(Table.ERASED, Erased(NOW - 1000), "ann")
+    record = await erased(bench)
+    assert bench.sink.erasures == [("ann", NOW - 1000)]
+    assert bench.finished == [record]
+
+
+async def test_erase_from_a_fast_clock_counts_as_of_now() -> None:
+    bench = Bench()
+    await erased(bench, at=NOW + 3_600_000)
+    assert bench.partition.row(Table.ERASED, Erased, "ann").at == NOW
+
+
+async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_on_the_past() -> None:
+    bench = Bench()
+    older, builds, fresh, other = (claim_of(request_id=name) for name in ("older", "builds", "fresh", "other"))
+    other.request = claim_of(request_id="other", user_id="bob").request
+    builds.at = fresh.at = NOW
+    builds.recalled = True
+    bench.partition.own.claims = {claim.key: claim for claim in (older, builds, fresh, other)}
+    await erased(bench, at=ASKED_AT + 5)
+    assert (older.forget, older.stop) == (True, "cancelled")
+    assert (builds.forget, builds.stop) == (True, None)
+    assert (fresh.forget, fresh.forget_history, fresh.stop) == (False, True, None)
+    assert (other.forget, other.forget_history) == (False, False)
+
+
+async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_committed() -> None:
+    bench = Bench()
+    bench.partition.commits.clear()
+    bench.take(Erase(user_id="ann"))
+    await asyncio.sleep(0)
+    assert bench.partition.own.erasing == {"ann": NOW - 1000}
+    bench.partition.commits.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bench.partition.own.erasing == {}
+    bench.sink.waiting.pop()()
+    await bench.partition.settle()
+
+
+async def test_cancel_stays_open_until_its_request_has_ended() -> None:
+    bench = Bench()
+    claim = claim_of()
+    bench.partition.own.claims[claim.key] = claim
+    record = bench.take(Cancel(user_id="ann", request_id="r1"))
+    await bench.partition.settle()
+    assert claim.stop == "cancelled"
+    assert bench.finished == []
+    claim.on_finish[0]()
+    await bench.partition.settle()
+    assert bench.finished == [record]
+
+
+async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
+    bench = Bench()
+    claim = claim_of()
+    bench.partition.own.claims[claim.key] = claim
+    bench.take(Cancel(user_id="ann", request_id="r1"))
+    more = [bench.take(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
+    await bench.partition.settle()
+    assert bench.finished == more
+    assert len(claim.on_finish) == 1
+
+
+async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
+    bench = Bench()
+    bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
+    ended = bench.take(Cancel(user_id="ann", request_id="r1"))
+    old = bench.take(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
+    await bench.partition.settle()
+    assert bench.finished == [ended, old]
+
+
+async def test_cancel_in_a_wrong_partition_is_a_dead_letter() -> None:
+    bench = Bench()
+    bench.partition.number = (HERE + 1) % 4
+    bench.take(Cancel(user_id="ann", request_id="r1"))
+    await bench.partition.settle()
+    (finish,) = bench.partition.finished
+    assert b"murmur2" in dict(finish.outputs[0].headers)["error-message"]
+
+
+async def test_erase_in_a_wrong_partition_holds_for_all() -> None:
+    bench = Bench()
+    bench.partition.number = (HERE + 1) % 4
+    await erased(bench)
+    assert bench.partition.row(Table.ERASED, Erased, "ann") is not None
+    assert HERE in [output.partition for finish in bench.partition.finished for output in finish.outputs]
