@@ -118,10 +118,8 @@ class Ownership:
         self.restored = 0
         self._fencing = asyncio.Lock()
         self._producer = producer
-        self._inherited = start.checkpoint.tokens_offset
-        self._inherited_floor = start.checkpoint.floor
-        self._lost_epoch = start.checkpoint.lost_epoch
-        self._former_epoch = start.checkpoint.epoch
+        self._former = start.checkpoint
+        self._lost_epoch = max(start.checkpoint.lost_epoch, start.checkpoint.epoch)
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -162,7 +160,7 @@ class Ownership:
 
     def take(self, record: Record) -> bool:
         """Open the record; False where it was taken or finished before."""
-        tokens_from = self._inherited if self.resuming else self.tokens.position
+        tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.tokens.position
         return self.offsets[record.topic].take(record.offset, tokens_from, record.after)
 
     @property
@@ -196,7 +194,7 @@ class Ownership:
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
-            receipt = await self.finisher.fence(fence, mine, above=max(self._former_epoch, self._lost_epoch))
+            receipt = await self.finisher.fence(fence, mine, above=self._lost_epoch)
             self.clock.acknowledged(receipt)
             self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
             self.tokens.open(receipt.offset)
@@ -232,7 +230,7 @@ class Ownership:
 
     def _checkpoint(self, finished: Sequence[int], epoch: int) -> Checkpoint:
         """What to commit once these requests are finished."""
-        since, floor = self._inherited, self._inherited_floor
+        since, floor = self._inherited(epoch)
         if not self.resuming:
             began = self.offsets[REQUESTS].tokens_from(finished)
             since = self.tokens.position if began is None else began
@@ -246,20 +244,24 @@ class Ownership:
             lost_epoch=self._lost_epoch if epoch <= self._lost_epoch else -1,
         )
 
-    def notice_new_log(self, former: Checkpoint) -> None:
-        """Compare the own epoch with the former one: it is not higher where `tokens` was created anew."""
-        if self.epoch > former.epoch:
-            return
-        log.error(
-            "%s[%s] was created anew: epoch %s follows %s; unfinished answers are made again from their beginning",
-            self.place.settings.topic("tokens"),
-            self.place.number,
-            self.epoch,
-            former.epoch,
-        )
-        self._lost_epoch = max(self._lost_epoch, former.epoch)
-        self._inherited = min(self._inherited, self.epoch)
-        self._inherited_floor = -1
+    def _inherited(self, epoch: int) -> tuple[int, int]:
+        """Where the former owner's answers begin, and the floor there, as seen from a fence at the offset `epoch`.
+
+        The former checkpoint names offsets before its log's end. A fence that stands before one of them tells that
+        `tokens` has lost its tail, or was created anew.
+        """
+        floor = self._former.floor if epoch > self._former.epoch else -1
+        return min(self._former.tokens_offset, epoch), floor
+
+    def _log_lost_records(self) -> None:
+        end = max(self._former.tokens_offset, self._former.epoch + 1)
+        if self.epoch < end:
+            log.error(
+                "%s[%s] has lost records: it ended at offset %s or later; what was said there is said again",
+                self.place.settings.topic("tokens"),
+                self.place.number,
+                end,
+            )
 
     async def restore(self, reader: AIOKafkaConsumer) -> None:
         logs = changelogs(self.place.settings, self.place.number)
@@ -267,12 +269,14 @@ class Ownership:
 
     async def recall(self, reader: AIOKafkaConsumer) -> None:
         """Read what was said before the fence, and up to which request it may matter."""
+        self._log_lost_records()
         requests = self.place.topic_partition("requests")
+        start, floor = self._inherited(self.epoch)
         said = await read_said(
             reader,
             self.place.topic_partition("tokens"),
-            start=self._inherited,
-            floor=self._inherited_floor,
+            start=start,
+            floor=floor,
             fence=self.epoch,
         )
         for key in said.requests:
@@ -302,7 +306,6 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
         ownership = _own(place, producer, await place.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
-        ownership.notice_new_log(start.checkpoint)
         await ownership.recall(reader)
         await reader.stop()
     except BaseException:

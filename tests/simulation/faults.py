@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from app.delivery.finish import Waiting
 from app.delivery.record import CONTROLS, REQUESTS
+from tables.records import Table
 from tests.simulation.process import Process
 from tests.simulation.scenario import Conditions, Load, Simulation
 
@@ -140,6 +142,41 @@ def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)
     return simulation
+
+
+def expiring_storm(seed: int) -> Simulation:
+    """Conversations of a second, swept three times a second, under everything that keeps requests waiting."""
+    load = Load(requests=24, users=2, tokens=2, over_s=12.0)
+    conditions = Conditions(ttl_s=1.0, sweep_s=0.3)
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1, load=load, conditions=conditions)
+    _inflict_some(simulation, (suspend, cut_off, broker_away, rebalance, kill))
+    return simulation
+
+
+def suspended_sweep(seed: int) -> Simulation:
+    """A worker is suspended for longer than its session while it commits what a sweep deletes; then it goes on."""
+    load = Load(requests=26, users=2, tokens=2, over_s=13.0)
+    simulation = Simulation(seed, workers=2, load=load, conditions=Conditions(ttl_s=1.0, sweep_s=0.3))
+
+    def watch() -> None:
+        for process in simulation.alive:
+            for partition in process.worker.owner.partitions.values():
+                queue = partition.place.queue
+                if any(_is_sweep(entry) for entry in (*queue.waiting, *queue.in_hand)):
+                    process.suspend()
+                    simulation.world.after(5.5, process.resume)
+                    return
+        simulation.world.after(0.0005, watch)
+
+    simulation.world.after(1.5, watch)
+    return simulation
+
+
+def _is_sweep(entry: Waiting) -> bool:
+    changes = entry.finish.changes
+    return entry.finish.record is None and any(
+        change.table is Table.CONVERSATIONS and change.value is None for change in changes
+    )
 
 
 def _random_load(seed: int) -> Load:

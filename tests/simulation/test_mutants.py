@@ -33,7 +33,7 @@ from app.worker import Worker
 from tables.records import Change, Table, encode
 from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
-from tests.simulation.faults import FAULTS, kill, storm, suspend, trouble, wide_storm
+from tests.simulation.faults import FAULTS, expiring_storm, kill, storm, suspended_sweep, trouble, wide_storm
 from tests.simulation.scenario import Simulation
 
 SEEDS = 1500
@@ -61,7 +61,7 @@ async def _recalls_nothing(ownership: Ownership, *_: Any) -> None:
 
 
 async def _writes_no_fence(ownership: Ownership, mine: set[int]) -> None:
-    ownership.tokens.open(max(0, ownership._inherited))
+    ownership.tokens.open(max(0, ownership._former.tokens_offset))
     mine.add(ownership.tokens.epoch)
 
 
@@ -167,10 +167,6 @@ def erasing(seed: int) -> Simulation:
     return storm(seed, erases=0.4)
 
 
-def suspending(seed: int) -> Simulation:
-    return wide_storm(seed, faults=(suspend, suspend, kill))
-
-
 def wide(seed: int) -> Simulation:
     return wide_storm(seed)
 
@@ -194,16 +190,16 @@ MUTANTS: dict[str, Mutant] = {
     "a take-over goes on during a rebalance": Mutant(Partition, "unsettle", _nothing),
     "rows are written before they are committed": Mutant(Finisher, "_commit", _store_first, kills_and_trouble),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before),
-    "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspending),
-    "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, wide),
-    "the watermark is the consumer's position": Mutant(Owner, "watermark", _position_as_watermark, wide),
-    "a sweep deletes what is in use": Mutant(Sweeper, "_in_use", staticmethod(lambda *_: False), wide),
+    "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep),
+    "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm),
+    "the watermark is the consumer's position": Mutant(Owner, "watermark", _position_as_watermark, expiring_storm),
+    "a sweep deletes what is in use": Mutant(Sweeper, "_in_use", staticmethod(lambda *_: False), expiring_storm),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide),
     "an erasure leaves running answers their history": Mutant(controls, "_forget_claim", _forget_no_history, erasing),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
     "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, wide),
-    "a former owner's rows are written": Mutant(Worker, "_owns", _yes, suspending),
+    "a former owner's rows are written": Mutant(Worker, "_owns", _yes, wide),
     "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, wide),
     "a record that Kafka refuses is trouble of the broker": Mutant(finish, "RECORD_ERRORS", (), wide),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.delivery.cancels import Cancels
+from app.delivery.cancels import MOST, MOST_OF_USER, Cancels
 
 KEY = ("ann", "r1")
 
@@ -44,3 +44,20 @@ async def test_requests_of_one_id_are_told_apart_by_user() -> None:
     cancels.remember(KEY, lambda: None)
     assert cancels.take(("bob", "r1")) is None
     assert cancels.take(KEY) is not None
+
+
+async def test_flood_of_one_user_forgets_its_own_oldest_and_nobody_elses() -> None:
+    cancels, settled = Cancels(), []
+    cancels.remember(("bob", "r"), lambda: settled.append("bob"))
+    for number in range(3 * MOST_OF_USER):
+        cancels.remember(("ann", f"r{number}"), lambda number=number: settled.append(number))
+    assert settled == list(range(2 * MOST_OF_USER))
+    assert cancels.take(("bob", "r")) is not None
+    assert cancels.take(("ann", f"r{2 * MOST_OF_USER}")) is not None
+
+
+async def test_flood_of_many_users_is_bounded() -> None:
+    cancels, settled = Cancels(), []
+    for number in range(MOST + 10):
+        cancels.remember((f"user-{number}", "r"), lambda number=number: settled.append(number))
+    assert settled == list(range(10))

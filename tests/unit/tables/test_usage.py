@@ -58,6 +58,21 @@ def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -
     assert (key.start, tally.requests, tally.late) == (open_window - open_window % MINUTE, 2, 1)
 
 
+def test_a_longer_grace_does_not_begin_a_forgotten_window_again() -> None:
+    windows = windows_of(START)
+    windows.advance(START + MINUTE + SETTLE_MS)
+    assert told(windows) == [(0, 1, 1)]
+    windows.advance(START + MINUTE + GRACE + SETTLE_MS)
+    assert told(windows) == []
+    rows = [(change.key, change.value) for change in windows.drain() if change.value is not None]
+    patient = Windows.load(rows, length=MINUTE, grace=100 * GRACE)
+    patient.count(turn(START + 1), now=START * 2)
+    patient.advance(START + 60 * MINUTE)
+    ((key, tally),) = patient.close()
+    assert key.start >= START + MINUTE, "the first revision of that minute is out, and stays the last"
+    assert (tally.told, tally.requests, tally.late) == (1, 1, 1)
+
+
 def test_the_clock_closes_windows_where_nothing_comes_any_more() -> None:
     windows = windows_of(START)
     assert windows.due_at == START + MINUTE + SETTLE_MS

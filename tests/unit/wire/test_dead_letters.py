@@ -1,6 +1,12 @@
 from __future__ import annotations
 
-from app.wire import Cause, ErrorCode, WireError, cause_from, cause_of, dead_letter_headers
+import hashlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.wire import Cause, ErrorCode, Headers, WireError, cause_from, cause_of, dead_letter_headers
+from app.wire.dead_letters import DeadLetter, dead_letter
 
 CAUSE = Cause(code="invalid_request", message="prompt: is empty", topic="requests", partition=3, offset=17, failed_at=5)
 
@@ -41,3 +47,53 @@ def test_message_is_one_line_of_bounded_length() -> None:
 def test_other_headers_are_no_cause() -> None:
     assert cause_from(None) is None
     assert cause_from({**dict(dead_letter_headers(CAUSE, None)), "source-offset": b"x"}) is None
+
+
+def whole(key: bytes | None = b"ann", value: bytes | None = b"v", headers: Headers = (), **how: int) -> DeadLetter:
+    return dead_letter(CAUSE, key, value, headers, **how)
+
+
+def test_letter_that_fits_is_as_the_record_came() -> None:
+    letter = whole(value=b"x" * 1000, headers=[("trace", b"1")])
+    assert (letter.key, letter.value, letter.headers[0]) == (b"ann", b"x" * 1000, ("trace", b"1"))
+    assert not {"value-bytes", "key-bytes", "headers-dropped"} & {name for name, _ in letter.headers}
+
+
+def test_value_that_does_not_fit_is_cut_and_told_by_length_and_hash() -> None:
+    value = bytes(range(256)) * 10
+    letter = whole(value=value, most_bytes=100)
+    told = dict(letter.headers)
+    assert letter.value == value[:97]
+    assert told["value-bytes"] == b"2560"
+    assert told["value-sha256"] == hashlib.sha256(value).hexdigest().encode()
+    assert cause_from(letter.headers) == CAUSE
+
+
+def test_key_and_headers_that_do_not_fit_are_told_too() -> None:
+    letter = whole(key=b"k" * 9000, headers=[("small", b"1"), ("large", b"y" * 9000)], most_bytes=8000)
+    told = dict(letter.headers)
+    assert len(letter.key or b"") < 9000
+    assert told["key-bytes"] == b"9000"
+    assert told["key-sha256"] == hashlib.sha256(b"k" * 9000).hexdigest().encode()
+    assert told["headers-dropped"] == b"1"
+    assert told["small"] == b"1"
+    assert "large" not in told
+
+
+@given(
+    st.none() | st.binary(max_size=9000),
+    st.none() | st.binary(max_size=9000),
+    st.lists(st.tuples(st.text(max_size=9), st.none() | st.binary(max_size=4000)), max_size=5),
+    st.integers(0, 12_000),
+)
+def test_letter_is_never_larger_than_it_may_be(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], most_bytes: int
+) -> None:
+    letter = whole(key, value, headers, most_bytes=most_bytes)
+    own = {"value-bytes", "value-sha256", "key-bytes", "key-sha256", "headers-dropped"}
+    own |= {name for name, _ in dead_letter_headers(CAUSE, None)}
+    kept = [(name, one) for name, one in letter.headers if name not in own]
+    size = len(letter.key or b"") + len(letter.value or b"") + sum(len(one or b"") for _, one in kept)
+    assert size <= most_bytes
+    assert letter.key is not None or letter.value is not None
+    assert (value or b"").startswith(letter.value or b"")

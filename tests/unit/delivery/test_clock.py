@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from aiokafka.structs import RecordMetadata
+
+from app.delivery.clock import BrokerClock
+
+HOUR_MS = 3_600_000
+
+
+def receipt(timestamp: int, kind: int = 1) -> RecordMetadata:
+    return RecordMetadata("tokens", 0, None, 0, timestamp, kind, -1)
+
+
+@pytest.fixture
+def monotonic(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    at = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    return at
+
+
+def test_clock_is_the_brokers_however_wrong_the_process_is(monotonic: list[float]) -> None:
+    clock = BrokerClock()
+    clock.acknowledged(receipt(5 * HOUR_MS))
+    assert clock.now() == 5 * HOUR_MS
+    monotonic[0] += 12.5
+    assert clock.now() == 5 * HOUR_MS + 12_500
+
+
+def test_slow_acknowledgement_does_not_set_the_clock_back(monotonic: list[float]) -> None:
+    clock = BrokerClock()
+    clock.acknowledged(receipt(HOUR_MS))
+    monotonic[0] += 10
+    clock.acknowledged(receipt(HOUR_MS + 7000))  # it took three seconds to get here
+    assert clock.now() == HOUR_MS + 10_000
+    clock.acknowledged(receipt(HOUR_MS + 11_000))  # and this one came faster than the first
+    assert clock.now() == HOUR_MS + 11_000
+
+
+def test_clock_is_the_processs_own_until_the_broker_has_told_its_time(monotonic: list[float]) -> None:
+    clock = BrokerClock()
+    clock.acknowledged(receipt(HOUR_MS, kind=0))  # a topic whose timestamps are the producers'
+    assert clock.now() == 10**12
+
+
+def test_timestamp_is_believed_up_to_a_second_ahead(monotonic: list[float]) -> None:
+    clock = BrokerClock()
+    clock.acknowledged(receipt(HOUR_MS))
+    assert clock.time_of(HOUR_MS + 900) == HOUR_MS + 900
+    assert clock.time_of(HOUR_MS + 1100) == HOUR_MS
+    assert clock.time_of(5) == 5

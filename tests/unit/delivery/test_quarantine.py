@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.delivery.quarantine import Attempt, Isolation, lost_attempts
+from app.wire.event import Notice
+
+
+def test_attempts_count_while_they_begin_at_the_same_token() -> None:
+    assert lost_attempts(None, 0) == 0
+    assert lost_attempts(Attempt(2, 0), 0) == 2
+    assert lost_attempts(Attempt(2, 0), 7) == 0, "the answer has grown since"
+
+
+@pytest.mark.parametrize(
+    "notice",
+    [
+        Notice("resumed", ""),
+        Notice("attempt", ""),
+        Notice("attempt", "", {}),
+        Notice("attempt", "", {"attempt": "many"}),
+        Notice("attempt", "", {"attempt": None}),
+    ],
+)
+def test_other_notices_are_no_attempts(notice: Notice) -> None:
+    assert Attempt.of(notice, 3) is None
+
+
+def test_attempt_is_read_from_its_notice() -> None:
+    assert Attempt.of(Notice("attempt", "", {"attempt": 2}), 3) == Attempt(2, 3)
+
+
+async def test_first_attempts_begin_together() -> None:
+    isolation = Isolation()
+    async with asyncio.timeout(5):
+        for _ in range(10):
+            await isolation.enter(1)
+
+
+async def test_suspect_begins_alone() -> None:
+    isolation = Isolation()
+    first = await isolation.enter(1)
+    suspect = asyncio.ensure_future(isolation.enter(2))
+    await asyncio.sleep(0)
+    assert not suspect.done(), "another replayed request has not begun to speak"
+    first.leave()
+    first.leave()
+    beginning = await asyncio.wait_for(suspect, 5)
+    others = [asyncio.ensure_future(isolation.enter(number)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    assert not any(other.done() for other in others)
+    beginning.leave()
+    done, _ = await asyncio.wait(others, timeout=0.2)
+    assert len(done) == 1, "those that wait are not let in beside a suspect"
+    for other in others:
+        other.cancel()

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.delivery.watermark import Watermark
+
+
+def test_watermark_is_unknown_until_everything_before_a_noted_end_is_finished() -> None:
+    watermark = Watermark()
+    watermark.note(1000, end=5)
+    assert watermark.advance(4) is None
+    assert watermark.advance(5) == 1000
+
+
+def test_watermark_stays_where_requests_are_unfinished() -> None:
+    watermark = Watermark()
+    for second in range(10):
+        watermark.note(second * 1000, end=second)
+        watermark.advance(min(second, 3))
+    assert watermark.at == 3000
+    assert watermark.advance(9) == 9000
+
+
+def test_watermark_goes_on_after_a_long_backlog() -> None:
+    watermark = Watermark()
+    for second in range(10_000):
+        watermark.note(second, end=second)
+    assert watermark.advance(10_000) is not None
+    watermark.note(20_000, end=10_001)
+    assert watermark.advance(10_001) == 20_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=60))
+def test_no_unfinished_request_was_appended_before_the_watermark(steps: list[tuple[int, int, bool]]) -> None:
+    """Requests are appended one a tick; finished in order, some ticks later; the end is noted now and then."""
+    watermark, appended, head = Watermark(), [], 0
+    for now, (new, done, is_noted) in enumerate(steps):
+        if is_noted:
+            watermark.note(now, len(appended))
+        appended += [now] * new
+        head = min(len(appended), head + done)
+        at = watermark.advance(head)
+        assert at is None or all(time >= at for time in appended[head:])
