@@ -11,7 +11,8 @@ from app.wire import EventType, TokenEvent
 class Answer:
     """The events that the reader rule let through.
 
-    `position` is the index at which the next event is expected, `epoch` that of the last event taken.
+    `position` is the index at which the next event is expected, `epoch` that of the last event taken, `partition` the
+    one in which it stands.
     """
 
     user_id: str
@@ -19,6 +20,7 @@ class Answer:
     conversation_id: str
     epoch: int = -1
     position: int = 0
+    partition: int = -1
     segments: list[TokenEvent] = field(default_factory=list)
     end: TokenEvent | None = None
 

@@ -16,7 +16,7 @@
  * and null where it changes nothing: a fence, a late event of a former owner, something said again. A partition can
  * hold late events of a worker that has lost it without knowing it yet. Each owner begins with a `fence`, whose offset
  * is the `epoch` of all its events: the highest epoch seen counts. An offset that does not grow means that the topic
- * lost its tail or was created anew: the epoch of its partition is forgotten.
+ * lost its tail or was created anew: the epochs of its partition and of the answers in it are forgotten.
  */
 
 /** The index after the event's tokens. */
@@ -37,12 +37,18 @@ export class Answer {
   #position = 0
   #segments = []
 
-  constructor(userId, requestId, conversationId = 'default') {
+  constructor(userId, requestId, conversationId = 'default', partition = -1) {
+    this.partition = partition
     this.userId = userId
     this.requestId = requestId
     this.conversationId = conversationId
     /** The `done` or `error` event, once it is there. */
     this.end = null
+  }
+
+  /** The log has lost what was read: whatever is written next is newer. */
+  forgetEpoch() {
+    this.#epoch = -1
   }
 
   get text() {
@@ -113,14 +119,19 @@ export class ReaderRule {
 
   read(partition, offset, event) {
     if (offset !== null) {
-      if (Number(offset) <= (this.#newest.get(partition) ?? -1)) this.epochs.delete(partition)
+      if (Number(offset) <= (this.#newest.get(partition) ?? -1)) this.#forgetEpochs(partition)
       this.#newest.set(partition, Number(offset))
     }
     const epoch = event.type === 'fence' ? Number(offset) : event.epoch
     if (epoch === undefined || epoch === null) return this.#drop('unusable')
     if (epoch < (this.epochs.get(partition) ?? -1)) return this.#drop('late')
     this.epochs.set(partition, epoch)
-    return event.type === 'fence' ? null : this.#ofRequest(event)
+    return event.type === 'fence' ? null : this.#ofRequest(partition, event)
+  }
+
+  #forgetEpochs(partition) {
+    this.epochs.delete(partition)
+    for (const answer of this.answers.values()) if (answer.partition === partition) answer.forgetEpoch()
   }
 
   #drop(cause) {
@@ -128,14 +139,14 @@ export class ReaderRule {
     return null
   }
 
-  #ofRequest(event) {
+  #ofRequest(partition, event) {
     const isNotice = event.type === 'notice'
     const isKnown = ['token', 'notice', 'done', 'error'].includes(event.type)
     if (!isKnown || !event.user_id || !event.request_id) return this.#drop('unusable')
     if (!isNotice && !Number.isInteger(event.index)) return this.#drop('unusable')
     const key = JSON.stringify([event.user_id, event.request_id])
     if (!this.answers.has(key)) {
-      this.answers.set(key, new Answer(event.user_id, event.request_id, event.conversation_id))
+      this.answers.set(key, new Answer(event.user_id, event.request_id, event.conversation_id, partition))
     }
     const answer = this.answers.get(key)
     if (isNotice) return { answer, event, cut: null, gap: 0 }

@@ -7,7 +7,7 @@ gateway and the tests stand on it, and `reader.mjs` is the same in JavaScript.
 
 Offsets of a partition only grow, unless the topic lost its tail (an unclean election) or was created anew. Then the
 epochs seen belong to a log that is no more, and would make a reader drop everything: an offset that does not grow makes
-the rule forget the epoch of its partition.
+the rule forget the epochs of its partition and of the answers in it. What is written there next counts as newer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ReaderRule:
     def read(self, partition: int, offset: int, event: TokenEvent) -> Update | None:
         """Take the next record of a partition; None where it changes no answer."""
         if offset <= self._newest.get(partition, -1):
-            self.epochs.pop(partition, None)
+            self._forget_epochs(partition)
         self._newest[partition] = offset
         epoch = offset if event.type is EventType.FENCE else event.epoch
         if epoch is None:
@@ -73,9 +73,15 @@ class ReaderRule:
             self.dropped.late += 1
             return None
         self.epochs[partition] = epoch
-        return None if event.type is EventType.FENCE else self._of_request(event, epoch)
+        return None if event.type is EventType.FENCE else self._of_request(partition, event, epoch)
 
-    def _of_request(self, event: TokenEvent, epoch: int) -> Update | None:
+    def _forget_epochs(self, partition: int) -> None:
+        self.epochs.pop(partition, None)
+        for answer in self.answers.values():
+            if answer.partition == partition:
+                answer.epoch = -1
+
+    def _of_request(self, partition: int, event: TokenEvent, epoch: int) -> Update | None:
         is_notice = event.type is EventType.NOTICE
         if event.user_id is None or event.request_id is None or (event.index is None and not is_notice):
             self.dropped.unusable += 1
@@ -83,7 +89,7 @@ class ReaderRule:
         key = (event.user_id, event.request_id)
         answer = self.answers.get(key)
         if answer is None:
-            answer = Answer(*key, event.conversation_id or DEFAULT_CONVERSATION)
+            answer = Answer(*key, event.conversation_id or DEFAULT_CONVERSATION, partition=partition)
             self.answers[key] = answer
         if is_notice:
             return Update(answer, event)

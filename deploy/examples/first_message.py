@@ -20,10 +20,14 @@ USER = "ann"
 async def print_answer(records: AIOKafkaConsumer, request_id: str) -> None:
     """The reader rule, for one request that is sent after this reader has its place."""
     epochs: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     parts: list[tuple[int, str]] = []  # index, text
     async for record in records:
         event = json.loads(record.value)
         epoch = record.offset if event["type"] == "fence" else event["epoch"]
+        if record.offset <= offsets.get(record.partition, -1):
+            epochs.pop(record.partition, None)  # the topic has lost its tail, or was created anew
+        offsets[record.partition] = record.offset
         if epoch < epochs.get(record.partition, -1):
             continue  # a late word of a former owner of the partition
         epochs[record.partition] = epoch

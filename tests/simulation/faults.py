@@ -155,7 +155,7 @@ def expiring_storm(seed: int) -> Simulation:
 
 def suspended_sweep(seed: int) -> Simulation:
     """A worker is suspended for longer than its session while it commits what a sweep deletes; then it goes on."""
-    load = Load(requests=26, users=2, tokens=2, over_s=13.0)
+    load = Load(requests=30, users=2, tokens=2, over_s=8.0, pauses=0.25)
     simulation = Simulation(seed, workers=2, load=load, conditions=Conditions(ttl_s=1.0, sweep_s=0.3))
 
     def watch() -> None:

@@ -86,6 +86,10 @@ class Conditions:
     """Turns are indexed, in a Milvus whose calls may land late."""
 
 
+# What ends a worker by delivery's own judgement; no other error proves that a promise was broken.
+_OWN = ("FencedError", "LostRecordError")
+
+
 @dataclass(slots=True)
 class Outcome:
     verdict: Verdict
@@ -100,8 +104,8 @@ class Outcome:
 
     @property
     def broken_promise(self) -> bool:
-        """Whether users can see in the topics and tables that something is wrong."""
-        return not self.verdict.clean or bool(self.wrong)
+        """Whether users can see that something is wrong: in the topics and tables, or by a worker that ends itself."""
+        return not self.verdict.clean or bool(self.wrong) or any(name in line for name in _OWN for line in self.crashes)
 
     def line(self) -> str:
         return "; ".join([self.verdict.line(), *self.wrong, *self.crashes])
@@ -429,7 +433,7 @@ class Simulation:
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
             if self.random.random() < load.pauses:
-                paused += 1.5 * self._conditions.ttl_s
+                paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
             self._sent_until = max(self._sent_until, at + _LATEST_S)
             skew = self.random.choice((-3600.0, 3600.0)) if self.random.random() < load.skewed else 0.0

@@ -1,78 +1,55 @@
-"""The one line of aiokafka that is told in other words, and how Faust hands out a record."""
-
 from __future__ import annotations
 
-import asyncio
-import logging
+from dataclasses import dataclass
 
-import pytest
-from aiokafka.consumer.group_coordinator import log
-from aiokafka.errors import CoordinatorNotAvailableError, KafkaConnectionError
+from aiokafka import TopicPartition
 
-from app.internals import QuickWait, _FirstStart
+from app.internals import HandedOut
 
-
-def told(error: Exception) -> logging.LogRecord:
-    record = log.makeRecord(log.name, logging.ERROR, "", 0, "Group Coordinator Request failed: %s", (error,), None)
-    assert _FirstStart().filter(record)
-    return record
+TP = TopicPartition("requests", 0)
 
 
-def test_a_first_start_is_told_as_what_it_is() -> None:
-    first = told(CoordinatorNotAvailableError())
-    assert (first.levelno, first.levelname) == (logging.WARNING, "WARNING")
-    assert "no group coordinator yet" in first.getMessage()
+@dataclass
+class Fetched:
+    offset: int
 
 
-def test_other_errors_are_told_as_they_are() -> None:
-    other = told(KafkaConnectionError("gone"))
-    assert other.levelno == logging.ERROR
-    assert other.getMessage() == "Group Coordinator Request failed: KafkaConnectionError: gone"
+def fetched(handed: HandedOut, *offsets: int) -> None:
+    handed.fetched(TP, [Fetched(offset) for offset in offsets])
 
 
-async def put(queue: asyncio.Queue[str], item: str) -> str:
-    await queue.put(item)
-    return item
+def test_each_record_is_handed_out_behind_the_one_that_was_fetched_before_it() -> None:
+    handed = HandedOut()
+    fetched(handed, 3, 4, 7)
+    assert [handed.before(TP, offset) for offset in (3, 4, 7)] == [-1, 3, 4]
+    assert len(handed) == 0
 
 
-async def test_what_need_not_wait_is_done_before_anything_else_runs() -> None:
-    queue: asyncio.Queue[str] = asyncio.Queue()
-    turns: list[str] = []
-    asyncio.get_running_loop().call_soon(turns.append, "another turn of the loop")
-    first = put(queue, "a")
-    found = await QuickWait().wait_first(first, asyncio.Event().wait())
-    assert (found.done, found.results, found.stopped) == ([first], ["a"], False)
-    assert queue.get_nowait() == "a"
-    assert not turns
+def test_record_that_was_dropped_before_this_one_is_still_known_to_have_been_fetched() -> None:
+    handed = HandedOut()
+    fetched(handed, 3, 4, 7)
+    assert handed.before(TP, 7) == 4
 
 
-async def test_what_has_to_wait_goes_on_where_it_was() -> None:
-    queue: asyncio.Queue[str] = asyncio.Queue(maxsize=1)
-    queue.put_nowait("a")
-    asyncio.get_running_loop().call_soon(queue.get_nowait)
-    found = await QuickWait().wait_first(put(queue, "b"), asyncio.Event().wait())
-    assert found.results == ["b"]
-    assert queue.get_nowait() == "b"
+def test_memory_of_dropped_records_is_bounded_by_what_is_on_its_way() -> None:
+    handed = HandedOut()
+    for first in range(0, 1_000_000, 1000):
+        fetched(handed, first, first + 1, first + 2)
+        handed.before(TP, first + 2)  # two of three were dropped
+        assert len(handed) == 0
 
 
-async def test_what_waits_is_given_up_when_the_other_comes_first() -> None:
-    queue: asyncio.Queue[str] = asyncio.Queue(maxsize=1)
-    queue.put_nowait("a")
-    other = asyncio.Event()
-    asyncio.get_running_loop().call_soon(other.set)
-    await QuickWait().wait_first(put(queue, "b"), other.wait())
-    await asyncio.sleep(0)
-    assert queue.get_nowait() == "a"
-    await asyncio.sleep(0)
-    assert queue.empty()
+def test_records_fetched_again_after_a_seek_are_told_from_late_ones() -> None:
+    handed = HandedOut()
+    fetched(handed, 99, 100)
+    fetched(handed, 50, 51)
+    assert handed.before(TP, 100) == 99, "late, and out of order"
+    assert handed.before(TP, 50) == -1, "what was fetched before a seek is not the record before"
+    assert handed.before(TP, 51) == 50
 
 
-async def test_an_error_is_raised_at_once_or_later() -> None:
-    async def fail(turns: int) -> None:
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        raise ValueError("broken")
-
-    for turns in (0, 3):
-        with pytest.raises(ValueError, match="broken"):
-            await QuickWait().wait_first(fail(turns), asyncio.Event().wait())
+def test_unknown_record_forgets_nothing() -> None:
+    handed = HandedOut()
+    fetched(handed, 3, 4)
+    assert handed.before(TP, 77) == -1
+    assert handed.before(TP, 4) == 3

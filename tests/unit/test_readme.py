@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from app.commands.settings import settings_table
 from app.wire.codes import MEANING
 
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "reader" / "vectors.json").read_text())
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
@@ -25,6 +31,23 @@ def test_the_reader_rule_of_the_readme_is_short_and_valid_python() -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     ast.parse(code)
     assert len([line for line in code.splitlines() if line]) <= 15
+
+
+NEVER_SENT = "a lower index within an epoch is left out"
+
+
+@pytest.mark.parametrize("vector", [one for one in VECTORS if one["name"] != NEVER_SENT], ids=lambda one: one["name"])
+def test_the_reader_rule_of_the_readme_reads_the_shared_vectors(vector: dict[str, Any]) -> None:
+    """As far as it goes: it keeps parts, and leaves out what other records than workers' may be."""
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    scope: dict[str, Any] = {"json": json}
+    exec(code, scope)
+    for partition, offset, event in vector["records"]:
+        if event["type"] == "fence" or {"epoch", "request_id"} <= event.keys():
+            scope["read"](SimpleNamespace(partition=partition, offset=offset, value=json.dumps(event)))
+    texts = {"/".join(key): "".join(part.get("text", "") for part in parts) for key, parts in scope["answers"].items()}
+    expected = {key: answer for key, answer in vector["expect"]["answers"].items() if not answer["missing"]}
+    assert {key: texts[key] for key in expected} == {key: answer["text"] for key, answer in expected.items()}
 
 
 def test_every_link_of_the_readme_leads_somewhere() -> None:

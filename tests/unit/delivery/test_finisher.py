@@ -1,0 +1,110 @@
+"""Committing: records that Kafka refuses, and fences behind a lost tail."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
+
+from app.delivery.checkpoint import Checkpoint
+from app.delivery.finish import MOST_FENCES, Finish, Finisher, FinishQueue, RecordRefusedError
+from app.delivery.offsets import Offsets
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.settings import Settings
+from tests.simulation.memory_store import Disk, MemoryStore
+
+SMALL, LARGE = Outgoing("turns", b"k", b"small"), Outgoing("turns", b"k", b"large")
+
+
+class Producer:
+    """Appends to one log; refuses what is large, when it is sent or when it is delivered."""
+
+    def __init__(self, *, late: bool = False, end: int = 0) -> None:
+        self.late = late
+        self.end = end
+        self.open: list[bytes | None] = []
+        self.committed: list[list[bytes | None]] = []
+        self.aborts = 0
+
+    async def begin_transaction(self) -> None:
+        self.open = []
+
+    async def send(self, _topic: str, value: bytes | None, **_: Any) -> asyncio.Future[RecordMetadata]:
+        delivery: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        if value == b"large" and not self.late:
+            raise MessageSizeTooLargeError
+        if value == b"large":
+            delivery.set_exception(MessageSizeTooLargeError())
+            return delivery
+        if value == b"away":
+            raise KafkaConnectionError
+        delivery.set_result(RecordMetadata("t", 0, None, self.end, -1, 0, -1))
+        self.end += 1
+        self.open.append(value)
+        return delivery
+
+    async def send_offsets_to_transaction(self, *_: Any) -> None: ...
+
+    async def commit_transaction(self) -> None:
+        self.committed.append(self.open)
+
+    async def abort_transaction(self) -> None:
+        self.aborts += 1
+
+
+def finisher_of(producer: Producer, queue: FinishQueue) -> Finisher:
+    offsets = Offsets.resume(0)
+    for offset in range(5):
+        offsets.take(offset, 0)
+    return Finisher(
+        Settings(_env_file=None),
+        0,
+        producer=cast(Any, producer),
+        store=MemoryStore.open_on(Disk(), Path("p"), owner="test"),
+        offsets={REQUESTS: offsets},
+        queue=queue,
+        checkpoint=lambda _finished, epoch: Checkpoint(0, epoch),
+    )
+
+
+def finish(offset: int, *outputs: Outgoing) -> Finish:
+    return Finish(Record(REQUESTS, 0, offset, 0, b"k", b"v"), (), outputs)
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -> None:
+    queue, producer = FinishQueue(), Producer(late=late)
+    waits = [queue.put(finish(0, SMALL)), queue.put(finish(1, LARGE)), queue.put(finish(2, SMALL))]
+    running = asyncio.ensure_future(finisher_of(producer, queue).run())
+    async with asyncio.timeout(5):
+        await waits[0]
+        with pytest.raises(RecordRefusedError):
+            await waits[1]
+        await waits[2]
+    running.cancel()
+    assert producer.committed == [[b"small"], [b"small"]]
+    assert producer.aborts == 2
+
+
+async def test_broker_that_is_away_fails_the_group_and_refuses_nothing() -> None:
+    queue, producer = FinishQueue(), Producer()
+    wait = queue.put(finish(0, Outgoing("turns", b"k", b"away")))
+    with pytest.raises(KafkaConnectionError):
+        await finisher_of(producer, queue).run()
+    assert not wait.done()
+    assert len(queue.waiting) == 1
+
+
+@pytest.mark.parametrize(("end", "above", "epoch"), [(90, 80, 90), (90, 95, 96), (0, MOST_FENCES + 10, 0)])
+async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far(
+    end: int, above: int, epoch: int
+) -> None:
+    mine: set[int] = set()
+    producer = Producer(end=end)
+    receipt = await finisher_of(producer, FinishQueue()).fence(SMALL, mine, above=above)
+    assert (receipt.offset, mine) == (epoch, {epoch})
+    assert len(producer.committed) == 1, "all of them are one transaction"
