@@ -15,7 +15,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,12 @@ class Rule:
 
 
 async def enforce(admin: AIOKafkaAdminClient, rules: Mapping[str, Iterable[Rule]]) -> None:
-    """Bring the topics, which exist, to their rules; raises `TopicConfigError` where that is not allowed."""
+    """Bring the topics, which exist, to their rules.
+
+    Raises:
+        TopicConfigError: the worker is not allowed to.
+        UnknownTopicOrPartitionError: one is so new that the broker does not know it; try again.
+    """
     found = await _describe(admin, rules)
     for topic, wanted in rules.items():
         values, own = found[topic]
@@ -73,6 +78,8 @@ async def _describe(
     found: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
     for response in await admin.describe_configs(resources):
         for code, message, _kind, topic, entries in response.resources:
+            if code == UnknownTopicOrPartitionError.errno:
+                raise UnknownTopicOrPartitionError(topic)  # this broker has not heard of a new topic yet
             if code:
                 raise TopicConfigError(
                     f"the configuration of the topic {topic!r} cannot be read: {message or for_code(code).__name__}; "

@@ -101,7 +101,9 @@ class Archive:
                 # Without a time the search may have begun behind a fence, and the end be a former owner's.
                 if since_ms is not None and answer is not None and answer.complete:
                     break
-        return rule.answers.get(key)
+        answer = rule.answers.get(key)
+        # What was begun before the erasure may have said its last words after it.
+        return None if answer is not None and erased and answer.missing else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
         for turn in await self.turns(key[0], since_ms):

@@ -78,6 +78,14 @@ class LiveAnswers:
             for watch in watches:
                 watch.wake()
 
+    def answer(self, user_id: str, request_id: str) -> Answer | None:
+        """What may be shown of the answer: nothing, where its beginning was erased and its rest came later."""
+        answer = self.rule.answers.get((user_id, request_id))
+        return None if answer is None or self._is_rest(answer) else answer
+
+    def _is_rest(self, answer: Answer) -> bool:
+        return bool(self._erased_at(answer.user_id) and answer.missing)
+
     def watch(self, user_id: str, request_id: str) -> Watch:
         key = (user_id, request_id)
         watch = Watch(lambda: self.rule.answers.get(key), lambda one: self._detach(key, one))
@@ -102,6 +110,9 @@ class LiveAnswers:
         watches.discard(watch)
         if not watches:
             self._watches.pop(key, None)
+            answer = self.rule.answers.get(key)
+            if answer is not None and self._is_rest(answer):
+                self._forget(key)
             self._trim()
 
     async def _open(self) -> AIOKafkaConsumer:
@@ -155,8 +166,11 @@ class LiveAnswers:
             self._forget(key)
             return
         self._resize(key, update.answer)
-        for watch in self._watches.get(key, ()):
+        watches = self._watches.get(key, ())
+        for watch in watches:
             watch.tell(update)
+        if not watches and self._is_rest(update.answer):
+            self._forget(key)
 
     def _resize(self, key: Key, answer: Answer) -> None:
         size = len(answer.segments) + 1

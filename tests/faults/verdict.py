@@ -273,7 +273,9 @@ def _judge_words(
             continue
         turn = turns[key]
         conversation = (turn.user_id, turn.conversation_id)
-        at, ended = verdict.plans.get(key, verdict.asked_at[key]), last.get(conversation, 0)
+        # A timestamp that is ahead counts as of when the broker had the request, which is before its turn ended.
+        at = verdict.plans.get(key, min(verdict.asked_at[key], turn.created_at))
+        ended = last.get(conversation, 0)
         candidates = [[]] if at - ended > ttl_ms else [history[conversation][-settings.history_turns :]]
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates.append([])

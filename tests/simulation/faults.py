@@ -172,6 +172,16 @@ def suspended_sweep(seed: int) -> Simulation:
     return simulation
 
 
+def erasing_storm(seed: int) -> Simulation:
+    """Erasures beside most requests, a Milvus half of whose calls land late, and owners that come and go."""
+    load = Load(requests=10, erases=0.5, over_s=8.0)
+    simulation = Simulation(seed, workers=2, partitions=1 + seed % 2, load=load, conditions=Conditions(milvus=True))
+    assert simulation.milvus is not None
+    simulation.milvus.late = 0.5
+    _inflict_some(simulation, (kill, suspend, suspend, rebalance))
+    return simulation
+
+
 def _is_sweep(entry: Waiting) -> bool:
     changes = entry.finish.changes
     return entry.finish.record is None and any(

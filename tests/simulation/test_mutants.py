@@ -1,8 +1,8 @@
 """That the simulation can fail: each promise of delivery, broken on purpose, is found within a few seeds.
 
 A mutant counts as found only where the verdict sees a broken promise: in the topics and tables, or by a worker that
-delivery itself ends. One that merely makes a process crash is not found: it could crash for a reason that has nothing to
-do with the promise.
+delivery itself ends. One that merely makes a process crash is not found: it could crash for a reason that has nothing
+to do with the promise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 
 from agents import controls, conversations
 from agents.history import History
-from agents.sweeper import Sweeper
 from app.delivery import finish
 from app.delivery.answer_log import AnswerLog
 from app.delivery.checkpoint import Checkpoint
@@ -29,11 +28,19 @@ from app.delivery.partition import Partition
 from app.delivery.quarantine import Beginning, Isolation
 from app.delivery.tokens import TokenLog
 from app.wire.event import TokenEvent
-from app.worker import Worker
 from tables.records import Change, Table, encode
 from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
-from tests.simulation.faults import FAULTS, expiring_storm, kill, storm, suspended_sweep, trouble, wide_storm
+from tests.simulation.faults import (
+    FAULTS,
+    erasing_storm,
+    expiring_storm,
+    kill,
+    storm,
+    suspended_sweep,
+    trouble,
+    wide_storm,
+)
 from tests.simulation.scenario import Simulation
 
 SEEDS = 1500
@@ -41,10 +48,6 @@ SEEDS = 1500
 
 async def _nothing(*_: Any, **__: Any) -> None:
     return None
-
-
-async def _yes(*_: Any) -> bool:
-    return True
 
 
 def _fences_nobody(broker: Broker, name: str, _epoch: int) -> Writer:
@@ -169,19 +172,16 @@ MUTANTS: dict[str, Mutant] = {
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
-    "a take-over goes on during a rebalance": Mutant(Partition, "unsettle", _nothing),
     "rows are written before they are committed": Mutant(Finisher, "_commit", _store_first, kills_and_trouble),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before),
     "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep),
     "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm),
-    "a sweep deletes what is in use": Mutant(Sweeper, "_in_use", staticmethod(lambda *_: False), expiring_storm),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide),
     "an erasure leaves running answers their history": Mutant(controls, "_forget_claim", _forget_no_history, erasing),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
-    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, wide),
-    "a former owner's rows are written": Mutant(Worker, "_owns", _yes, wide),
-    "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, wide),
+    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm),
+    "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, erasing_storm),
     "a record that Kafka refuses is trouble of the broker": Mutant(finish, "RECORD_ERRORS", (), wide),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide),

@@ -73,7 +73,7 @@ async def look(request: Request, request_id: str) -> Response:
     sent = gateway.outbox.sent(identity.user_id, request_id)
     if not gateway.outbox.is_new(identity.user_id, request_id):
         await gateway.archive.complete(identity.user_id, request_id)
-    answer = gateway.live.rule.answers.get((identity.user_id, request_id))
+    answer = gateway.live.answer(identity.user_id, request_id)
     if answer is not None:
         return json_response(_told(answer, identity))
     if sent is None:

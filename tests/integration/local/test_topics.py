@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError
 
+from app.delivery.changelog import changelog_config, changelog_topic, create_changelogs
 from app.kafka_clients import KafkaUnusableError
 from app.local.kafka import KafkaCluster
 from app.local.ports import free_port
 from app.settings import Settings
-from app.topics import TopicsError, check_topics, create_topics, find_topics, topic_specs
+from app.topics import TopicsError, check_topics, configure_topics, create_topics, find_topics, topic_specs
+from tables.records import Table
 from tests.conftest import NewSettings
 
 
@@ -89,3 +94,67 @@ def test_the_commands_create_what_is_missing_and_say_what_is_there(kafka: KafkaC
     assert code == 2
     assert "PARLEY_PARTITIONS=2" in err
     assert len(err.splitlines()) == 1
+
+
+async def test_changelogs_have_the_configuration_that_erasure_and_restoring_rest_on(settings: Settings) -> None:
+    await _create_changelogs(settings)
+    for table in Table:
+        await _shows(settings, changelog_topic(settings, table), changelog_config(settings))
+
+
+async def test_topics_of_an_older_version_are_configured_anew_and_keep_what_an_operator_has_set(
+    settings: Settings,
+) -> None:
+    await _create_changelogs(settings)
+    changelog, controls = changelog_topic(settings, Table.ERASED), settings.topic("controls")
+    await _set(settings, changelog, {"cleanup.policy": "compact", "segment.bytes": "20971520"})
+    await _set(settings, controls, {"retention.ms": "3600000"})
+    await _shows(settings, controls, {"message.timestamp.type": "CreateTime"})
+    await configure_topics(settings)
+    await _create_changelogs(settings)
+    await _shows(settings, changelog, {"max.compaction.lag.ms": "86400000", "segment.bytes": "20971520"})
+    await _shows(settings, controls, {"message.timestamp.type": "LogAppendTime", "retention.ms": "3600000"})
+
+
+async def test_stricter_configuration_of_an_operator_stays(settings: Settings) -> None:
+    await _create_changelogs(settings)
+    changelog = changelog_topic(settings, Table.ENDED)
+    strict = {"cleanup.policy": "compact", "max.compaction.lag.ms": "600000", "delete.retention.ms": "999999999"}
+    await _set(settings, changelog, strict)
+    await _shows(settings, changelog, strict)
+    await _create_changelogs(settings)
+    await asyncio.sleep(0.5)
+    await _shows(settings, changelog, strict)
+
+
+async def _create_changelogs(settings: Settings) -> None:
+    """As a worker does: a broker that has not heard of a new topic is asked again."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await create_changelogs(settings)
+            except KafkaError:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def _shows(settings: Settings, topic: str, wanted: Mapping[str, str]) -> None:
+    """Wait until the broker shows this configuration."""
+    config: dict[str, str] = {}
+    for _ in range(50):
+        config = await _config(settings, topic)
+        if wanted.items() <= config.items():
+            return
+        await asyncio.sleep(0.1)
+    assert {name: config.get(name) for name in wanted} == wanted
+
+
+async def _set(settings: Settings, topic: str, config: dict[str, str]) -> None:
+    """Make these the only values that are set on the topic."""
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
+    await admin.start()
+    try:
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+    finally:
+        await admin.close()

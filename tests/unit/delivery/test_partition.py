@@ -1,0 +1,156 @@
+"""A partition between its ownerships: when it takes over, how it backs off, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from app.delivery import partition as module
+from app.delivery.finish import Finish, FinishQueue, RecordRefusedError
+from app.delivery.ownership import Place
+from app.delivery.partition import Partition, State
+from app.delivery.record import REQUESTS, Record
+from app.settings import Settings
+
+RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
+
+
+class Ownership:
+    """Ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.claims: dict[Any, Any] = {}
+        self.ended = False
+
+    async def run(self) -> None:
+        await self.trouble
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.broke: list[BaseException] = []
+        self.reasons: list[str] = []
+
+    def owned(self, _partition: Partition) -> None: ...
+
+    def released(self, _partition: Partition) -> None: ...
+
+    def broken(self, error: BaseException) -> None:
+        self.broke.append(error)
+
+    def reduced(self, finish: Finish, reason: str) -> Finish:
+        self.reasons.append(reason)
+        return Finish(finish.record)
+
+
+class Bench:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun: list[Ownership | None] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.agent = Agent()
+        self.slept: list[float] = []
+        monkeypatch.setattr(module, "take_over", self._take_over)
+        monkeypatch.setattr(Partition, "_take_again", lambda _partition: None)
+        place = Place(0, Settings(_env_file=None), cast(Any, None), cast(Any, None), FinishQueue())
+        self.partition = Partition(place, cast(Any, self.agent), lambda _partition: None)
+
+    async def _take_over(self, _place: Place, _mine: set[int]) -> Any:
+        self.begun.append(None)
+        await self.gate.wait()
+        self.begun[-1] = Ownership()
+        return self.begun[-1]
+
+    @property
+    def ownership(self) -> Ownership:
+        assert self.begun[-1] is not None
+        return self.begun[-1]
+
+    async def until(self, state: State) -> None:
+        async with asyncio.timeout(20):
+            while self.partition.state is not state:
+                await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    bench = Bench(monkeypatch)
+    yield bench
+    await bench.partition.close()
+
+
+async def turns(count: int = 10) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_partition_waits_until_its_former_holder_in_this_process_has_let_go(bench: Bench) -> None:
+    await turns()
+    assert bench.begun == []
+    bench.partition.begin()
+    await bench.until(State.OWNED)
+
+
+async def test_take_over_under_way_is_given_up_at_a_rebalance_and_begins_anew_at_its_end(bench: Bench) -> None:
+    bench.gate.clear()
+    bench.partition.begin()
+    await turns()
+    assert len(bench.begun) == 1
+    await bench.partition.unsettle()
+    bench.gate.set()
+    await turns()
+    assert len(bench.begun) == 1, "whoever gets the partition must not be fenced by one that has not heard yet"
+    bench.partition.renew()
+    await bench.until(State.OWNED)
+    assert len(bench.begun) == 2
+
+
+async def test_take_overs_back_off_while_they_repeat(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        bench.slept += [seconds] * (seconds > 0)
+        await sleep(0)
+
+    monkeypatch.setattr(module.asyncio, "sleep", note)
+    bench.partition.begin()
+    for _ in range(7):
+        await bench.until(State.OWNED)
+        bench.ownership.trouble.set_exception(KafkaConnectionError())
+        await bench.until(State.TAKING_OVER)
+    assert bench.slept == sorted(bench.slept)
+    assert bench.slept[-1] == bench.slept[-2] == 5.0
+
+
+async def test_steady_ownership_begins_the_back_off_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_STEADY_S", -1.0)
+    monkeypatch.setattr(module, "_RETRY_S", (0.0, 1000.0))
+    bench.partition.begin()
+    for _ in range(4):
+        await bench.until(State.OWNED)
+        bench.ownership.trouble.set_exception(KafkaConnectionError())
+        await bench.until(State.TAKING_OVER)
+
+
+async def test_finish_that_kafka_refuses_is_reduced_and_at_last_finished_without_a_trace(bench: Bench) -> None:
+    finishing = asyncio.ensure_future(bench.partition.finish(Finish(RECORD, (), ())))
+    queue = bench.partition.place.queue
+    for reason in ("too large", "still too large"):
+        await turns()
+        (entry,) = queue.take()
+        assert entry.finish.record is RECORD
+        entry.committed.set_exception(RecordRefusedError(reason))
+    await turns()
+    (entry,) = queue.take()
+    assert entry.finish == Finish(RECORD)
+    entry.committed.set_result(None)
+    await finishing
+    assert bench.agent.reasons == ["too large"]
+    assert bench.agent.broke == []
