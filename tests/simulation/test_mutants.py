@@ -161,30 +161,34 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences nobody": Mutant(Broker, "_writer", _fences_nobody),
+    "the broker fences nobody": Mutant(Broker, "_writer", _fences_nobody, hint=7),
     "an end does not wait for the deliveries before it": Mutant(
-        AnswerLog, "_end", _end_without_waiting, kills_and_trouble
+        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
-    "nothing is recalled of what was said": Mutant(Ownership, "recall", _recalls_nothing),
-    "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence),
-    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing),
-    "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open),
-    "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs),
+    "nothing is recalled of what was said": Mutant(Ownership, "recall", _recalls_nothing, hint=4),
+    "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
+    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),
+    "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
+    "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
-    "rows are written before they are committed": Mutant(Finisher, "_commit", _store_first, kills_and_trouble),
-    "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before),
-    "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep),
-    "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm),
-    "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide),
+    "rows are written before they are committed": Mutant(
+        Finisher, "_commit", _store_first, kills_and_trouble, hint=355
+    ),
+    "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=15),
+    "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
+    "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm, hint=193),
+    "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide),
-    "an erasure leaves running answers their history": Mutant(controls, "_forget_claim", _forget_no_history, erasing),
+    "an erasure leaves running answers their history": Mutant(
+        controls, "_forget_claim", _forget_no_history, erasing, hint=57
+    ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
     "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm),
     "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, erasing_storm),
     "a record that Kafka refuses is trouble of the broker": Mutant(finish, "RECORD_ERRORS", (), wide),
-    "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide),
-    "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide),
+    "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
+    "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 
 
