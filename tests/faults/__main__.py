@@ -24,7 +24,7 @@ from app.topics import create_topics
 from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
-from tests.faults.stages import PACED, REAL, Stage, with_milvus
+from tests.faults.stages import EXPIRY, PACED, REAL, Stage, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how often a worker with the paced engine is killed")
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
-    parser.add_argument("--stages", default="paced,real,history", help="of these parts")
+    parser.add_argument("--stages", default="paced,expiry,real,history", help="of these parts")
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
     parser.add_argument("--workers", type=int, default=2)
@@ -52,6 +52,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
         if "paced" in options.stages:
             stage = replace(PACED, others=(*PACED.others, BrokerKilled(options.away)))
             clean.append(await run_stage(stage, options.kills, cluster, options, folder))
+        if "expiry" in options.stages:
+            clean.append(await run_stage(EXPIRY, options.kills, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "history" in options.stages:
@@ -91,6 +93,8 @@ async def run_stage(
         folder / prefix,
         workers=options.workers,
         per_s=stage.per_s,
+        users=stage.users,
+        skew_s=stage.skew_s,
         ask=stage.ask,
         rows=None if node is None else partial(wrong_rows, settings, node),
     ) as place:

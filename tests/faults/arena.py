@@ -23,7 +23,10 @@ SETTLE_S = 180.0
 
 
 class Arena:
-    def __init__(self, cluster: KafkaCluster, settings: Settings, folder: Path, load: Load, watch: Watch) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, settings: Settings, folder: Path, load: Load, watch: Watch, skew_s: float = 0.0
+    ) -> None:
+        self._skew_s = skew_s
         self.cluster = cluster
         self.settings = settings
         self.folder = folder
@@ -50,7 +53,8 @@ class Arena:
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = self.settings.model_copy(update={"data_dir": self.data_dir(name)})
         settings.__pydantic_fields_set__.add("data_dir")
-        self.workers[name] = WorkerProcess(settings, self.folder / f"{name}.log", plug).start()
+        skew_s = self._skew_s * (-1 if sum(name.encode()) % 2 else 1)
+        self.workers[name] = WorkerProcess(settings, self.folder / f"{name}.log", plug, skew_s=skew_s).start()
         return self.workers[name]
 
     def any(self) -> str:
@@ -116,6 +120,8 @@ async def arena(
     *,
     workers: int = 1,
     per_s: float = 5.0,
+    users: int = 16,
+    skew_s: float = 0.0,
     ask: Ask = paced_question,
     rows: Callable[[], Awaitable[list[Key]]] | None = None,
 ) -> AsyncIterator[Arena]:
@@ -124,8 +130,8 @@ async def arena(
     `rows` tells which rows in Milvus are wrong, while the workers are there to mend that.
     """
     async with Watch(settings) as watch:
-        load = Load(settings, per_s=per_s, ask=ask)
-        place = Arena(cluster, settings, folder, load, watch)
+        load = Load(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
+        place = Arena(cluster, settings, folder, load, watch, skew_s)
         for number in range(workers):
             place.start(f"w{number}")
         tending = asyncio.create_task(place.tend())

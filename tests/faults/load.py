@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -39,7 +40,16 @@ def shop_question(number: int, _user: str) -> dict[str, object]:
 class Load:
     """Sends `per_s` requests a second for as long as it is entered; all that it has sent is in `asked`."""
 
-    def __init__(self, settings: Settings, *, per_s: float = 5.0, users: int = 16, ask: Ask = paced_question) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        per_s: float = 5.0,
+        users: int = 16,
+        skew_s: float = 0.0,
+        ask: Ask = paced_question,
+    ) -> None:
+        self._skew_ms = int(skew_s * 1000)
         self.asked: set[tuple[str, str]] = set()
         self._settings = settings
         self._per_s = per_s
@@ -72,10 +82,15 @@ class Load:
         while True:
             user = f"user-{self.sent % self._users}"
             request = {"request_id": f"r{self.sent}", "user_id": user, **self._ask(self.sent, user)}
+            # Of ten requests one comes from a producer that is ahead, and one from one that is behind.
+            skew_ms = self._skew_ms * {3: 1, 8: -1}.get(self.sent % 10, 0)
             with suppress(KafkaError):  # not taken by the producer, so not sent
                 self._deliveries.append(
                     await self._producer.send(
-                        self._settings.topic("requests"), json.dumps(request).encode(), key=user.encode()
+                        self._settings.topic("requests"),
+                        json.dumps(request).encode(),
+                        key=user.encode(),
+                        timestamp_ms=time.time_ns() // 1_000_000 + skew_ms,
                     )
                 )
                 self.asked.add((user, f"r{self.sent}"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
-from tests.faults.faults import KILLS, OTHERS, Fault
+from tests.faults.faults import KILLS, OTHERS, Fault, RebalanceStorm, Zombie
 from tests.faults.load import Ask, paced_question, shop_question
 from tests.faults.poison import Oversize, Poison
 from tests.faults.proxy import Proxy
@@ -31,6 +31,9 @@ class Stage:
     others: Sequence[Fault]
     ask: Ask = paced_question
     per_s: float = 5.0
+    users: int = 16
+    skew_s: float = 0.0
+    """By how much the clocks of workers are wrong, one ahead and the next behind, and those of some producers."""
 
     def schedule(self, chance: random.Random, *, kills: int, others: int, only: str) -> list[Fault]:
         weights = [weight for weight, _ in self.kills]
@@ -56,9 +59,18 @@ async def with_milvus(folder: Path) -> AsyncIterator[tuple[Stage, MilvusNode]]:
 
 PACED = Stage(
     "paced engine",
-    {"engine": "paced", "paced_tokens_per_s": 10.0},
+    {"engine": "paced", "paced_tokens_per_s": 10.0, "sweep_interval_s": 2.0},
     KILLS,
     (*OTHERS, Poison(), Oversize(), SlowReader(), AbsentReader()),
+)
+# A user asks every seven seconds, and the last answer ended two seconds after its question: at the edge of the TTL.
+EXPIRY = Stage(
+    "expiry and wrong clocks",
+    {**PACED.settings, "conversation_ttl_s": 5.0, "sweep_interval_s": 1.0},
+    KILLS,
+    (Zombie(), RebalanceStorm(), Zombie(), RebalanceStorm()),
+    users=36,
+    skew_s=3500.0,
 )
 REAL = Stage(
     "demo model", {"engine": "torch", "threads": 1}, engine_faults.KILLS, engine_faults.OTHERS, shop_question, 2.0

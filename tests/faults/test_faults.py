@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ from tests.faults.load import paced_question, shop_question
 from tests.faults.poison import Poison
 
 
-async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault) -> None:
+async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault, **how: Any) -> None:
     ask = paced_question if settings.engine == "paced" else shop_question
-    async with arena(cluster, settings, folder, ask=ask) as place:
+    async with arena(cluster, settings, folder, ask=ask, **how) as place:
         for fault in faults:
             await fault.inflict(place)
             await place.speaking()
@@ -45,6 +46,14 @@ async def test_a_zombie_and_workers_that_come_and_go_do_no_harm(
 ) -> None:
     settings = await settings_of(new_settings, session_timeout_s=6.0)
     await inflict(kafka, settings, tmp_path, Zombie(), RebalanceStorm(joining=1))
+
+
+@pytest.mark.timeout(600)
+async def test_conversations_expire_by_the_brokers_clock_however_wrong_those_of_workers_and_producers_are(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = await settings_of(new_settings, conversation_ttl_s=5.0, sweep_interval_s=1.0)
+    await inflict(kafka, settings, tmp_path, KillWorker(), RebalanceStorm(joining=1), users=36, skew_s=3500.0)
 
 
 @pytest.mark.timeout(600)

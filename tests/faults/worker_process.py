@@ -23,19 +23,30 @@ START_TIMEOUT_S = 120.0
 class WorkerProcess:
     """`faust -A app worker` with these settings; its log is a file.
 
-    With a `plug`, one of tests/faults/plugs.py and a number, a fault is built in.
+    With a `plug`, one of tests/faults/plugs.py and a number, a fault is built in. Its wall clock is ahead by `skew_s`.
     """
 
     program: ClassVar[tuple[str, ...]] = (str(FAUST),)
     start_timeout_s: ClassVar[float] = START_TIMEOUT_S
 
-    def __init__(self, settings: Settings, log: Path, plug: tuple[str, int] | None = None, **environment: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        log: Path,
+        plug: tuple[str, int] | None = None,
+        *,
+        skew_s: float = 0.0,
+        **environment: str,
+    ) -> None:
         self.settings = settings
         self.log = log
         self.web_port = free_port()
         self.plug = plug
         self._began_at = 0
         self._environment = environment
+        if skew_s:
+            clock = str(Path(__file__).with_name("clock"))
+            self._environment |= {"FAULT_CLOCK_SKEW_S": str(skew_s), "PYTHONPATH": os.pathsep.join((clock, str(ROOT)))}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
