@@ -43,6 +43,7 @@ class Gateway:
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
         self.models = ServedModels(settings.models)
+        self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.outbox.forget
 

@@ -44,9 +44,9 @@ class LiveAnswers:
         self.complete_since = 0.0
         """Answers to requests made after this Unix time are all here."""
         self.held = 0
-        self.read = 0
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
+        self.on_read: Callable[[], object] = lambda: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
         self._cluster = cluster
         self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
@@ -150,7 +150,7 @@ class LiveAnswers:
 
     def _take(self, record: ConsumerRecord) -> None:
         self.next_offset[record.partition] = record.offset + 1
-        self.read += 1
+        self.on_read()
         try:
             event = decode_token_event(record.value, record.headers)
         except WireError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from aiokafka import AIOKafkaProducer
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.wire import Erase, encode
 from tests.faults.worker_process import WorkerProcess
@@ -84,6 +85,15 @@ async def test_a_cancelled_answer_keeps_what_was_said(http: httpx.AsyncClient) -
     assert (await http.get(f"/v1/requests/{request_id}")).json()["text"] == text_of(sent)
 
 
+async def metric(http: httpx.AsyncClient, name: str) -> float:
+    samples = (s for f in text_string_to_metric_families((await http.get("/metrics")).text) for s in f.samples)
+    return sum(sample.value for sample in samples if sample.name == name)
+
+
+async def open_streams(http: httpx.AsyncClient) -> float:
+    return await metric(http, "parley_gateway_streams")
+
+
 async def test_an_id_that_nobody_knows_ends_as_not_found(http: httpx.AsyncClient) -> None:
     sent = await answer(http, "nobody-knows-it")
     assert [one.event["error"]["code"] for one in sent] == ["not_found"]
@@ -91,10 +101,22 @@ async def test_an_id_that_nobody_knows_ends_as_not_found(http: httpx.AsyncClient
 
 
 async def test_a_reader_that_comes_before_the_request_gets_all_of_it(http: httpx.AsyncClient) -> None:
+    before = await open_streams(http)
     early = asyncio.create_task(answer(http, "early-bird"))
-    await asyncio.sleep(0.3)
+    async with asyncio.timeout(30):
+        while await open_streams(http) <= before:
+            await asyncio.sleep(0.02)
     await ask(http, request_id="early-bird")
     assert await early == await answer(http, "early-bird")
+
+
+async def test_token_events_that_were_read_are_counted(http: httpx.AsyncClient) -> None:
+    async def events() -> float:
+        return await metric(http, "parley_gateway_events_total")
+
+    before = await events()
+    await answer(http, await ask(http, max_tokens=5))
+    assert await events() >= before + 6
 
 
 async def test_a_user_does_not_see_the_answers_of_another(http: httpx.AsyncClient) -> None:

@@ -41,10 +41,13 @@ class Client:
         """A user that no other test has."""
         return f"user-{next(self._numbers)}"
 
-    async def ask(self, user: str, prompt: str | None = "hello", **fields: Any) -> str:
+    async def ask(
+        self, user: str, prompt: str | None = "hello", *, timestamp_ms: int | None = None, **fields: Any
+    ) -> str:
         """Send a request; returns its id."""
         request = {"request_id": f"r{next(self._numbers)}", "user_id": user, "prompt": prompt, **fields}
-        await self.send("requests", {name: value for name, value in request.items() if value is not None}, user)
+        given = {name: value for name, value in request.items() if value is not None}
+        await self.send("requests", given, user, timestamp_ms=timestamp_ms)
         return request["request_id"]
 
     async def send(
@@ -54,12 +57,18 @@ class Client:
         key: str | bytes | None,
         headers: list[tuple[str, bytes]] | None = None,
         partition: int | None = None,
+        timestamp_ms: int | None = None,
     ) -> tuple[int, int]:
         """Send a record, to where its key belongs unless told otherwise; returns its partition and offset."""
         raw = json.dumps(value).encode() if isinstance(value, dict) else value
         raw_key = key.encode() if isinstance(key, str) else key
         sent = await self.producer.send_and_wait(
-            self.settings.topic(topic), raw, key=raw_key, headers=headers or [], partition=partition
+            self.settings.topic(topic),
+            raw,
+            key=raw_key,
+            headers=headers or [],
+            partition=partition,
+            timestamp_ms=timestamp_ms,
         )
         return sent.partition, sent.offset
 

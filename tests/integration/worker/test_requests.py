@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from app.wire import Request, decode_token_event, encode
 from app.wire.event import EventType
 from models.generation import FinishReason
 from models.paced import BytePrompts, word
-from tests.integration.worker.client import Client
+from tables import records
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import PATIENCE_S, Client
 
 
 async def test_an_answer_is_tokens_in_order_one_end_and_one_turn(client: Client) -> None:
@@ -111,10 +116,23 @@ async def test_a_cancel_in_mid_answer_keeps_what_was_said(client: Client) -> Non
     assert len(answer.tokens) >= 3
 
 
-async def test_a_cancel_that_comes_before_its_request_is_remembered(client: Client) -> None:
+def open_controls(worker: WorkerProcess, partition: int) -> float:
+    """Records of `controls` that the worker has met and not finished."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{worker.web_port}/metrics", timeout=10) as response:
+        found = text_string_to_metric_families(response.read().decode())
+    labels = {"partition": str(partition), "topic": "controls"}
+    samples = (sample for family in found for sample in family.samples)
+    return sum(one.value for one in samples if one.name == "parley:partition_open" and one.labels == labels)
+
+
+async def test_a_cancel_that_comes_before_its_request_is_remembered(client: Client, worker: WorkerProcess) -> None:
     user = client.user()
+    partition = client.partition(user)
+    before = await asyncio.to_thread(open_controls, worker, partition)
     await client.cancel(user, "not-yet")
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(PATIENCE_S):
+        while await asyncio.to_thread(open_controls, worker, partition) <= before:
+            await asyncio.sleep(0.05)
     await client.ask(user, "hello", request_id="not-yet")
     answer = await client.answer(user, "not-yet")
     assert answer.end is not None
@@ -187,7 +205,10 @@ async def test_an_erased_user_is_forgotten_and_stays_so(client: Client) -> None:
     end = (await client.answer(user, running)).end
     assert end is not None
     assert end.finish_reason is FinishReason.CANCELLED
-    await asyncio.sleep(1.0)
+    topic = f"{client.settings.app_id}-erased-changelog"
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(row.key == records.key(user) and row.value for row in await client.records(topic)):
+            await asyncio.sleep(0.05)
     after = await client.asked(user, "who am I", max_tokens=3)
     assert after.end is not None
     assert after.end.usage is not None
