@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 EXTRAS := local,minilm,dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak bench-engine faults proto page constraints clean
+.PHONY: help install demo test lint bench soak bench-engine faults mutants proto page constraints clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -41,6 +41,10 @@ bench-engine: $(STAMP)  ## the engine alone
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
 
+mutants: $(STAMP)  ## break delivery, tables and agents in every small way, and list what no unit test notices
+	$(BIN)/mutmut run --max-children 2
+	$(BIN)/mutmut results
+
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate
 
@@ -52,7 +56,7 @@ constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml
 		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --upgrade -q -o constraints.txt
 
 clean:  ## remove .venv and what was built or cached here
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Of no use to anybody but the benchmark, and with pins that would hold ours back: not in the environment.
