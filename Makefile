@@ -41,9 +41,9 @@ bench-engine: $(STAMP)  ## the engine alone
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
 
-mutants: $(STAMP)  ## break delivery, tables and agents in every small way, and list what no unit test notices
-	$(BIN)/mutmut run --max-children 2
-	$(BIN)/mutmut results
+mutants: $(STAMP) .venv/mutmut  ## break delivery, tables and agents in every small way, and list what no unit test notices
+	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2
+	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut results
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate
@@ -62,6 +62,10 @@ clean:  ## remove .venv and what was built or cached here
 # Of no use to anybody but the benchmark, and with pins that would hold ours back: not in the environment.
 .venv/peers: | $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --target $@ 'quixstreams>=3.28'
+
+# It pins a newer click than Faust takes.
+.venv/mutmut: | $(STAMP)
+	$(BIN)/python -m uv pip install --quiet --target $@ 'mutmut>=3.8.1,<4'
 
 comma := ,
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agents import controls, conversations
+from agents import controls, conversations, finishing
 from agents.history import History
 from app.delivery import finish
 from app.delivery.answer_log import AnswerLog
@@ -27,6 +27,7 @@ from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.quarantine import Beginning, Isolation
 from app.delivery.tokens import TokenLog
+from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
 from tables.records import Change, Table, encode
 from tables.usage import Windows
@@ -128,6 +129,10 @@ def _forget_no_claim(_claim: Any, _at: int) -> None:
     return None
 
 
+def _whole_dead_letter(cause: Cause, key: Any, value: Any, headers: Any, **_: Any) -> DeadLetter:
+    return DeadLetter(key, value, dead_letter_headers(cause, headers))
+
+
 async def _enter_at_once(isolation: Isolation, _attempt: int) -> Beginning:
     isolation._together += 1
     return Beginning(isolation, is_suspect=False)
@@ -135,13 +140,16 @@ async def _enter_at_once(isolation: Isolation, _attempt: int) -> Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`hint` is a seed that found it once: tried first, and all others after it."""
+    """`hint` is a seed that found it once: tried first, and all others after it. `more` is broken with it, where one
+    mechanism stands in for the other.
+    """
 
     owner: Any
     name: str
     broken: Any
     make: Callable[[int], Simulation] = storm
     hint: int = 0
+    more: tuple[tuple[Any, str, Any], ...] = ()
 
 
 def kills_and_trouble(seed: int) -> Simulation:
@@ -186,7 +194,9 @@ MUTANTS: dict[str, Mutant] = {
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
     "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm),
     "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, erasing_storm),
-    "a record that Kafka refuses is trouble of the broker": Mutant(finish, "RECORD_ERRORS", (), wide),
+    "a record that Kafka refuses is trouble of the broker": Mutant(
+        finish, "RECORD_ERRORS", (), wide, more=((finishing, "dead_letter", _whole_dead_letter),)
+    ),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
@@ -195,7 +205,8 @@ MUTANTS: dict[str, Mutant] = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = MUTANTS[mutant]
-    monkeypatch.setattr(case.owner, case.name, case.broken)
+    for owner, name, broken in ((case.owner, case.name, case.broken), *case.more):
+        monkeypatch.setattr(owner, name, broken)
     for seed in (case.hint, *range(SEEDS)):
         try:
             outcome = case.make(seed).run()
