@@ -194,7 +194,8 @@ class SimProducer:
     ) -> asyncio.Future[RecordMetadata]:
         if self._closed:
             raise ProducerClosed
-        if len(value or b"") + len(key or b"") > MAX_RECORD_BYTES:
+        size = sum(len(name) + len(one or b"") for name, one in headers or ())
+        if len(value or b"") + len(key or b"") + size > MAX_RECORD_BYTES:
             raise MessageSizeTooLargeError
         at = TopicPartition(topic, partition)
         return self._pipe.send(at, lambda: self._append(at, key, value, headers))

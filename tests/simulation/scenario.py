@@ -45,6 +45,8 @@ from tests.simulation.world import EPOCH, World
 
 SESSION_S = 4.0
 _PEACE_S = 400.0
+_WAITED_MS = 600_000
+_CLOCKS_MS = 2_000
 _LATEST_S = 5.0  # after a request comes the last of what belongs to it
 
 
@@ -285,6 +287,7 @@ class Simulation:
                 if dict(partition.own.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         wrong += self._wrong_usage(owners)
+        wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
         ends = {key: reason for key, reason in self._reasons().items() if key in self.endless}
@@ -305,6 +308,15 @@ class Simulation:
         events = [decode_token_event(entry.value, entry.headers) for entry in self._read("tokens")]
         failed = [event for event in events if event.error is not None and event.error.code == "engine_error"]
         return {(event.user_id or "", event.request_id or "") for event in failed}
+
+    def _wrong_times(self) -> list[str]:
+        """Turns that ended later, or long before, the broker had them."""
+        wrong = []
+        for entry in self._read("turns"):
+            turn = decode_turn(entry.value)
+            if not -_WAITED_MS <= turn.created_at - entry.timestamp <= _CLOCKS_MS:
+                wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
+        return wrong
 
     def _wrong_letters(self) -> list[str]:
         """Records without the one dead letter that they had to have, and letters that nothing had led to."""
