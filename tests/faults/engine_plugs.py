@@ -23,17 +23,17 @@ HANG_S = 3.0
 
 def engine_out_of_memory(at: int) -> None:
     """Of the answers in one step one does not fit, alone either."""
-    run, steps, failing = Runner.run, 0, False
+    start, steps, failing = Runner._start, 0, False
 
-    def patched(runner: Runner, slices: Sequence[Slice]) -> Any:
+    def patched(runner: Runner, slices: Sequence[Slice], batch: Any, began: float) -> Any:
         nonlocal steps, failing
         steps += all(part.count == 1 for part in slices)
         if failing or steps == at:
             failing, steps = len(slices) > 1, at + 1
             raise torch.OutOfMemoryError("tried to allocate more than there is")
-        return run(runner, slices)
+        return start(runner, slices, batch, began)
 
-    Runner.run = patched  # type: ignore[method-assign, assignment]
+    Runner._start = patched  # type: ignore[method-assign, assignment]
 
 
 def engine_not_finite(at: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.conftest import NewSettings
+from tests.faults import engine_plugs, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
 from tests.faults.load import paced_question, shop_question
@@ -26,6 +29,13 @@ async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faul
     assert verdict.clean, verdict.line()
     assert not place.exits, place.exits
     assert verdict.requests >= place.load.sent
+
+
+def test_every_plug_finds_what_it_replaces() -> None:
+    """The long run alone uses some of them."""
+    names = [*plugs.PLUGS, *engine_plugs.PLUGS]
+    code = "import sys; from tests.faults.plugs import plug_of; [plug_of(name)(5) for name in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", code, *names], check=True, timeout=120, cwd=Path(__file__).parents[2])
 
 
 async def settings_of(new_settings: NewSettings, **values: object) -> Settings:

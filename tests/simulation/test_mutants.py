@@ -187,15 +187,14 @@ MUTANTS: dict[str, Mutant] = {
     "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
     "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm, hint=193),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
-    "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide),
+    "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "an erasure leaves running answers their history": Mutant(
         controls, "_forget_claim", _forget_no_history, erasing, hint=57
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
-    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm),
-    "a deletion is not repeated": Mutant(History, "erase_again", lambda *_: None, erasing_storm),
+    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm, hint=51),
     "a record that Kafka refuses is trouble of the broker": Mutant(
-        finish, "RECORD_ERRORS", (), wide, more=((finishing, "dead_letter", _whole_dead_letter),)
+        finish, "RECORD_ERRORS", (), wide, hint=2, more=((finishing, "dead_letter", _whole_dead_letter),)
     ),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),

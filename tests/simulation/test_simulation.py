@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from tests.simulation.faults import inflict, kill, storm, suspend
+from tests.simulation.faults import (
+    erasing_storm,
+    expiring_storm,
+    inflict,
+    kill,
+    storm,
+    suspend,
+    suspended_sweep,
+    wide_storm,
+)
 from tests.simulation.scenario import Load, Simulation
 
-STORMS = 1000
+STORMS = 500
 ERASURES = 200
+WIDE = 150
+DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
 SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3, garbage=0.3)
 
+WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
 
@@ -31,6 +44,27 @@ def test_what_is_erased_among_random_faults_stays_so(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = storm(seed, erases=0.3).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, WIDE, AT_ONCE))
+def test_wide_storms_leave_no_trace(first: int) -> None:
+    """Clocks, expiry, erasures with a late Milvus, retention, lost tails, records of all kinds: see wide_storm."""
+    for seed in range(first, first + AT_ONCE):
+        outcome = wide_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm])
+def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
+    for seed in range(DIRECTED):
+        outcome = make(seed).run()
+        assert outcome.clean, f"{make.__name__} {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", WIDE_FOUND)
+def test_what_a_wide_storm_found_once_stays_mended(seed: int) -> None:
+    outcome = wide_storm(seed).run()
+    assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
 @pytest.mark.parametrize("seed", FOUND)
