@@ -19,7 +19,7 @@ from tests.simulation.faults import (
 )
 from tests.simulation.scenario import Load, Simulation
 
-STORMS = 500
+STORMS = 1000
 ERASURES = 200
 WIDE = 150
 DIRECTED = 15
