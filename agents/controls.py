@@ -1,10 +1,10 @@
 """The agent on `controls`: requests that are to end, and users who are to be forgotten.
 
-An erasure goes through these steps; whatever dies in between, the record is read again and they are taken again:
+An erasure takes these steps. After a crash in between, the record is read again and the steps are repeated:
 
 1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to the
-   `controls` of all other partitions. A record of a wrong partitioner may have left something of the user there.
-   From then on nothing older than the mark is remembered, indexed or served: the mark is what everybody asks.
+   `controls` of all other partitions, where a wrong partitioner may have put records of the user. From then on nothing
+   older than the mark is remembered, indexed or served.
 2. Answers of the user that are under way end without a trace.
 3. Milvus deletes the user's rows.
 4. One transaction writes into the mark that this is done, and finishes the record.

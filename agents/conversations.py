@@ -196,7 +196,7 @@ class Conversations:
         answer.prompt_digest = prompt.digest
         if claim.said is not None and claim.said.segments:
             if not _same(claim.said, serving, prompt):
-                # What was said may build on what was erased meanwhile.
+                # The tokens that readers have may build on turns that were erased since.
                 claim.forget = claim.forget or self._erased_at(partition, claim) is not None
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.resumed()

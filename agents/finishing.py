@@ -39,7 +39,10 @@ def finish_of(
     settings: Settings,
     now: int,
 ) -> Finish:
-    """The finish of a request that was told its `end`; `conversation` is what it built on, `now` the broker's clock."""
+    """The finish of a request whose answer has its `end`.
+
+    `conversation` is what it built on, `now` the broker's clock in Unix milliseconds.
+    """
     ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
     if end.type is not EventType.DONE:
         return Finish(claim.record, (ended,))

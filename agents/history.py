@@ -2,8 +2,8 @@
 
 Nothing waits for it: the sink takes turns at once, and its backlog stops this topic's flow alone.
 
-What a user's erasure has deleted could come back in one way only: a call of a former owner that Milvus carries out
-late. So for an hour after an erasure its deletion is repeated now and then (`_AGAIN_MS`).
+Erased rows could come back in one way only: Milvus carries out a former owner's call late. So the deletion is repeated
+three times within the hour after an erasure (`_AGAIN_MS`).
 """
 
 from __future__ import annotations

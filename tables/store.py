@@ -2,8 +2,8 @@
 
 Layout: row keys are one byte of table (`c`, `e`, `x`, `u`) and the row's key; `m` + table holds the offset of the last
 changelog record that is applied, and `m` alone the time at which the store was last known to be up to date. `f` + table
-holds fingerprints of the last few records that were applied, as JSON `[[offset, fingerprint], ...]`, by which another
-log of the same name is told from the one that filled the store.
+holds fingerprints of the last few records that were applied, as JSON `[[offset, checksum], ...]`. They show whether a
+log of that name is still the one that filled the store.
 
 Rows and offsets change in one write batch, so that the store is always the exact image of a changelog's beginning,
 whatever moment the process dies at. A store that was away for longer than the changelog keeps tombstones could miss

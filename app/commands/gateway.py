@@ -56,6 +56,6 @@ async def _serve(settings: Settings) -> None:
         await edge.stop()
         raise
     if access.development:
-        note("NO KEYS ARE SET: development mode, whoever reaches this port is let in as any user they name")
+        note("development mode: no API keys or JWT are configured; any caller may act as any user")
     click.echo(f"the gateway is at {address_of(listener)}")
     await serve(edge, listener)

@@ -26,7 +26,7 @@ class BrokerClock:
         self._ahead_ms: float | None = None  # of the monotonic clock
 
     def acknowledged(self, metadata: RecordMetadata) -> None:
-        """The broker has just told when it appended a record."""
+        """Take the time at which the broker appended a record, from its acknowledgement."""
         if metadata.timestamp_type == _LOG_APPEND_TIME:
             ahead = metadata.timestamp - time.monotonic() * 1000
             self._ahead_ms = ahead if self._ahead_ms is None else max(self._ahead_ms, ahead)

@@ -1,4 +1,4 @@
-"""Where `requests` ends now, asked of the broker and of nobody's memory of it."""
+"""Where `requests` ends now, by the broker's answer; a consumer's own high watermark may be stale."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Ownership:
         return self.epoch <= self._lost_epoch < self.tokens.position
 
     async def is_confirmed(self) -> bool:
-        """Whether the broker has confirmed within the session that nobody else has the partition.
+        """Whether the broker has confirmed within the session that this worker still owns the partition.
 
         Asks it where the last commit is older: a process that was suspended, or cut off, does not know otherwise.
         """
@@ -257,7 +257,7 @@ class Ownership:
         end = max(self._former.tokens_offset, self._former.epoch + 1)
         if self.epoch < end:
             log.error(
-                "%s[%s] has lost records: it ended at offset %s or later; what was said there is said again",
+                "%s[%s] has lost records: it had ended at offset %s or later; answers that stood there are generated again",
                 self.place.settings.topic("tokens"),
                 self.place.number,
                 end,

@@ -1,4 +1,4 @@
-"""What a user is shown of an erasure: what is done, what is not, and until when logs may hold copies."""
+"""The status of an erasure as the gateway reports it: what is done, what remains, until when logs may hold copies."""
 
 from __future__ import annotations
 

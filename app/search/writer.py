@@ -6,8 +6,8 @@ micro-batches, each key once, embedded and upserted. What may succeed later is t
 refuses is halved until the bad row is alone. An erasure stands in the same queue, so it takes what was submitted before
 it and leaves what comes after it.
 
-Milvus fences nobody. A worker that was suspended, or cut off from Kafka, may hold turns of a partition that is another
-worker's by now, and of a user who was erased there meanwhile. So right before each upsert, also before it is tried
+Milvus has no fencing. A worker that was suspended, or cut off from Kafka, may hold turns of a partition that another
+worker owns by now, and of a user who was erased there since. So right before each upsert, also before it is tried
 again, the writer asks `owns` whether the partition is still this worker's, and leaves out the rows of others. The
 ownership is confirmed by Kafka and not older than the session (app/delivery/ownership.py).
 """

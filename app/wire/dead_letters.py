@@ -86,10 +86,10 @@ def dead_letter(
     cause: Cause, key: bytes | None, value: bytes | None, headers: Headers, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> DeadLetter:
     """The dead letter of a record; `most_bytes` bounds what it holds of the original."""
-    told: list[tuple[str, bytes | None]] = []
+    cuts: list[tuple[str, bytes | None]] = []
     room = most_bytes
     if key is not None and len(key) > min(_MAX_KEY_BYTES, room):
-        told += _whole(KEY_BYTES, KEY_SHA256, key)
+        cuts += _whole(KEY_BYTES, KEY_SHA256, key)
         key = key[: min(_MAX_KEY_BYTES, room)]
     room -= len(key or b"")
     kept: list[tuple[str, bytes | None]] = []
@@ -100,13 +100,13 @@ def dead_letter(
             kept.append((name, one))
             room -= size
     if len(kept) < len(originals):
-        told.append((HEADERS_DROPPED, str(len(originals) - len(kept)).encode()))
+        cuts.append((HEADERS_DROPPED, str(len(originals) - len(kept)).encode()))
     if value is not None and len(value) > room:
-        told += _whole(VALUE_BYTES, VALUE_SHA256, value)
+        cuts += _whole(VALUE_BYTES, VALUE_SHA256, value)
         value = value[:room]
     # aiokafka sends no record that has neither key nor value.
     value = b"" if key is None and value is None else value
-    return DeadLetter(key, value, [*dead_letter_headers(cause, kept), *told])
+    return DeadLetter(key, value, [*dead_letter_headers(cause, kept), *cuts])
 
 
 def _whole(bytes_header: str, sha256_header: str, content: bytes) -> Iterable[tuple[str, bytes | None]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -147,8 +147,15 @@ async def judge(settings: Settings, *, paced: bool = True, replay: Replay | None
 
 
 def judge_records(
-    requests: Iterable[Fetched], tokens: Iterable[Fetched], turns: Iterable[Fetched], settings: Settings, *, paced: bool
+    requests: Iterable[Fetched],
+    tokens: Iterable[Fetched],
+    turns: Iterable[Fetched],
+    settings: Settings,
+    *,
+    paced: bool,
+    erased: Collection[str] = (),
 ) -> Verdict:
+    """`erased` are users whose conversations were forgotten at some time."""
     verdict = Verdict()
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
@@ -171,7 +178,7 @@ def judge_records(
                 verdict.turn_differs.append(key)
     _judge_order(asked, told, verdict)
     if paced:
-        _judge_words(asked, rule, told, settings, verdict)
+        _judge_words(asked, rule, told, settings, erased, verdict)
     return verdict
 
 
@@ -257,12 +264,18 @@ def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Ver
 
 
 def _judge_words(
-    requests: dict[Key, dict], rule: ReaderRule, turns: dict[Key, Turn], settings: Settings, verdict: Verdict
+    requests: dict[Key, dict],
+    rule: ReaderRule,
+    turns: dict[Key, Turn],
+    settings: Settings,
+    erased: Collection[str],
+    verdict: Verdict,
 ) -> None:
     """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
 
     A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
-    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right.
+    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For a
+    user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
     """
     prompts = BytePrompts()
     history: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
@@ -279,6 +292,8 @@ def _judge_words(
         candidates = [[]] if at - ended > ttl_ms else [history[conversation][-settings.history_turns :]]
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates.append([])
+        if turn.user_id in erased:
+            candidates += [candidates[0][first:] for first in range(1, len(candidates[0]) + 1)]
         tokens = rule.answers[key].tokens if key in rule.answers else ()
         remembered = [
             before

@@ -107,7 +107,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
 )
 async def erase(request: Request, user_id: str) -> Response:
-    """Forget all of the user; `GET /v1/users/{user_id}/erasure` tells how far that has got."""
+    """Erase everything of the user; `GET /v1/users/{user_id}/erasure` shows the progress."""
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
     try:
@@ -127,17 +127,17 @@ async def erase(request: Request, user_id: str) -> Response:
 async def erasure(request: Request, user_id: str) -> Response:
     """How far the user's last erasure has got: `none`, `erasing` or `done`, and what is still to be done.
 
-    `logs` tells until when (Unix milliseconds) copies may still stand in Kafka's logs, where nothing serves them.
+    `logs` holds the times (Unix milliseconds) until which Kafka's logs may still contain copies. Nothing serves them.
     """
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
     gateway.limits.look(identity)
-    told = report(gateway.erasures, identity.user_id, gateway.settings, gateway.partitions)
-    return json_response({"user_id": user_id, **told})
+    status = report(gateway.erasures, identity.user_id, gateway.settings, gateway.partitions)
+    return json_response({"user_id": user_id, **status})
 
 
 async def _self(request: Request, user_id: str) -> Identity:
-    """The caller, who has to be that user; raises `ApiError`."""
+    """The caller's identity; raises `ApiError` unless it is that user."""
     identity = await gateway_of(request).access.identify(request, user_id)
     if identity.user != user_id:
         raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")

@@ -1,0 +1,271 @@
+"""What a run of the simulation leaves behind, judged from outside: by the topics, the tables and the rows in Milvus."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiokafka import TopicPartition
+
+from app.delivery.changelog import changelog_topic
+from app.delivery.partition import Partition, State
+from app.search.rows import rows_of
+from app.wire import (
+    Turn,
+    WireError,
+    cause_from,
+    decode_request,
+    decode_token_event,
+    decode_turn,
+    decode_usage,
+    validate_request,
+)
+from app.wire.headers import FORWARDED
+from app.wire.ids import partition_for
+from app.wire.validation import check_partition
+from tables.records import Conversation, Erased, Table, decode, key_parts
+from tables.usage import PROGRESS, Tally
+from tests.faults.verdict import Key, Verdict, judge_records
+from tests.simulation.broker import Entry
+from tests.simulation.process import Process
+from tests.simulation.usage import wrong_usage
+
+if TYPE_CHECKING:
+    from tests.simulation.scenario import Simulation
+
+_WAITED_MS = 600_000
+_CLOCKS_MS = 2_000
+
+# What ends a worker by delivery's own judgement; no other error proves that a promise was broken.
+_OWN = ("FencedError", "LostRecordError")
+
+
+@dataclass(slots=True)
+class Outcome:
+    verdict: Verdict
+    steps: int
+    wrong: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    """Errors that ended a process or a task: never right, and no proof that a promise was broken."""
+
+    @property
+    def clean(self) -> bool:
+        return not (self.broken_promise or self.crashes)
+
+    @property
+    def broken_promise(self) -> bool:
+        """Whether users can see that something is wrong: in the topics and tables, or by a worker that ends itself."""
+        return not self.verdict.clean or bool(self.wrong) or any(name in line for name in _OWN for line in self.crashes)
+
+    def line(self) -> str:
+        return "; ".join([self.verdict.line(), *self.wrong, *self.crashes])
+
+
+class Findings:
+    """Of one run that is over."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._sim = simulation
+
+    def outcome(self) -> Outcome:
+        erased, asked = self._erased(), self._asked_at()
+        verdict = judge_records(
+            self._read("requests"),
+            self._read("tokens"),
+            self._read("turns"),
+            self._sim.settings(),
+            paced=True,
+            erased=frozenset(erased),
+        )
+        # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
+        verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
+        torn = self._sim.torn
+        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs"):
+            found = getattr(verdict, name)
+            found[:] = [key for key in found if key not in torn]
+        users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
+        verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
+        wrong = [*self._wrong(verdict), *self._kept(erased, asked)]
+        return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
+
+    def _wrong(self, verdict: Verdict) -> list[str]:
+        wrong: list[str] = []
+        owners = [
+            (process, partition)
+            for process in self._sim.alive
+            for partition in process.worker.owner.partitions.values()
+            if partition.state is State.OWNED and not process.broken
+        ]
+        if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
+            wrong.append(f"owners at the end: {[(process.name, partition.number) for process, partition in owners]}")
+        for process, partition in owners:
+            for table in Table:
+                at = TopicPartition(changelog_topic(self._sim.settings(), table), partition.number)
+                rows: dict[bytes | None, bytes | None] = {entry.key: entry.value for entry in self._visible(at)}
+                kept = {key: value for key, value in rows.items() if value is not None}
+                if dict(partition.own.store.scan(table)) != kept:
+                    wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
+        wrong += self._wrong_usage(owners)
+        wrong += self._wrong_times()
+        wrong += self._wrong_letters()
+        wrong += self._wrong_rows()
+        ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
+        wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason != "cancelled"]
+        errors = self._errors()
+        wrong += [f"{key} ended as engine_error" for key in errors - self._sim.deadly]
+        return wrong
+
+    def _crashes(self) -> list[str]:
+        crashes = [f"{process.name} broken by {error!r}" for process in self._sim.processes for error in process.broken]
+        return crashes + [
+            f"{process.name}: {context.get('message')} {context.get('exception')!r}"
+            for process in self._sim.processes
+            for context in process.loop.errors
+        ]
+
+    def _errors(self) -> set[Key]:
+        events = [decode_token_event(entry.value, entry.headers) for entry in self._read("tokens")]
+        failed = [event for event in events if event.error is not None and event.error.code == "engine_error"]
+        return {(event.user_id or "", event.request_id or "") for event in failed}
+
+    def _wrong_times(self) -> list[str]:
+        """Turns that ended later, or long before, the broker had them."""
+        wrong = []
+        for entry in self._read("turns"):
+            turn = decode_turn(entry.value)
+            if not -_WAITED_MS <= turn.created_at - entry.timestamp <= _CLOCKS_MS:
+                wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
+        return wrong
+
+    def _wrong_letters(self) -> list[str]:
+        """Records without the one dead letter that they had to have, and letters that nothing had led to."""
+        sources = Counter()
+        for letter in self._read("dead-letters"):
+            cause = cause_from(letter.headers)
+            assert cause is not None
+            sources[cause.topic, cause.partition, cause.offset] += 1
+        wanted = {
+            (entry.topic, entry.partition, entry.offset) for entry in self._read("requests") if self._is_bad(entry)
+        }
+        wrong = [f"{place} has {count} dead letters" for place, count in sources.items() if count != 1]
+        wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
+        return wrong + [f"{place} has a dead letter" for place in set(sources) - wanted - self._deadly_places()]
+
+    def _deadly_places(self) -> set[tuple[str, int, int]]:
+        places = set()
+        for entry in self._read("requests"):
+            with suppress(ValueError):
+                request = json.loads(entry.value or b"")
+                if (request["user_id"], request["request_id"]) in self._sim.deadly:
+                    places.add((entry.topic, entry.partition, entry.offset))
+        return places
+
+    def _is_bad(self, entry: Entry) -> bool:
+        try:
+            request = decode_request(entry.value, entry.headers)
+            validate_request(request, entry.key, max_prompt_bytes=self._sim.settings().max_prompt_bytes)
+            check_partition(request, entry.partition, self._sim.partitions)
+        except WireError as error:
+            return error.dead_letter
+        return False
+
+    def _wrong_rows(self) -> list[str]:
+        """Rows of the simulated Milvus that are no turn's, of erased turns, or missing."""
+        if self._sim.milvus is None:
+            return []
+        erased = self._erased()
+        wanted = {
+            row.turn_id: row.text
+            for turn in self._turns()
+            if turn.outlives(erased.get(turn.user_id, 0))
+            for row in rows_of(turn)
+        }
+        there = {key: row["text"] for key, row in self._sim.milvus.rows.items()}
+        wrong = [f"row {key} should not be there" for key in there.keys() - wanted.keys()]
+        wrong += [f"row {key} is missing" for key in wanted.keys() - there.keys()]
+        return wrong + [f"row {key} differs" for key in wanted.keys() & there.keys() if wanted[key] != there[key]]
+
+    def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
+        told = [decode_usage(entry.value) for entry in self._read("usage")]
+        untold = [
+            tally.requests
+            for _, partition in owners
+            for key, value in partition.own.store.scan(Table.USAGE)
+            if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).told
+        ]
+        return wrong_usage(told, self._read("turns"), sum(untold))
+
+    def _erased(self) -> dict[str, int]:
+        """The last erasure of each user that has one, Unix milliseconds."""
+        own = [entry for entry in self._read("controls") if FORWARDED not in dict(entry.headers)]
+        controls = [(json.loads(entry.value or b""), entry.timestamp) for entry in own]
+        found: dict[str, int] = {}
+        for control, at in controls:
+            if control["type"] == "erase":
+                found[control["user_id"]] = max(at, found.get(control["user_id"], 0))
+        return found
+
+    def _marked_at(self, erased: dict[str, int]) -> dict[str, int]:
+        """When the mark of each user's last erasure was committed."""
+        found: dict[str, int] = {}
+        topic = changelog_topic(self._sim.settings(), Table.ERASED)
+        for entry in self._read(topic):
+            (user,) = key_parts(entry.key or b"")
+            number = partition_for(user, self._sim.partitions)
+            if entry.value and entry.partition == number and decode(entry.value, Erased).at >= erased[user]:
+                found.setdefault(user, entry.timestamp)
+        return found
+
+    def _asked_at(self) -> dict[Key, int]:
+        asked: dict[Key, int] = {}
+        for entry in self._read("requests"):
+            key = (entry.key or b"").decode(errors="replace")
+            with suppress(ValueError, KeyError, TypeError):
+                asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
+        return asked
+
+    def _kept(self, erased: dict[str, int], asked: dict[Key, int]) -> list[str]:
+        """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
+        marked = self._marked_at(erased)
+        wrong = []
+        for turn in self._turns():
+            is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
+            if is_older and turn.answer and turn.created_at > marked[turn.user_id]:
+                wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")
+        for process in self._sim.alive:
+            owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]
+            for partition in owned:
+                store = partition.own.store
+                for key, value in store.scan(Table.CONVERSATIONS):
+                    user, _ = key_parts(key)
+                    turns = decode(value, Conversation).turns if user in erased else ()
+                    wrong += [
+                        f"{user} is erased and {turn.request_id} is remembered"
+                        for turn in turns
+                        if asked[user, turn.request_id] <= erased[user]
+                    ]
+        return wrong
+
+    def _is_kept(self, key: Key) -> bool:
+        """Whether the turn has any text."""
+        return any((turn.user_id, turn.request_id) == key and turn.answer for turn in self._turns())
+
+    def _turns(self) -> list[Turn]:
+        return [decode_turn(entry.value) for entry in self._read("turns")]
+
+    def _reasons(self) -> dict[tuple[str, str], str]:
+        turns = [json.loads(entry.value or b"") for entry in self._read("turns")]
+        return {(turn["user_id"], turn["request_id"]): turn["finish_reason"] for turn in turns}
+
+    def _read(self, topic: str) -> list[Entry]:
+        return [
+            entry for number in range(self._sim.partitions) for entry in self._visible(TopicPartition(topic, number))
+        ]
+
+    def _visible(self, at: TopicPartition) -> list[Entry]:
+        log = self._sim.broker.log(at)
+        return [entry for entry in (*log.expired, *log.entries) if entry.visible]
