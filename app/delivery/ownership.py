@@ -257,7 +257,7 @@ class Ownership:
         end = max(self._former.tokens_offset, self._former.epoch + 1)
         if self.epoch < end:
             log.error(
-                "%s[%s] has lost records: it had ended at offset %s or later; answers that stood there are generated again",
+                "%s[%s] has lost records: it had ended at offset %s or later; lost answers are generated again",
                 self.place.settings.topic("tokens"),
                 self.place.number,
                 end,

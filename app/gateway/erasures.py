@@ -1,12 +1,12 @@
 """Erased users and the progress of their erasures: the gateway's copy of the workers' table `erased`.
 
 Whatever a gateway serves of the past (answers in memory, `tokens`, `turns`, Milvus) is served only if it was asked
-after its user's last erasure. Gateways decide that by the same table as workers: its changelog is compacted and outlives
-everything that it protects. A shorter-lived topic would not do: once the record of an erasure
-had left `controls`, the erased text would be served again.
+after its user's last erasure. Gateways decide that by the same table as workers: its changelog is compacted and
+outlives everything that it protects. A shorter-lived topic would not do: once the record of an erasure had left
+`controls`, the erased text would be served again.
 
-Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, from the workers'
-committed offsets on.
+Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, from the
+workers' committed offsets on.
 """
 
 from __future__ import annotations

@@ -274,8 +274,8 @@ def _judge_words(
     """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
 
     A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
-    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For a
-    user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
+    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For
+    a user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
     """
     prompts = BytePrompts()
     history: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
