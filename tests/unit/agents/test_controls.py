@@ -9,7 +9,7 @@ import pytest
 from agents.controls import Controls
 from agents.history import History
 from app.delivery.cancels import Cancels
-from app.delivery.partition import Partition
+from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Record
 from app.search.sink import NoHistory
 from app.settings import Settings
@@ -18,7 +18,7 @@ from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables.records import Conversation, Ended, Erased, Table, Turn
 from tests.unit.agents.claims import ASKED_AT, claim_of
-from tests.unit.agents.partitions import NOW, FakePartition
+from tests.unit.agents.partitions import NOW, FakePartition, Own
 
 SETTINGS = Settings(_env_file=None, partitions=4)
 HERE = partition_for("ann", 4)
@@ -207,3 +207,51 @@ async def test_erase_in_a_wrong_partition_holds_for_all() -> None:
     await erased(bench)
     assert bench.partition.row(Table.ERASED, Erased, "ann") is not None
     assert HERE in [output.partition for finish in bench.partition.finished for output in finish.outputs]
+
+
+@pytest.mark.parametrize(("age_s", "left_s"), [(0, 300.0), (100, 200.0), (299, 1.0), (-50, 300.0)])
+async def test_cancel_of_a_request_that_has_not_come_is_remembered_for_the_rest_of_five_minutes(
+    age_s: int, left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    kept: list[tuple[object, float]] = []
+    monkeypatch.setattr(bench.cancels, "remember", lambda key, _settle, for_s: kept.append((key, for_s)))
+    bench.take(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
+    await bench.partition.settle()
+    assert kept == [(("ann", "later"), left_s)]
+    assert bench.finished == []
+
+
+async def test_cancel_that_was_remembered_is_finished_once_its_request_has_ended() -> None:
+    bench = Bench()
+    record = bench.take(Cancel(user_id="ann", request_id="later"), at=NOW)
+    settle = bench.cancels.take(("ann", "later"))
+    assert settle is not None
+    settle()
+    await bench.partition.settle()
+    assert bench.finished == [record]
+
+
+@pytest.mark.parametrize("lost", ["state", "ownership"])
+async def test_cancel_is_left_open_for_the_next_owner(lost: str) -> None:
+    bench = Bench()
+    bench.take(Cancel(user_id="ann", request_id="later"), at=NOW)
+    settle = bench.cancels.take(("ann", "later"))
+    assert settle is not None
+    if lost == "state":
+        bench.partition.state = State.TAKING_OVER
+    else:
+        bench.partition.own = Own()
+    settle()
+    await bench.partition.settle()
+    assert bench.finished == []
+
+
+@pytest.mark.parametrize(("before_ms", "is_older"), [(1, True), (0, True), (-1, False)])
+async def test_erase_counts_for_requests_of_its_own_millisecond(before_ms: int, is_older: bool) -> None:
+    bench = Bench()
+    claim = claim_of()
+    claim.at = NOW - 1000 - before_ms
+    bench.partition.own.claims[claim.key] = claim
+    await erased(bench)
+    assert claim.forget == is_older

@@ -21,6 +21,7 @@ SETTINGS = Settings(_env_file=None, history_ttl_s=1000)
 
 class Sink(NoHistory):
     def __init__(self) -> None:
+        self.partitions: list[int] = []
         self.turns: list[tuple[Turn, Indexed]] = []
         self.erasures: list[tuple[str, int]] = []
         self.expired: list[int] = []
@@ -28,6 +29,7 @@ class Sink(NoHistory):
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:
         self.turns.append((turn, done))
+        self.partitions.append(partition)
 
     def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
         self.erasures.append((user_id, until_ms))
@@ -62,6 +64,7 @@ async def test_turn_is_finished_once_it_is_indexed() -> None:
     record = bench.take(turn("ann", "r1"))
     await bench.partition.settle()
     assert bench.partition.finished == []
+    assert (bench.sink.turns[0][0], bench.sink.partitions) == (turn("ann", "r1"), [3])
     bench.sink.turns[0][1](None)
     await bench.partition.settle()
     assert [(finish.record, finish.outputs) for finish in bench.partition.finished] == [(record, ())]

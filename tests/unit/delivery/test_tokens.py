@@ -19,8 +19,10 @@ EVENT = TokenEvent(type=EventType.TOKEN, request_id="r", user_id="u", conversati
 class Producer:
     def __init__(self) -> None:
         self.sent: list[tuple[TokenEvent, asyncio.Future[Any]]] = []
+        self.places: list[Any] = []
 
     async def send(self, topic: str, value: bytes, **options: Any) -> asyncio.Future[Any]:
+        self.places.append((topic, options["partition"], options["key"], options["headers"]))
         await asyncio.sleep(0)
         delivery = asyncio.get_running_loop().create_future()
         self.sent.append((decode_token_event(value), delivery))
@@ -110,3 +112,12 @@ async def test_a_failed_delivery_is_told_and_fails_the_hold() -> None:
     with pytest.raises(KafkaError):
         await hold
     assert len(failures) == 1
+
+
+async def test_event_goes_to_its_partition_under_its_key_with_the_trace_and_the_brokers_time() -> None:
+    producer = Producer()
+    log = log_on(producer)
+    log.open(1)
+    await log.send(EVENT, b"u", [("traceparent", b"00-1")])
+    assert producer.places == [("tokens", 0, b"u", [("traceparent", b"00-1")])]
+    assert producer.sent[0][0].timestamp == pytest.approx(log.now(), abs=60_000)
