@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from agents.finishing import dead_letter_of
 from agents.history import History
 from app.delivery.cancels import REMEMBERED_S, Cancels
@@ -83,10 +85,10 @@ class Controls:
         mark = self._mark(partition, user_id)
         if mark is None or mark.at < at:
             had_rows = await self._forget(partition, record, user_id, at)
-            mark = Erased(at, indexed=0 if had_rows or not _is_forwarded(record) else at)
+            mark = Erased(at, indexed=0 if had_rows or not _is_forwarded(record) else at, applied=own.clock.now())
         if not mark.done:
             await self._history.erase(partition, user_id, mark.at)
-            mark = Erased(mark.at, indexed=mark.at)
+            mark = msgspec.structs.replace(mark, indexed=mark.at)
         newest = self._mark(partition, user_id)
         changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
         await partition.finish(Finish(record, changes))
@@ -104,9 +106,10 @@ class Controls:
         on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
         has_asked = next(own.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
         forwarded = () if _is_forwarded(record) else tuple(self._forwarded(partition, user_id, at))
+        mark = Erased(at, applied=own.clock.now())
         # What begins before the rows are gone must not build on them.
         own.erasing[user_id] = at
-        await partition.finish(Finish(None, (*rows, *on_their_way, _marked(user_id, Erased(at))), forwarded))
+        await partition.finish(Finish(None, (*rows, *on_their_way, _marked(user_id, mark)), forwarded))
         if own.erasing.get(user_id) == at:
             del own.erasing[user_id]
         return bool(rows or claims or has_asked)

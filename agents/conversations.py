@@ -105,6 +105,7 @@ class Conversations:
             finish = finish_of(claim, answer, end, kept, self._rules, self._settings, now)
         await partition.finish(finish)
         partition.own.claims.pop(claim.key, None)
+        partition.begun.pop(claim.key, None)
         claim.abandon()
         self._observer.answered(partition.number, claim, answer, end)
         for settle in claim.on_finish:
@@ -163,7 +164,8 @@ class Conversations:
             claim.at = plan.at
             claim.planned = True
         begins_at = claim.said.position if claim.said else 0
-        claim.attempt = lost_attempts(own.said.attempts.pop(claim.key, None), begins_at)
+        lost = lost_attempts(own.said.attempts.pop(claim.key, None), begins_at)
+        claim.attempt = lost - 1 if lost and partition.begun.get(claim.key) == lost else lost
 
     def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
         """What has not begun does not wait for its turn in order to end."""
@@ -196,8 +198,6 @@ class Conversations:
         answer.prompt_digest = prompt.digest
         if claim.said is not None and claim.said.segments:
             if not _same(claim.said, serving, prompt):
-                # The tokens that readers have may build on turns that were erased since.
-                claim.forget = claim.forget or self._erased_at(partition, claim) is not None
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.resumed()
         job = job_of(claim, prompt, serving, self._settings)
@@ -211,6 +211,7 @@ class Conversations:
         beginning = await self._isolation.enter(claim.attempt + 1)
         try:
             claim.attempt += 1
+            partition.begun[claim.key] = claim.attempt
             await answer.attempt(claim.attempt)
             return await self._generate(partition, claim, answer, engine, job, beginning.leave)
         finally:
@@ -264,16 +265,17 @@ class Conversations:
         return None if raw is None else records.decode(raw, Conversation)
 
     def _erased(self, partition: Partition, claim: Claim) -> bool:
-        at = self._erased_at(partition, claim)
-        return at is not None and claim.at <= at
-
-    def _erased_at(self, partition: Partition, claim: Claim) -> int | None:
-        """When the request's user was erased last, Unix milliseconds."""
-        user = claim.request.user_id
-        raw = partition.own.store.get(Table.ERASED, records.key(user))
-        committed = None if raw is None else records.decode(raw, Erased).at
-        running = partition.own.erasing.get(user)
-        return max((at for at in (committed, running) if at is not None), default=None)
+        """Whether nothing of the request may be kept: it was sent before its user was erased, or begun before that was
+        carried out, so that the tokens that readers have may build on what is erased.
+        """
+        if claim.at <= partition.own.erasing.get(claim.request.user_id, -1):
+            return True
+        raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
+        if raw is None:
+            return False
+        mark = records.decode(raw, Erased)
+        first = claim.said.segments[0] if claim.said and claim.said.segments else None
+        return claim.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
 
 
 def _same(said: Answer, serving: Serving, prompt: BuiltPrompt) -> bool:

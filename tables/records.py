@@ -55,11 +55,14 @@ class Ended(msgspec.Struct, frozen=True):
 class Erased(msgspec.Struct, frozen=True):
     """A user whose records up to `at` must not come back, whatever is replayed.
 
-    `indexed` is the time up to which the user's rows are deleted in Milvus, too; it follows `at`.
+    at: The time of the erasure.
+    indexed: The time up to which the user's rows are deleted in Milvus, too; it follows `at`.
+    applied: When the erasure was carried out. Answers that were begun before that may build on what it erased.
     """
 
     at: int
     indexed: int = 0
+    applied: int = 0
 
     @property
     def done(self) -> bool:

@@ -21,6 +21,7 @@ from app.delivery.lanes import Lanes
 from app.delivery.offsets import LostRecordError
 from app.delivery.ownership import FencedError, Ownership, Place, take_over
 from app.delivery.record import REQUESTS, SOURCES, Record
+from app.delivery.said import RequestKey
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,8 @@ class Partition:
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps: dict[str, _Gap] = {}
         self._taken_back: list[Claim] = []
+        self.begun: dict[RequestKey, int] = {}
+        """The newest attempt of each request that this process has begun, and lived through (quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")

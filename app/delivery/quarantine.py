@@ -7,8 +7,9 @@ partition, and every worker of the group in turn, would never get past it. So at
    to `tokens`, and waits for its delivery. A fresh request writes none, so the ordinary way costs nothing.
 2. n grows by one with each attempt that begins at the same token of the answer. An answer that has grown since the
    last attempt begins at n = 1 again: whatever ended the worker then, it was not this request alone.
-3. An owner that lets a request go in good order (a stop, a rebalance) takes its attempt back with a notice n - 1.
-   What remains in the log is the number of owners that vanished while they had it.
+3. An owner that lets a request go in good order (a stop, a rebalance) takes its attempt back with a notice n - 1. One
+   that takes the partition over again itself, after trouble with the broker, knows that its own attempt was not lost.
+   What remains is the number of owners that vanished while they had it.
 4. Requests that run beside the one at fault are lost with it, and counted. So a request that was lost with its worker
    once is a suspect, and begins alone: no other replayed request is begun until its first token is there, or its end.
    Those that are innocent get there, and only the one at fault is counted again.

@@ -82,6 +82,8 @@ class Findings:
             erased=frozenset(erased),
         )
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
+        # One that was begun before it cannot be resumed: what it was built on is gone.
+        verdict.torn_off[:] = [key for key in verdict.torn_off if key[0] not in erased]
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs"):
@@ -234,7 +236,7 @@ class Findings:
         wrong = []
         for turn in self._turns():
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
-            if is_older and turn.answer and turn.created_at > marked[turn.user_id]:
+            if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, turn.created_at):
                 wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")
         for process in self._sim.alive:
             owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]

@@ -77,11 +77,11 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
     assert bench.sink.erasures == [("ann", NOW - 1000)]
     assert bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", "c") is None
     assert bench.partition.row(Table.CONVERSATIONS, Conversation, "bob", "c") is not None
-    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=0)
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=0, applied=NOW)
     assert record not in bench.finished, "Milvus still has the rows"
     bench.sink.waiting.pop()()
     await bench.partition.settle()
-    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=NOW - 1000)
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=NOW - 1000, applied=NOW)
     assert bench.finished[-1] is record
 
 
@@ -98,7 +98,7 @@ async def test_erase_is_sent_on_to_every_other_partition_once_and_with_its_time(
 async def test_erase_that_was_sent_on_keeps_its_time_and_goes_no_further() -> None:
     bench = Bench()
     await erased(bench, at=NOW - 10, headers=((FORWARDED, b"1@%d" % (NOW - 5000)),))
-    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 5000, indexed=NOW - 5000)
+    assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 5000, indexed=NOW - 5000, applied=NOW)
     assert not [output for finish in bench.partition.finished for output in finish.outputs]
     assert bench.sink.erasures == [], "this partition never had anything of the user"
 
