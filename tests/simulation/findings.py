@@ -82,8 +82,9 @@ class Findings:
             erased=frozenset(erased),
         )
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
-        # One that was begun before it cannot be resumed: what it was built on is gone.
-        verdict.torn_off[:] = [key for key in verdict.torn_off if key[0] not in erased]
+        # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
+        marked = self._marked_at(erased)
+        verdict.torn_off[:] = [key for key in verdict.torn_off if asked[key] > marked.get(key[0], -1)]
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs"):
