@@ -27,11 +27,11 @@ from app.settings import Settings
 from app.wire.codec import decode_control, encode
 from app.wire.control import Cancel, Erase
 from app.wire.error import WireError
-from app.wire.headers import FORWARDED
+from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
 from models.generation import FinishReason
 from tables import records
-from tables.expiry import erasure
+from tables.expiry import erasure, mark_of
 from tables.records import Change, Erased, Table
 
 _MOST_DIGITS = 15
@@ -82,14 +82,14 @@ class Controls:
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
         own = partition.own
         at = own.clock.time_of(_forwarded_at(record) or record.timestamp)
-        mark = self._mark(partition, user_id)
+        mark = mark_of(own.store, user_id)
         if mark is None or mark.at < at:
-            had_rows = await self._forget(partition, record, user_id, at)
-            mark = Erased(at, indexed=0 if had_rows or not _is_forwarded(record) else at, applied=own.clock.now())
+            may_have_rows = await self._forget(partition, record, user_id, at) or not is_forwarded(record.headers)
+            mark = Erased(at, indexed=0 if may_have_rows else at, applied=own.clock.now())
         if not mark.done:
             await self._history.erase(partition, user_id, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
-        newest = self._mark(partition, user_id)
+        newest = mark_of(partition.own.store, user_id)
         changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
         await partition.finish(Finish(record, changes))
 
@@ -105,7 +105,7 @@ class Controls:
         rows = erasure(own.store, user_id)
         on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
         has_asked = next(own.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
-        forwarded = () if _is_forwarded(record) else tuple(self._forwarded(partition, user_id, at))
+        forwarded = () if is_forwarded(record.headers) else tuple(self._forwarded(partition, user_id, at))
         mark = Erased(at, applied=own.clock.now())
         # What begins before the rows are gone must not build on them.
         own.erasing[user_id] = at
@@ -122,11 +122,6 @@ class Controls:
             if number != partition.number:
                 yield Outgoing(topic, key, value, headers, partition=number)
 
-    @staticmethod
-    def _mark(partition: Partition, user_id: str) -> Erased | None:
-        raw = partition.own.store.get(Table.ERASED, records.key(user_id))
-        return None if raw is None else records.decode(raw, Erased)
-
 
 def _forget_claim(claim: Claim, at: int) -> None:
     claim.forget_history = True
@@ -139,10 +134,6 @@ def _forget_claim(claim: Claim, at: int) -> None:
 
 def _marked(user_id: str, mark: Erased) -> Change:
     return Change(Table.ERASED, records.key(user_id), records.encode(mark))
-
-
-def _is_forwarded(record: Record) -> bool:
-    return any(name == FORWARDED for name, _ in record.headers)
 
 
 def _forwarded_at(record: Record) -> int | None:

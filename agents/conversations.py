@@ -39,12 +39,13 @@ from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.serving import Serving, Servings
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Erased, Table
+from tables.expiry import mark_of
+from tables.records import Conversation, Table
 
 log = logging.getLogger(__name__)
 
 _QUARANTINED = (
-    f"the request was begun {MOST_ATTEMPTS} times without a word, and each time its worker was lost; "
+    f"the request was begun {MOST_ATTEMPTS} times without a token, and each time its worker was lost; "
     "it is not tried again"
 )
 
@@ -270,10 +271,9 @@ class Conversations:
         """
         if claim.at <= partition.own.erasing.get(claim.request.user_id, -1):
             return True
-        raw = partition.own.store.get(Table.ERASED, records.key(claim.request.user_id))
-        if raw is None:
+        mark = mark_of(partition.own.store, claim.request.user_id)
+        if mark is None:
             return False
-        mark = records.decode(raw, Erased)
         first = claim.said.segments[0] if claim.said and claim.said.segments else None
         return claim.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
 

@@ -25,8 +25,8 @@ from app.wire.codec import decode_turn
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.turn import Turn
-from tables import records
-from tables.records import Erased, Table
+from tables.expiry import mark_of
+from tables.records import Erased
 
 _AGAIN_MS = (60_000, 600_000, 3_600_000)
 REPEATED_FOR_MS = 2 * _AGAIN_MS[-1]
@@ -92,5 +92,5 @@ class History:
         partition.spawn(partition.finish(Finish(record, (), (letter,))))
 
     def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
-        raw = partition.own.store.get(Table.ERASED, records.key(turn.user_id))
-        return not turn.outlives(0 if raw is None else records.decode(raw, Erased).at)
+        mark = mark_of(partition.own.store, turn.user_id)
+        return not turn.outlives(0 if mark is None else mark.at)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tables.conversations import MemoryRules
 from tables.records import Activity, Change, Ended, Erased, Table, decode, key_parts, user_prefix
+from tables.records import key as row_key
 from tables.store import PartitionStore
 
 
@@ -49,6 +50,12 @@ def tombstones(
                 on_mark(key_parts(key)[0], decode(value, Erased))
             now = store.get(table, key) if old(table, value) else None
             yield Change(table, key, None) if now is not None and old(table, now) else None
+
+
+def mark_of(store: PartitionStore, user_id: str) -> Erased | None:
+    """The mark of the user's last erasure; None where the partition holds none."""
+    raw = store.get(Table.ERASED, row_key(user_id))
+    return None if raw is None else decode(raw, Erased)
 
 
 def erasure(store: PartitionStore, user_id: str) -> list[Change]:

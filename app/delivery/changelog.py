@@ -74,17 +74,17 @@ async def create_changelogs(settings: Settings) -> None:
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
     try:
+        names = [changelog_topic(settings, table) for table in Table]
         there = set(await admin.list_topics())
         missing = [
             NewTopic(name, settings.partitions, settings.replication, topic_configs=dict(changelog_config(settings)))
-            for table in Table
-            if (name := changelog_topic(settings, table)) not in there
+            for name in names
+            if name not in there
         ]
         if missing:
             for name, code, *_ in (await admin.create_topics(missing)).topic_errors:
                 if code not in (NoError.errno, TopicAlreadyExistsError.errno):
                     raise for_code(code)(name)
-        names = {changelog_topic(settings, table) for table in Table}
         found = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
         replicas = {name: len(found[name][0]["replicas"]) for name in names if found.get(name)}
         await enforce(admin, {name: _rules(settings, count) for name, count in replicas.items()})

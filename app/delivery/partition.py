@@ -219,7 +219,7 @@ class Partition:
             self._count_attempts_again()
 
     def fence_again_if_needed(self) -> None:
-        """Let readers hear again that are deaf because `tokens` was created anew."""
+        """Write a new fence if `tokens` was created anew and its readers drop all events as late."""
         if self.state is State.OWNED and self.own.needs_new_fence:
             self.spawn(self.own.write_fence(self._mine))
 

@@ -26,7 +26,7 @@ from app.delivery.record import CONTROLS
 from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.settings import Settings
 from app.wire import Erase, WireError, decode_control
-from app.wire.headers import FORWARDED
+from app.wire.headers import is_forwarded
 from app.wire.validation import validate_control
 from tables.records import Erased, Table, decode, key_parts
 
@@ -148,7 +148,7 @@ class Erasures:
                 validate_control(control, record.key)
             except WireError:
                 continue  # the worker makes a dead letter of it
-            if isinstance(control, Erase) and not any(name == FORWARDED for name, _ in record.headers):
+            if isinstance(control, Erase) and not is_forwarded(record.headers):
                 self.asked(control.user_id, record.timestamp)
 
     def _take_marks(self, batch: Iterable[ConsumerRecord]) -> None:

@@ -151,11 +151,12 @@ class HistoryWriter:
 
         async def wanted(row: dict[str, Any]) -> bool:
             write = sources[row["turn_id"]]
-            if write.forgotten:
+            if write.forgotten or write.partition in lost:
                 return False
-            if not await self._owns(write.partition):
-                lost.add(write.partition)
-            return write.partition not in lost
+            if await self._owns(write.partition):
+                return True
+            lost.add(write.partition)
+            return False
 
         async def upsert(part: Sequence[Row]) -> None:
             values = [{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part]

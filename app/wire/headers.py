@@ -28,6 +28,11 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
     return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
+def is_forwarded(headers: HeaderPairs) -> bool:
+    """Whether a worker sent the erasure on."""
+    return any(name == FORWARDED for name, _ in headers)
+
+
 def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
     """The W3C trace context among the headers: whatever is written because of a record carries it too.
 

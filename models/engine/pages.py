@@ -3,7 +3,7 @@
 A page holds the keys and values of `size` consecutive tokens. A full page is published under (what comes before it, its
 tokens), so that a later prompt with the same beginning takes it over instead of computing it. What comes before is the
 node of the page before, or at the beginning the adapter; the lookup compares the tokens themselves, so there are no
-collisions. Pages that nobody holds stay published until their memory is needed, the least recently used first.
+collisions. A released page stays published until its memory is needed, the least recently used first.
 
 Users share the pages of what the service itself puts before every conversation, and no others: from the first page
 that holds a word of a user on, the user's salt is a part of what comes before. Otherwise `cached_tokens`, or the time

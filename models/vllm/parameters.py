@@ -12,7 +12,7 @@ MASK63 = (1 << 63) - 1
 
 
 def prompt_of(job: Job) -> dict[str, Any]:
-    """A `TokensPrompt`: what is said already is a part of it. Prefixes are shared within one user's requests."""
+    """A `TokensPrompt`: the prompt, then the tokens of the answer so far. Only requests of one user share prefixes."""
     return {"prompt_token_ids": [*job.prompt, *job.said], "cache_salt": f"{job.tenant}/{job.user}"}
 
 
