@@ -92,7 +92,7 @@ class Findings:
             found[:] = [key for key in found if key not in torn]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        wrong = [*self._wrong(verdict), *self._kept(erased, asked)]
+        wrong = [*self._wrong(verdict), *self._kept(erased, asked, marked)]
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
     def _wrong(self, verdict: Verdict) -> list[str]:
@@ -231,13 +231,12 @@ class Findings:
                 asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
         return asked
 
-    def _kept(self, erased: dict[str, int], asked: dict[Key, int]) -> list[str]:
+    def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
-        marked = self._marked_at(erased)
-        wrong = []
+        wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
         for turn in self._turns():
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
-            if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, turn.created_at):
+            if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
                 wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")
         for process in self._sim.alive:
             owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]
