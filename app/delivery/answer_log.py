@@ -85,7 +85,15 @@ class AnswerLog:
 
     async def _note_first(self, code: str, message: str, details: dict[str, Any]) -> None:
         await self._send(self._notice(code, message, details))
-        await asyncio.gather(*self._deliveries)
+        await self._delivered()
+
+    async def _delivered(self) -> None:
+        """Wait for all deliveries.
+
+        An answer and the partition that lets it go may wait for them at the same time. A cancelled `gather` cancels
+        what it waits for, so without the shields the timeout of the one would end the other.
+        """
+        await asyncio.gather(*map(asyncio.shield, self._deliveries))
 
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
@@ -104,7 +112,7 @@ class AnswerLog:
         """Send the end and see the whole answer delivered: it is complete in the log before the request is finished."""
         await self._send(event)
         self.ended_at = self._now()
-        await asyncio.gather(*self._deliveries)
+        await self._delivered()
         return event
 
     def _event(

@@ -7,6 +7,7 @@ to do with the promise.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,6 +59,10 @@ def _fences_nobody(broker: Broker, name: str, _epoch: int) -> Writer:
 async def _end_without_waiting(answer: AnswerLog, event: TokenEvent) -> TokenEvent:
     await answer._send(event)
     return event
+
+
+async def _cancels_what_it_waits_for(answer: AnswerLog) -> None:
+    await asyncio.gather(*answer._deliveries)
 
 
 async def _recalls_nothing(ownership: Ownership, *_: Any) -> None:
@@ -173,6 +178,7 @@ MUTANTS: dict[str, Mutant] = {
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
+    "a wait for deliveries cancels them": Mutant(AnswerLog, "_delivered", _cancels_what_it_waits_for, wide, hint=4395),
     "nothing is recalled of what was said": Mutant(Ownership, "recall", _recalls_nothing, hint=4),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),

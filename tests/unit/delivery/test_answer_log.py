@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import cast
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import RecordMetadata
+
+from app.delivery.answer_log import AnswerLog
+from app.delivery.tokens import TokenLog
+from app.wire.event import EventType, TokenEvent
+from models.generation import Delta, FinishReason, Usage
+from models.paced import paced
+from tests.unit.agents.claims import claim_of
+
+
+class SlowLog:
+    """Takes events; their deliveries are resolved by the test."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[asyncio.Future[RecordMetadata]] = []
+
+    def now(self) -> int:
+        return 1000
+
+    async def send(self, *_: object) -> asyncio.Future[RecordMetadata]:
+        self.deliveries.append(asyncio.get_running_loop().create_future())
+        return self.deliveries[-1]
+
+    def deliver(self) -> None:
+        for delivery in self.deliveries:
+            if not delivery.done():
+                delivery.set_result(RecordMetadata("tokens", 0, None, 1, 0, 0, -1))
+
+
+def answer_on(log: SlowLog) -> AnswerLog:
+    return AnswerLog(cast(TokenLog, log), claim_of(), paced(1.0))
+
+
+async def ending(answer: AnswerLog) -> asyncio.Task[TokenEvent]:
+    await answer.say(Delta(0, (7,), "word"))
+    end = asyncio.create_task(answer.done(FinishReason.LENGTH, Usage(3, 1)))
+    await asyncio.sleep(0)
+    return end
+
+
+async def test_attempt_that_is_cut_short_leaves_the_answer_its_deliveries() -> None:
+    log = SlowLog()
+    answer = answer_on(log)
+    end = await ending(answer)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await answer.attempt(0)
+    assert not any(delivery.cancelled() for delivery in log.deliveries)
+    assert not end.done()
+    log.deliver()
+    assert (await end).type is EventType.DONE
+
+
+async def test_answer_that_is_cut_short_leaves_an_attempt_its_deliveries() -> None:
+    log = SlowLog()
+    answer = answer_on(log)
+    end = await ending(answer)
+    attempt = asyncio.create_task(answer.attempt(0))
+    await asyncio.sleep(0)
+    end.cancel()
+    await asyncio.gather(end, return_exceptions=True)
+    log.deliver()
+    await attempt
+
+
+async def test_end_fails_where_a_delivery_before_it_failed() -> None:
+    log = SlowLog()
+    end = await ending(answer_on(log))
+    log.deliveries[0].set_exception(KafkaError("gone"))
+    log.deliver()
+    (failed,) = await asyncio.gather(end, return_exceptions=True)
+    assert isinstance(failed, KafkaError)
