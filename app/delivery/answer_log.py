@@ -73,11 +73,11 @@ class AnswerLog:
         return Logprob(told.token, self._text_of(told.token), told.logprob, rivals)
 
     async def plan(self, at: int) -> None:
-        """Write down as of when the request sees its conversation, before anything depends on it."""
+        """Record the time at which the request sees its conversation, before anything depends on it."""
         await self._note_first(PLAN, "the record's timestamp is ahead of the broker's clock", {"at": at})
 
     async def attempt(self, number: int) -> None:
-        """Write down that the answer is begun, before it can do any harm."""
+        """Record that the answer is begun, before it can end the worker."""
         await self._note_first(ATTEMPT, "the request is begun again", {"attempt": number})
 
     async def resumed(self) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Claim:
     """A request from its record to its commit, and what has become known of it on the way.
 
-    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
-        of the broker's clock.
+    at: It sees its conversation as it was at this time, Unix milliseconds: the record's timestamp, unless that is
+        ahead of the broker's clock.
     planned: The log holds `at`.
     said: What readers have of the answer already.
     replayed: Its record was in the log before this ownership began.

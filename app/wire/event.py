@@ -41,7 +41,7 @@ RESUMED = "resumed"
 
 
 class PlanDetails(msgspec.Struct, frozen=True):
-    """`at`: the time, in Unix milliseconds, as of which the request sees its conversation."""
+    """The request sees its conversation as it was at the time `at`, Unix milliseconds."""
 
     at: int | None = None
 

@@ -90,7 +90,7 @@ class Verdict:
     asked_at: dict[Key, int] = field(default_factory=dict)
     """The timestamp of each request's record."""
     plans: dict[Key, int] = field(default_factory=dict)
-    """The time as of which a request saw its conversation, where the log says so."""
+    """Per request with a notice `plan`: the request sees its conversation as it was at this time."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
     wrong_errors: list[Key] = field(default_factory=list)
@@ -162,7 +162,7 @@ def judge_records(
     rule = _judge_tokens(tokens, verdict)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
-    told = _judge_turns(turns, verdict)
+    written = _judge_turns(turns, verdict)
     for key in asked:
         answer = rule.answers.get(key)
         if answer is None or answer.end is None:
@@ -172,13 +172,13 @@ def judge_records(
         if answer.end.finish_reason is FinishReason.PARTIAL:
             verdict.torn_off.append(key)
         if answer.end.type is EventType.DONE:
-            if key not in told:
+            if key not in written:
                 verdict.lost.append(key)
-            elif told[key].answer != answer.text:
+            elif written[key].answer != answer.text:
                 verdict.turn_differs.append(key)
-    _judge_order(asked, told, verdict)
+    _judge_order(asked, written, verdict)
     if paced:
-        _judge_words(asked, rule, told, settings, erased, verdict)
+        _judge_texts(asked, rule, written, settings, erased, verdict)
     return verdict
 
 
@@ -263,7 +263,7 @@ def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Ver
         verdict.out_of_order += [key for key, other in zip(keys, told[conversation], strict=False) if key != other]
 
 
-def _judge_words(
+def _judge_texts(
     requests: dict[Key, dict],
     rule: ReaderRule,
     turns: dict[Key, Turn],

@@ -81,10 +81,10 @@ async def forget_controls(settings: Settings) -> None:
 async def erased(http: httpx.AsyncClient) -> dict:
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            told = (await http.get(f"/v1/users/{USER}/erasure")).json()
-            if told["status"] == "done":
-                return told
-            assert told["remaining"]
+            status = (await http.get(f"/v1/users/{USER}/erasure")).json()
+            if status["status"] == "done":
+                return status
+            assert status["remaining"]
             await asyncio.sleep(0.1)
 
 
@@ -101,7 +101,7 @@ async def test_an_erasure_under_six_answers_leaves_nothing_and_stays_after_its_r
 ) -> None:
     settings = worker.settings
     before = await client.asked(USER, "hello, my number is 4711", max_tokens=3)
-    other = await client.asked("omar", "hello from somebody else", max_tokens=3)
+    other = await client.asked("omar", "hello from another user", max_tokens=3)
     async with asyncio.timeout(PATIENCE_S):
         while len(await rows(settings, USER)) < 2 or len(await rows(settings, "omar")) < 2:
             await asyncio.sleep(0.1)
@@ -115,8 +115,8 @@ async def test_an_erasure_under_six_answers_leaves_nothing_and_stays_after_its_r
         async with httpx.AsyncClient(base_url=gateway.url, timeout=120, params={"user_id": USER}) as http:
             assert (await http.get(f"/v1/users/{USER}/erasure")).json()["status"] == "none"
             assert (await http.delete(f"/v1/users/{USER}")).status_code == 202
-            told = await erased(http)
-            assert set(told["logs"]) == {"changelogs", "requests", "tokens", "turns"}
+            status = await erased(http)
+            assert set(status["logs"]) == {"changelogs", "requests", "tokens", "turns"}
             ends = [(await client.answer(USER, one)).end for one in running]
             assert {end.finish_reason for end in ends if end is not None} == {"cancelled"}
             await nothing_is_served(http, ids)
