@@ -194,8 +194,9 @@ class Ownership:
         fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
+            sent_at = time.monotonic()
             receipt = await self.finisher.fence(fence, mine, above=self._lost_epoch)
-            self.clock.acknowledged(receipt)
+            self.clock.acknowledged(receipt, sent_at)
             self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
             self.tokens.open(receipt.offset)
 

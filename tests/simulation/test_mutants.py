@@ -112,6 +112,10 @@ def _own_clock(_clock: BrokerClock) -> int:
     return time.time_ns() // 1_000_000
 
 
+def _lower_bound(clock: BrokerClock) -> float:
+    return clock.now()
+
+
 def _any_timestamp(_clock: BrokerClock, timestamp: int) -> int:
     return timestamp
 
@@ -194,6 +198,7 @@ MUTANTS: dict[str, Mutant] = {
     "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm, hint=193),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
+    "a worker doubts timestamps by a clock that lags": Mutant(BrokerClock, "_latest", _lower_bound, wide, hint=5717),
     "an erasure leaves running answers their history": Mutant(
         controls, "_forget_claim", _forget_no_history, erasing, hint=57
     ),
