@@ -7,7 +7,6 @@ the two be compared. What people wrote is text: the names of special tokens in i
 from __future__ import annotations
 
 import hashlib
-import re
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import TemplateError
+
+from models.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
     from models.checkpoints import Checkpoint
@@ -61,8 +62,7 @@ class PromptBuilder:
         self._context_length = checkpoint.context_length
         self._history_turns = history_turns
         added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
-        names = sorted({token.content for token in added if token.special}, key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, names))) if names else None
+        self._special = SpecialTokens({token.content for token in added if token.special})
         self._system_role = self._renders_system()
         self._preambles: dict[str, tuple[int, ...]] = {}
 
@@ -141,16 +141,11 @@ class PromptBuilder:
         return talk
 
     def _ids(self, talk: list[dict[str, str]], at: float) -> list[int]:
-        talk = [{"role": message["role"], "content": self._plain(message["content"])} for message in talk]
+        talk = [
+            {"role": message["role"], "content": self._special.removed_from(message["content"])} for message in talk
+        ]
         text = self._render(talk, at)
         return list(self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
-
-    def _plain(self, text: str) -> str:
-        if self._special is None:
-            return text
-        while self._special.search(text):  # until none is left: taking one out may join the halves of another
-            text = self._special.sub("", text)
-        return text
 
     def _render(self, talk: list[dict[str, str]], at: float) -> str:
         if not self._tokenizer.chat_template:

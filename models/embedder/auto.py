@@ -21,7 +21,7 @@ def load_auto(name: str, checkpoint: str, recipe: Recipe) -> Encoder:
     where = {"subfolder": recipe.folder} if recipe.folder else {}
     with _quiet():
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, **where)
-        model = AutoModel.from_pretrained(checkpoint, dtype=torch.float32, **where).eval()
+        model = AutoModel.from_pretrained(checkpoint, dtype=torch.float32, use_safetensors=True, **where).eval()
     if tokenizer.pad_token is None:
         if tokenizer.eos_token is None:
             raise EmbedderError(f"embedder '{name}': its tokenizer has no padding token; choose another encoder")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from models.detokenizer import TextStream, Vocabulary
@@ -23,6 +24,7 @@ class Row:
     __slots__ = (
         "arrived",
         "cached",
+        "compiling",
         "computed",
         "ended",
         "job",
@@ -48,6 +50,7 @@ class Row:
         self.prompt_length = len(job.prompt)
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: TextStream | None = None
+        self.compiling: Future[Matcher] | None = None
         self.matcher: Matcher | None = None
         self.sharing = Sharing(job.adapter, f"{job.tenant}\0{job.user}", job.shared)
         self.cached = 0

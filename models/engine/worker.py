@@ -181,7 +181,7 @@ class Worker:
         self._rows[stream] = row
         try:
             end = row.read(self._vocabulary)
-            shape = None if job.shape is None else self._shapes.ask(job.shape)
+            shape = None if job.shape is None else self._shapes.ask(job.shape, job.user)
         except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(row, "engine_error", error)
             return
@@ -193,6 +193,7 @@ class Worker:
         if shape is None:
             self._place(row)
         else:
+            row.compiling = shape
             shape.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
 
     def _place(self, row: Row, shape: Future[Matcher] | None = None) -> None:
@@ -331,14 +332,16 @@ class Worker:
         if isinstance(error, ShapeError):
             code, message = "invalid_request", f"response_format: {message}"
             # The message may hold pieces of the shape, which is part of what was said: it is for its sender alone.
-            log.warning("answer %s failed: its response_format cannot be followed", row.job.id)
+            log.warning("answer %r failed: its response_format cannot be followed", row.job.id)
         else:
-            log.warning("answer %s failed: %s", row.job.id, error)
+            log.warning("answer %r failed: %s", row.job.id, error)
         self._end(row, Failure(row.answered, code, message), forget=True)
 
     def _end(self, row: Row, event: StreamEvent, *, forget: bool = False) -> None:
         row.ended = True
         del self._rows[row.stream]
+        if row.compiling is not None:
+            row.compiling.cancel()
         freed = self._scheduler.remove(row, forget=forget)
         if row.job.adapter:
             self._adapters.leave(row)

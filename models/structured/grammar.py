@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from decimal import Decimal
 
 from llguidance import LLMatcher
 
@@ -15,6 +17,10 @@ TOO_LARGE = "it is too large to follow"
 NOT_KEPT_TO = "what is said does not keep to it"
 _IMPOSSIBLE = re.compile(r"\bNoExtension")
 _TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex", re.IGNORECASE)
+
+
+MOST_REMAINDERS = 20_000
+"""llguidance follows `multipleOf` by a state for each remainder, which its limits do not count: 20,000 take 0.2 s."""
 
 
 class ShapeError(Exception):
@@ -35,12 +41,37 @@ def grammar_of(shape: Shape) -> str:
         )
     if not isinstance(rule, dict):
         raise ShapeError("the schema must be an object")
+    if _remainders(rule) > MOST_REMAINDERS:
+        raise ShapeError(f"multipleOf: {TOO_LARGE}")
     # what a schema says under this name would change how it is read: it would no longer be followed to the letter
     rule.pop("x-guidance", None)
     # free whitespace is where a small model gets lost: JSON is written as Python's `json.dumps` writes it
     return LLMatcher.grammar_from_json_schema(
         rule, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
     )
+
+
+def _remainders(schema: object) -> int:
+    """How many states the schema's `multipleOf` need, at the most.
+
+    Those of different places add up. Where schemas are joined (`allOf`, or a `$ref` beside other rules) they multiply.
+    """
+    factors: list[int] = []
+    joined = False
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting.extend(part)
+        elif isinstance(part, dict):
+            waiting.extend(part.values())
+            joined = joined or "allOf" in part or ("$ref" in part and len(part) > 1)
+            factor = part.get("multipleOf")
+            if isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor):
+                # tens cost nothing: the last digits tell
+                digits = Decimal(str(factor)).normalize().as_tuple().digits
+                factors.append(max(1, int("".join(map(str, digits)))))
+    return math.prod(factors) if joined else sum(factors)
 
 
 def one_line(text: str) -> str:

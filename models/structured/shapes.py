@@ -1,66 +1,152 @@
 """Compiles shapes, beside the engine and never in its way.
 
 Compiling takes a millisecond as a rule and tens for the largest schemas that a request can carry; llguidance bounds it
-by the fuel that it is given, and lets go of Python's lock meanwhile. A shape is compiled once and kept while it is
-among the last used.
+by the fuel that it is given, and lets go of Python's lock meanwhile. A hostile shape can still take a second, so the
+compilers are shared fairly: the next shape is of the user with the fewest being compiled. Whoever asks may cancel its
+future, and a shape whose askers have all left is not compiled at all. A compiled shape is kept while it is among the
+last used.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
 from models.generation import Shape
-from models.structured.grammar import ShapeError, compile_error, grammar_of
+from models.structured.grammar import TOO_LARGE, ShapeError, compile_error, grammar_of
 from models.structured.matcher import Matcher
 
+log = logging.getLogger(__name__)
+
 KEPT = 256
+COMPILERS = 2
+"""So that a large schema does not hold up a small one."""
 QUIET = 0
 
 
+class _Compiled(NamedTuple):
+    matcher: Matcher | None
+    error: ShapeError | None = None
+
+    def give(self, asker: Future[Matcher]) -> None:
+        if not asker.set_running_or_notify_cancel():
+            return
+        if self.matcher is not None:
+            asker.set_result(self.matcher)
+        else:
+            asker.set_exception(self.error)
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    shape: Shape
+    user: str
+    askers: list[Future[Matcher]] = field(default_factory=list)
+
+
 class Shapes:
-    """`tokenizer` is a fast one of transformers; `vocabulary` counts the model's logits. Belongs to one thread."""
+    """`tokenizer` is a fast one of transformers; `vocabulary` counts the model's logits."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos: frozenset[int]) -> None:
         self._source = tokenizer
         self._vocabulary = vocabulary
         self._eos = sorted(eos) or None  # None: the tokenizer's own
-        self._compiled: OrderedDict[Shape, Future[Matcher]] = OrderedDict()
+        self._lock = threading.Lock()  # over all that follows: the engine's thread asks, the compilers' threads answer
+        self._compiled: OrderedDict[Shape, _Compiled] = OrderedDict()
+        self._waiting: OrderedDict[Shape, _Task] = OrderedDict()
+        self._running: dict[Shape, _Task] = {}
+        self._users: Counter[str] = Counter()
+        self._stopped = False
+        self._making = threading.Lock()
+        self._made: LLTokenizer | None = None
 
-    def ask(self, shape: Shape) -> Future[Matcher]:
-        """A matcher to be copied, or `ShapeError`, as soon as the shape is compiled."""
-        found = self._compiled.get(shape)
-        if found is None:
-            found = self._compiled[shape] = self._compilers.submit(_compile, shape, self._tokenizer)
-            if len(self._compiled) > KEPT:
-                self._compiled.popitem(last=False)
-        self._compiled.move_to_end(shape)
-        return found
+    def ask(self, shape: Shape, user: str = "") -> Future[Matcher]:
+        """A matcher to be copied, or `ShapeError`, as soon as the shape is compiled. Cancel it if it is not needed."""
+        asker: Future[Matcher] = Future()
+        with self._lock:
+            found = self._compiled.get(shape)
+            if found is not None:
+                self._compiled.move_to_end(shape)
+            else:
+                task = self._running.get(shape) or self._waiting.setdefault(shape, _Task(shape, user))
+                task.askers.append(asker)
+                self._start()
+        if found is not None:
+            found.give(asker)
+        return asker
 
     def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            waiting = [asker for task in self._waiting.values() for asker in task.askers]
+            self._waiting.clear()
+        for asker in waiting:
+            asker.cancel()
         if "_compilers" in self.__dict__:
             self._compilers.shutdown(wait=False, cancel_futures=True)
 
+    def _start(self) -> None:
+        while len(self._running) < COMPILERS and not self._stopped:
+            for shape in [shape for shape, task in self._waiting.items() if _left(task)]:
+                del self._waiting[shape]
+            if not self._waiting:
+                return
+            task = min(self._waiting.values(), key=lambda one: self._users[one.user])
+            del self._waiting[task.shape]
+            self._running[task.shape] = task
+            self._users[task.user] += 1
+            self._compilers.submit(self._compile, task)
+
+    def _compile(self, task: _Task) -> None:
+        compiled = _compile(task.shape, self._tokenizer)
+        with self._lock:
+            del self._running[task.shape]
+            self._users[task.user] -= 1
+            if not self._users[task.user]:
+                del self._users[task.user]
+            self._compiled[task.shape] = compiled
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+            askers = list(task.askers)
+            self._start()
+        for asker in askers:
+            compiled.give(asker)
+
     @cached_property
     def _compilers(self) -> ThreadPoolExecutor:
-        """Two, so that a large schema does not hold up a small one."""
-        return ThreadPoolExecutor(2, thread_name_prefix="shapes")
+        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes")
 
-    @cached_property
-    def _tokenizer(self) -> Future[LLTokenizer]:
+    def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first shape."""
-        return self._compilers.submit(from_tokenizer, self._source, self._vocabulary, self._eos)
+        with self._making:
+            if self._made is None:
+                self._made = from_tokenizer(self._source, self._vocabulary, self._eos)
+            return self._made
 
 
-def _compile(shape: Shape, tokenizer: Future[LLTokenizer]) -> Matcher:
-    matcher = LLMatcher(tokenizer.result(), grammar_of(shape), log_level=QUIET)
-    if not matcher.is_error():
-        matcher.compute_bitmask()  # the first step: a shape that allows nothing is refused before anything is said
-    if matcher.is_error():
-        raise ShapeError(compile_error(matcher.get_error()))
-    return Matcher(matcher)
+def _left(task: _Task) -> bool:
+    return all(asker.cancelled() for asker in task.askers)
+
+
+def _compile(shape: Shape, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
+    try:
+        matcher = LLMatcher(tokenizer(), grammar_of(shape), log_level=QUIET)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # the first step: a shape that allows nothing is refused before anything is said
+        if matcher.is_error():
+            return _Compiled(None, ShapeError(compile_error(matcher.get_error())))
+        return _Compiled(Matcher(matcher))
+    except ShapeError as error:
+        return _Compiled(None, error)
+    except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
+        log.warning("a shape could not be compiled: %s", type(error).__name__)
+        return _Compiled(None, ShapeError(TOO_LARGE))

@@ -133,14 +133,15 @@ class SlowShapes:
         self._shapes = shapes
         self._held = []
 
-    def ask(self, shape):
+    def ask(self, shape, _user):
         found: Future = Future()
         self._held.append((shape, found))
         return found
 
     def compile(self) -> None:
         for shape, found in self._held:
-            found.set_result(self._shapes.ask(shape).result(timeout=30))
+            if found.set_running_or_notify_cancel():
+                found.set_result(self._shapes.ask(shape).result(timeout=30))
 
     def stop(self) -> None:
         self._shapes.stop()

@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import json
 import re
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
 from models.generation import Shape, ShapeKind
 from models.structured import Matcher, ShapeError, Shapes
+from models.structured import shapes as shapes_module
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, eos, matcher_of, shapes, tokenizer, tokens_of, walk
 
@@ -106,16 +110,107 @@ def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: S
 
 def test_shape_is_compiled_once(kept: Shapes) -> None:
     shape = json_shape({"type": "object"})
-    first = kept.ask(shape)
-    assert kept.ask(shape) is first
+    asked = [kept.ask(shape) for _ in range(3)]
+    assert len({id(one.result(timeout=30)) for one in asked}) == 1
+    assert kept.ask(shape).result(timeout=30) is asked[0].result()
 
 
-def test_shapes_that_nobody_asks_for_any_more_are_dropped(kept: Shapes) -> None:
+def test_the_longest_unused_shape_is_dropped(kept: Shapes) -> None:
     shape = Shape(ShapeKind.REGEX, "[a-z]+")
-    first: Future[Matcher] = kept.ask(shape)
+    first = kept.ask(shape).result(timeout=30)
     for number in range(300):
-        kept.ask(Shape(ShapeKind.REGEX, f"a{{{number + 1}}}"))
-    assert kept.ask(shape) is not first
+        kept.ask(Shape(ShapeKind.REGEX, f"a{{{number + 1}}}")).result(timeout=30)
+    assert kept.ask(shape).result(timeout=30) is not first
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer", "multipleOf": 999983},
+        {"type": "object", "properties": {f"p{n}": {"type": "integer", "multipleOf": 9001 + n} for n in range(100)}},
+        {"allOf": [{"type": "integer", "multipleOf": factor} for factor in (101, 103, 107)]},
+        {"$defs": {"a": {"multipleOf": 997}}, "$ref": "#/$defs/a", "type": "integer", "multipleOf": 991},
+    ],
+)
+def test_multiples_that_take_too_many_states_are_refused_at_once(kept: Shapes, schema: dict[str, Any]) -> None:
+    kept.ask(json_shape({"type": "null"})).result(timeout=30)
+    with pytest.raises(ShapeError, match="multipleOf: it is too large to follow"):
+        kept.ask(json_shape(schema)).result(timeout=30)
+
+
+@pytest.mark.parametrize("factor", [1, 7, 0.01, 2.5, 100_000, 1e9])
+def test_usual_multiples_are_followed(kept: Shapes, factor: float) -> None:
+    kept.ask(json_shape({"type": "number", "multipleOf": factor})).result(timeout=30)
+
+
+class Compiling:
+    """Compilations that last until the test lets them end, in the place of llguidance's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shapes: Shapes) -> None:
+        self.shapes = shapes
+        self.begun: list[str] = []
+        self._go_on = threading.Semaphore(0)
+        monkeypatch.setattr(shapes_module, "_compile", self._compile)
+
+    def _compile(self, shape: Shape, _tokenizer: Any) -> Any:
+        self.begun.append(shape.rule)
+        assert self._go_on.acquire(timeout=30)
+        return shapes_module._Compiled(None, ShapeError("made by a test"))
+
+    def ask(self, user: str, *rules: str) -> list[Future[Matcher]]:
+        return [self.shapes.ask(Shape(ShapeKind.REGEX, rule), user) for rule in rules]
+
+    def end(self, count: int) -> None:
+        for _ in range(count):
+            self._go_on.release()
+
+    def until(self, count: int) -> None:
+        deadline = time.monotonic() + 30
+        while len(self.begun) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch, kept: Shapes) -> Iterator[Compiling]:
+    compiling = Compiling(monkeypatch, kept)
+    yield compiling
+    compiling.end(100)
+
+
+def test_a_users_many_shapes_delay_another_user_by_the_one_in_hand(compiling: Compiling) -> None:
+    compiling.ask("nina", *(f"n{number}" for number in range(20)))
+    compiling.until(2)
+    asked = compiling.ask("omar", "o0", "o1")
+    compiling.end(1)
+    compiling.until(3)
+    assert compiling.begun == ["n0", "n1", "o0"]
+    compiling.end(100)
+    for one in asked:
+        assert isinstance(one.exception(timeout=30), ShapeError)
+
+
+def test_a_shape_whose_askers_have_left_is_not_compiled(compiling: Compiling) -> None:
+    compiling.ask("nina", "n0", "n1")
+    compiling.until(2)
+    left, *others = compiling.ask("nina", "n2", "n3", "n3")
+    left.cancel()
+    others[0].cancel()
+    compiling.end(100)
+    assert isinstance(others[1].exception(timeout=30), ShapeError)
+    assert sorted(compiling.begun) == ["n0", "n1", "n3"]
+
+
+def test_a_panic_of_the_compiler_is_one_plain_line(kept: Shapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    def panic(_shape: Shape) -> str:
+        raise Panic("thread panicked at src/earley/parser.rs: the sender's words")
+
+    monkeypatch.setattr(shapes_module, "grammar_of", panic)
+    with pytest.raises(ShapeError) as caught:
+        kept.ask(json_shape({"type": "object", "title": "panic"})).result(timeout=30)
+    assert str(caught.value) == "it is too large to follow"
 
 
 def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: Shapes) -> None:
