@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from app.search.rows import Row
 from app.search.sink import Indexed
@@ -79,8 +81,24 @@ class Intake:
         return self._waiting[0].since if self._waiting else None
 
     def add(self, entry: Write | Erasure | Expiry) -> None:
+        if isinstance(entry, Erasure):
+            entry = self._joined(entry)
         self._waiting.append(entry)
         self._changed.set()
+
+    def _joined(self, erasure: Erasure) -> Erasure:
+        """Merge the erasure with one of the same user that still waits: repeated erasures cost one deletion."""
+        for entry in self._waiting:
+            if isinstance(entry, Erasure) and (entry.user_id, entry.partition) == (erasure.user_id, erasure.partition):
+                self._waiting.remove(entry)
+                return dataclasses.replace(
+                    erasure,
+                    until_ms=max(entry.until_ms, erasure.until_ms),
+                    ended_ms=max(entry.ended_ms, erasure.ended_ms),
+                    done=partial(_both, entry.done, erasure.done),
+                    since=entry.since,
+                )
+        return erasure
 
     def revoke(self, partitions: Collection[int]) -> None:
         """Forget what came from these partitions: their next owner reads it again."""
@@ -134,3 +152,8 @@ class Intake:
     def _pop(self, count: int) -> list[Write]:
         taken = [self._waiting.popleft() for _ in range(count)]
         return [entry for entry in taken if isinstance(entry, Write)]
+
+
+def _both(one: Callable[[], object], other: Callable[[], object]) -> None:
+    one()
+    other()

@@ -78,7 +78,7 @@ class Store:
         """Delete what the user asked up to `until_ms`.
 
         Rows of older collections do not tell when they were asked, only when they ended: there everything goes that had
-        ended when the erasure was carried out, at `ended_ms`.
+        ended when the erasure was carried out, at `ended_ms`. Raises `MilvusRefusedError`.
         """
 
         async def delete(layout: Layout) -> None:
@@ -91,6 +91,8 @@ class Store:
         await self._insist(delete)
 
     async def expire(self, before_ms: int) -> None:
+        """Delete all turns that ended before that time; raises `MilvusRefusedError`."""
+
         async def expire(_layout: Layout) -> None:
             await self._delete(f"created_at < {before_ms:d}")
 
@@ -116,10 +118,7 @@ class Store:
         self.flushes += 1
 
     async def _delete(self, where: str) -> None:
-        try:
-            await self._milvus.call("delete", self._collection, filter=where, timeout_s=_DELETE_TIMEOUT_S)
-        except MilvusRefusedError as error:
-            raise MilvusAwayError(str(error), error.code) from error  # an erasure cannot be put aside
+        await self._milvus.call("delete", self._collection, filter=where, timeout_s=_DELETE_TIMEOUT_S)
 
     async def _insist(self, call: Callable[[Layout], Awaitable[Any]]) -> None:
         while True:

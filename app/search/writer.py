@@ -4,7 +4,7 @@ The agent on `turns` hands turns over without ever waiting and acknowledges a re
 its rows are in Milvus, or `done` was given the reason why a row of it can never be there. One task does the rest:
 micro-batches, each key once, embedded and upserted. What may succeed later is tried again for ever; what the server
 refuses is halved until the bad row is alone. An erasure stands in the same queue, so it takes what was submitted before
-it and leaves what comes after it.
+it and leaves what comes after it. One that Milvus refuses is tried again later, and delays no turn.
 
 Milvus has no fencing. A worker that was suspended, or cut off from Kafka, may hold turns of a partition that another
 worker owns by now, and of a user who was erased there since. So right before each upsert, also before it is tried
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
@@ -34,6 +35,9 @@ from app.search.store import Store
 from app.wire import Turn
 from models.embedder import EmbedderError
 
+log = logging.getLogger(__name__)
+
+REFUSED_PAUSE_S = 30.0
 Owns = Callable[[int], Awaitable[bool]]
 """Whether a partition is this worker's, as far as Kafka knows."""
 
@@ -65,6 +69,8 @@ class HistoryWriter:
         self._store = Store(milvus, collection, embedder, flush_s)
         self._figures = Figures()
         self._in_hand: Sequence[Write | Erasure | Expiry] = ()
+        self._refused: list[Erasure] = []
+        self._retry_at = float("inf")
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:
@@ -86,11 +92,12 @@ class HistoryWriter:
     def revoke(self, partitions: Collection[int]) -> None:
         """Forget what waits of these partitions; a batch that is already being written may still call `done`."""
         self._intake.revoke(partitions)
+        self._refused = [erasure for erasure in self._refused if erasure.partition not in partitions]
 
     @property
     def backlog(self) -> int:
         """Turns and erasures that are not done yet."""
-        return len(self._intake) + len(self._in_hand)
+        return len(self._intake) + len(self._in_hand) + len(self._refused)
 
     def figures(self) -> Figures:
         since = self._in_hand[0].since if self._in_hand else self._intake.oldest
@@ -118,20 +125,40 @@ class HistoryWriter:
     async def _run(self) -> None:
         try:
             await self._store.open()  # a collection that does not fit must not wait for the first turn
-            while (taken := await self._intake.take(self._store.flush_due)) is not None:
+            while (taken := await self._intake.take(min(self._store.flush_due, self._retry_at))) is not None:
+                self._retry_refused()
                 self._in_hand = taken if isinstance(taken, list) else [taken]
-                if isinstance(taken, Erasure):
-                    await self._store.delete(taken.user_id, taken.until_ms, taken.ended_ms)
-                    self._figures.erasures += 1
-                    taken.done()
-                elif isinstance(taken, Expiry):
-                    await self._store.expire(taken.before_ms)
+                if isinstance(taken, Erasure | Expiry):
+                    await self._delete(taken)
                 elif taken:
                     await self._write(taken)
                 self._in_hand = ()
                 await self._store.flush_if_due()
         except Exception as error:  # noqa: BLE001 - handed on
             self._fatal(error)
+
+    async def _delete(self, deletion: Erasure | Expiry) -> None:
+        """A deletion that Milvus refuses waits for its next try; what comes after it does not wait for that."""
+        try:
+            if isinstance(deletion, Expiry):
+                await self._store.expire(deletion.before_ms)
+                return
+            await self._store.delete(deletion.user_id, deletion.until_ms, deletion.ended_ms)
+        except MilvusRefusedError as error:
+            log.error("history: Milvus refuses a deletion, which is tried again in %g s: %s", REFUSED_PAUSE_S, error)
+            if isinstance(deletion, Erasure):  # the next sweep asks for the expired rows anyway
+                self._refused.append(deletion)
+                self._retry_at = min(self._retry_at, time.monotonic() + REFUSED_PAUSE_S)
+        else:
+            self._figures.erasures += 1
+            deletion.done()
+
+    def _retry_refused(self) -> None:
+        if time.monotonic() < self._retry_at:
+            return
+        refused, self._refused, self._retry_at = self._refused, [], float("inf")
+        for erasure in refused:
+            self._intake.add(erasure)
 
     async def _write(self, writes: list[Write]) -> None:
         # Some servers make two rows of a key that is twice in one batch, others refuse the batch.

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from app.search import writer
+from app.search.errors import MilvusRefusedError
 from app.search.milvus import Milvus
 from app.search.writer import HistoryWriter
 from app.wire import Turn
@@ -24,8 +26,11 @@ class Server(SimMilvus):
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
+        self.refused: set[str] = set()
 
     async def call(self, method: str, /, *args: Any, timeout_s: float | None = None, **options: Any) -> Any:
+        if method in self.refused:
+            raise MilvusRefusedError("no such field")
         if method == "upsert":
             self.asked.set()
             await self.gate.wait()
@@ -122,3 +127,44 @@ async def test_turn_of_a_partition_that_was_lost_is_neither_written_nor_done() -
     await bench.settle(1)
     assert (bench.done, bench.keys) == (["kept"], {"bob/kept"})
     await bench.writer.stop(0)
+
+
+async def test_a_deletion_that_milvus_refuses_is_tried_again_and_delays_no_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "REFUSED_PAUSE_S", 0.3)
+    bench.submit(asked("old", 1000, 1100))
+    bench.writer.start()
+    await bench.settle(1)
+    bench.server.refused = {"delete"}
+    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"))
+    bench.submit(asked("new", 3000, 3100))
+    await bench.settle(2)
+    assert bench.done == ["old", "new"]
+    assert bench.writer.backlog == 1
+    bench.server.refused = set()
+    await bench.settle(3)
+    assert bench.done[-1] == "erased"
+    assert bench.keys == {"ann/new"}
+
+
+async def test_a_refused_deletion_leaves_with_its_partition(bench: Bench) -> None:
+    bench.server.refused = {"delete"}
+    bench.writer.erase("ann", 1500, 2000, lambda: bench.done.append("erased"), 3)
+    bench.writer.start()
+    bench.submit(asked("new", 3000, 3100))
+    await bench.settle(1)
+    bench.writer.revoke({3})
+    assert bench.writer.backlog == 0
+
+
+async def test_erasures_of_one_user_that_wait_are_one_deletion(bench: Bench) -> None:
+    for until in (1000, 3000, 2000):
+        bench.writer.erase("ann", until, until, lambda until=until: bench.done.append(str(until)))
+    bench.writer.erase("bob", 1000, 1000, lambda: bench.done.append("bob"))
+    assert bench.writer.backlog == 2
+    bench.submit(asked("at", 2500, 2600))
+    bench.writer.start()
+    await bench.settle(5)
+    assert bench.done == ["1000", "3000", "2000", "bob", "at"]
+    assert bench.writer.figures().erasures == 2
