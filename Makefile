@@ -4,9 +4,10 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 EXTRAS := local,minilm,dev
+NPM := app/gateway/page tests/browser/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak bench-engine faults mutants proto page constraints clean
+.PHONY: help install demo test lint bench soak bench-engine faults fuzz mutants proto page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -41,6 +42,9 @@ bench-engine: $(STAMP)  ## the engine alone
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
 
+fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MINUTES
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),15)
+
 mutants: $(STAMP) .venv/mutmut  ## break delivery, tables and agents in every small way, and list what no unit test notices
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut results
@@ -51,9 +55,17 @@ proto: $(STAMP)  ## generate the Python of the Protobuf schema
 page:  ## build the chat page into the gateway (needs Node.js)
 	cd app/gateway/page && npm ci --no-audit --no-fund && npm run build
 
-constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml
+constraints: $(STAMP)  ## lock the newest versions that fit pyproject.toml, with their hashes
 	$(BIN)/uv pip compile pyproject.toml $(foreach extra,$(subst $(comma), ,$(EXTRAS)),--extra $(extra)) \
-		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --upgrade -q -o constraints.txt
+		--universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate --generate-hashes --upgrade -q -o constraints.txt
+
+audit: $(STAMP)  ## known vulnerabilities of all packages that are locked here (needs a registry that serves advisories)
+	$(BIN)/uv tool run pip-audit --strict --disable-pip --require-hashes -r constraints.txt
+	for folder in $(NPM); do (cd $$folder && npm audit --package-lock-only) || exit 1; done
+
+sbom: $(STAMP)  ## what is installed, as CycloneDX, in build/sbom.json
+	mkdir -p build
+	$(BIN)/uv tool run --from cyclonedx-bom cyclonedx-py environment --pyproject pyproject.toml -o build/sbom.json $(BIN)/python
 
 clean:  ## remove .venv and what was built or cached here
 	rm -rf .venv build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -145,7 +145,7 @@ class LocalInstance:
     @contextmanager
     def _locked(self, report: Report) -> Iterator[None]:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self.folder / "lock").touch()
         except OSError as error:
             raise LocalUsageError(f"the data folder {self.folder} cannot be used: {error.strerror}") from error

@@ -1,14 +1,16 @@
 """Jars, downloaded once per user and shared by every instance.
 
 A download can end at any byte. Each file being written has a marker beside it, so that the next try throws away just
-that file; the list of jars is written last, with their sizes, and only what it lists and measures is ever started.
+that file; the list of jars is written last, with their sizes, and only what it lists and measures is ever started. A
+download must have the checksums that come with Parley (`kafka_jars.sha256`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.local.errors import LocalError
@@ -22,13 +24,19 @@ KAFKA = (
     # Kafka logs through slf4j 1.7, which needs this to reach log4j.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
-MAVEN_CENTRAL = "https://repo.maven.apache.org/maven2"
+CHECKSUMS = Path(__file__).with_name("kafka_jars.sha256")
 
 
 def kafka_jars(report: Report) -> list[Path]:
     """The class path of a broker."""
-    cache = JarCache(cache_folder(), f"Apache Kafka {KAFKA_VERSION}", KAFKA)
+    cache = JarCache(cache_folder(), f"Apache Kafka {KAFKA_VERSION}", KAFKA, read_checksums(CHECKSUMS))
     return cache.jars(report)
+
+
+def read_checksums(path: Path) -> dict[str, str]:
+    """The SHA-256 of each jar by its path in a Maven repository, as `sha256sum` writes them."""
+    pairs = (line.split(maxsplit=1) for line in path.read_text().splitlines())
+    return {name: checksum for checksum, name in pairs}
 
 
 def cache_folder() -> Path:
@@ -37,12 +45,23 @@ def cache_folder() -> Path:
 
 
 class JarCache:
-    """The jars of some coordinates and of what they depend on, in one folder."""
+    """The jars of some coordinates and of what they depend on, in one folder.
 
-    def __init__(self, folder: Path, title: str, coordinates: Sequence[str], repository: str = MAVEN_CENTRAL) -> None:
+    `checksums` has the SHA-256 of each jar by its path in the repository, whose URL is `repository`, or Maven's own.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        title: str,
+        coordinates: Sequence[str],
+        checksums: Mapping[str, str],
+        repository: str | None = None,
+    ) -> None:
         self._folder = folder
         self._title = title
         self._coordinates = list(coordinates)
+        self._checksums = checksums
         self._repository = repository
         self._list = folder / f"{title.lower().replace(' ', '-')}.json"
 
@@ -78,9 +97,25 @@ class JarCache:
         report(f"downloading {self._title} to {self._folder} (once)")
         download = MavenDownload(self._folder / "maven", self._repository, report)
         jars = download.fetch(self._title, self._coordinates)
+        self._check(jars)
         sizes = {str(jar.relative_to(self._folder)): jar.stat().st_size for jar in jars}
         partial = self._list.with_suffix(".part")
         partial.write_text(json.dumps({"coordinates": self._coordinates, "jars": sizes}, indent=1))
         partial.replace(self._list)
         report(f"downloaded {download.megabytes:.0f} MB")
         return jars
+
+    def _check(self, jars: Sequence[Path]) -> None:
+        """Raise `LocalError` unless each jar is the one that it was when its checksum was taken."""
+        folder = self._folder / "maven"
+        wrong = [jar for jar in jars if _sha256(jar) != self._checksums.get(jar.relative_to(folder).as_posix())]
+        for jar in wrong:
+            jar.unlink()
+        if wrong:
+            names = ", ".join(jar.name for jar in wrong)
+            raise LocalError(f"the download of {self._title} has wrong checksums ({names}) and was thrown away")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

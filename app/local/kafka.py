@@ -69,7 +69,7 @@ class KafkaNode:
     def spawn(self, report: Report = silent) -> None:
         java = str(find_java())
         class_path = ":".join(map(str, kafka_jars(report)))
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._config.write_text(as_text(self._properties))
         (self.folder / "log4j2.properties").write_text(LOGGING)
         if not (self.folder / "data" / "meta.properties").exists():

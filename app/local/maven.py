@@ -33,7 +33,7 @@ MEGABYTE = 1e6
 class MavenDownload:
     """Downloads into `folder`, which may hold the rest of an attempt that was cut off."""
 
-    def __init__(self, folder: Path, repository: str, report: Report) -> None:
+    def __init__(self, folder: Path, repository: str | None, report: Report) -> None:
         self.megabytes = 0.0
         self._told = 0.0
         self._told_at = time.monotonic()
@@ -45,7 +45,7 @@ class MavenDownload:
             marker.unlink()
         self._context = MavenContext(
             repo_cache=folder,
-            remote_repos={"central": repository},
+            remote_repos=None if repository is None else {"central": repository},
             resolver=_MarkingResolver(progress_callback=self._progress),
         )
 

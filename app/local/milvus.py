@@ -40,7 +40,7 @@ class MilvusNode:
     def spawn(self, _report: Report = silent) -> None:
         if find_spec("milvus_lite") is None:
             raise LocalError("milvus-lite is missing: pip install 'parley[local]'")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Its own default binds every address, without any authentication.
         server = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"
         where = ["--data-dir", f"{self.folder}/data", "--host", LOOPBACK, "--port", str(self.port)]

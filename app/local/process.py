@@ -65,7 +65,7 @@ class BackgroundProcess:
             os.environ if environment is None else environment,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o644),
+                (os.POSIX_SPAWN_OPEN, 1, str(self.log), flags, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
             ],
             setsid=True,

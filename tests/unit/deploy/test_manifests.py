@@ -82,7 +82,7 @@ def test_a_pod_is_killed_only_after_its_drain() -> None:
 
 def test_the_workers_folder_is_on_its_volume() -> None:
     (container,) = of_kind("StatefulSet", "parley-worker")["spec"]["template"]["spec"]["containers"]
-    (mount,) = container["volumeMounts"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "data"]
     assert {"name": "PARLEY_DATA_DIR", "value": mount["mountPath"]} in container["env"]
     assert f"PARLEY_DATA_DIR={mount['mountPath']}" in (DEPLOY / "container" / "Containerfile").read_text()
 
@@ -98,3 +98,48 @@ def test_the_parts_of_compose_wait_for_parts_that_are_there() -> None:
     for service in services.values():
         assert set(service.get("depends_on", {})) <= set(services)
     assert {"kafka", "milvus", "topics", "worker", "gateway"} == set(services)
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_a_pod_keeps_to_the_restricted_pod_security_standard(name: str, pod: dict[str, Any]) -> None:
+    assert pod["automountServiceAccountToken"] is False
+    context = pod["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert all("emptyDir" in volume for volume in pod.get("volumes", ()))
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+    assert "memory" in container["resources"]["limits"]
+
+
+def test_a_part_gets_only_its_own_secrets() -> None:
+    given = {
+        name: {source["secretRef"]["name"] for source in pod["containers"][0]["envFrom"] if "secretRef" in source}
+        for name, pod in pods()
+    }
+    assert given == {
+        "gateway-Deployment": {"parley-gateway", "parley-kafka", "parley-milvus"},
+        "worker-StatefulSet": {"parley-kafka", "parley-milvus"},
+        "topics-Job": {"parley-kafka"},
+    }
+
+
+def test_each_pod_has_a_network_policy_and_its_metrics_are_for_the_monitoring() -> None:
+    policies = {one["metadata"]["name"]: one["spec"] for _, one in manifests() if one["kind"] == "NetworkPolicy"}
+    assert policies["parley"]["podSelector"] == {"matchLabels": {"app": "parley"}}
+    assert "ingress" not in policies["parley"]
+    for policy, port in (("parley-gateway", "metrics"), ("parley-worker", "web")):
+        (rule,) = [one for one in policies[policy]["ingress"] if {"port": port, "protocol": "TCP"} in one["ports"]]
+        assert rule["from"]
+
+
+def test_no_image_floats() -> None:
+    assert all(one["newTag"] != "latest" for one in of_kustomization()["images"])
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert service["image"] == "parley" or ":" in service["image"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,10 @@ def server() -> MavenServer:
 def cache(server: MavenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JarCache]:
     monkeypatch.setattr(maven, "PAUSE_S", 0.01)
     with serving(server) as repository:
-        yield JarCache(tmp_path / "cache", "Broker 1.0", ["org.example:broker:1.0"], repository)
+        checksums = {
+            path.removeprefix("/"): hashlib.sha256(content).hexdigest() for path, content in server.files.items()
+        }
+        yield JarCache(tmp_path / "cache", "Broker 1.0", ["org.example:broker:1.0"], checksums, repository)
 
 
 def _names(jars: list[Path]) -> set[str]:
@@ -73,6 +77,17 @@ def test_a_file_that_a_killed_download_left_half_is_fetched_again(
     half.with_name(half.name + maven.MARKER).touch()
     assert _names(cache.jars(print)) == ALL
     assert half.read_bytes() == whole
+
+
+def test_a_jar_with_another_checksum_is_thrown_away(cache: JarCache, server: MavenServer, tmp_path: Path) -> None:
+    jars = "/org/example/{0}/1.0/{0}-1.0.jar"
+    good = server.files[jars.format("clients")]
+    server.files[jars.format("clients")] = server.files[jars.format("storage")]
+    with pytest.raises(LocalError, match=r"wrong checksums \(clients-1.0.jar\)"):
+        cache.jars(print)
+    assert not (tmp_path / "cache/maven" / jars.format("clients")[1:]).exists()
+    server.files[jars.format("clients")] = good
+    assert _names(cache.jars(print)) == ALL
 
 
 def test_a_jar_that_changed_its_size_is_fetched_again(cache: JarCache) -> None:
