@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from agents.asking import PRIORITIES, job_of, left_of, prompt_of, serving_of
 from agents.finishing import Refusal, finish_of, quarantine_of, refusal_of, refused_user
 from app.delivery.answer_log import AnswerLog
@@ -83,6 +85,8 @@ class Conversations:
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
+        # Nothing here reads the metadata, and as Python's objects it costs many times its bytes.
+        request = msgspec.structs.replace(request, metadata=None)
         claim = Claim(record, request, at, carried=carried_by(record.headers))
         if partition.own.known(claim.key, at):
             partition.spawn(partition.finish(Finish(record)))
@@ -151,7 +155,8 @@ class Conversations:
             claim.stop = claim.stop or FinishReason.DEADLINE
         elif left_s is not None:
             claim.deadline_timer = asyncio.get_running_loop().call_later(left_s, claim.stop_with, FinishReason.DEADLINE)
-        partition.lanes.add(claim.conversation, claim, PRIORITIES[claim.request.priority])
+        priority = PRIORITIES[claim.request.priority]
+        partition.lanes.add(claim.conversation, claim, priority, claim.request.user_id)
         if over:
             self._stop_waiting(partition, claim, FinishReason.DEADLINE)
 

@@ -167,6 +167,7 @@ def prepare(app: ParleyApp) -> None:
         KafkaAwayError: Kafka was away for as long as the settings let it.
     """
     began = time.monotonic()
+    os.umask(0o077)  # tables hold conversations
     try:
         internals.check()
         internals.tune()
@@ -262,6 +263,12 @@ def create_app(parley: Settings) -> ParleyApp:
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         worker_redirect_stdouts=False,
+        # Health and metrics name tenants: `--web-bind` opens them to more than this machine.
+        web_bind="127.0.0.1",
+        web_router_enabled=False,
+        web_tables_enabled=False,
+        web_graph_enabled=False,
+        web_stats_enabled=False,
         logging_config=dict(FAUST_LOGGING) if parley.log_format == "json" else None,
     )
     app.parley = parley
@@ -296,7 +303,7 @@ def _instance_id(folder: Path) -> str:
     """Static membership (KIP-345): a worker that comes back with its data has its partitions at once."""
     path = folder / "instance"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             path.write_text(uuid.uuid4().hex)
         return path.read_text().strip()

@@ -67,7 +67,7 @@ class PartitionStore:
         Raises:
             StoreLockedError: another process has it open.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             store = cls(path, _open(path))
             seen = store.up_to_date_at()

@@ -3,6 +3,9 @@
 Every conversation is a lane in which one request runs at a time; a request behind another of its lane waits outside
 the partition's slots, so that one busy conversation takes one slot and no more. Free slots go to the fronts of the
 lanes by priority; a later arrival overtakes by at most `OVERTAKE` places a priority, so that nothing waits for ever.
+
+Users share the slots: each request that a user has here already puts the user's next one `SPREAD` places back. So a
+user with a thousand conversations delays another user's first request by the answers in hand, and not by the thousand.
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 OVERTAKE = 256
+SPREAD = 8
 
 T = TypeVar("T")
 
@@ -25,6 +29,7 @@ class _Place(Generic[T]):
     turn: tuple[int, int]
     item: T = field(compare=False)
     lane: Hashable = field(compare=False)
+    user: Hashable = field(compare=False)
 
 
 class Lanes(Generic[T]):
@@ -41,6 +46,7 @@ class Lanes(Generic[T]):
         self._ready: list[_Place[T]] = []
         self._running: dict[asyncio.Task[None], _Place[T]] = {}
         self._waiting = 0
+        self._users: Counter[Hashable] = Counter()
 
     @property
     def running(self) -> int:
@@ -50,9 +56,13 @@ class Lanes(Generic[T]):
     def waiting(self) -> int:
         return self._waiting
 
-    def add(self, lane: Hashable, item: T, priority: int = 0) -> None:
+    def add(self, lane: Hashable, item: T, priority: int = 0, user: Hashable | None = None) -> None:
+        """`user` None: the lane is a user of its own."""
+        user = lane if user is None else user
         arrival = next(self._arrivals)
-        place = _Place((arrival + priority * OVERTAKE, arrival), item, lane)
+        turn = arrival + priority * OVERTAKE + self._users[user] * SPREAD
+        place = _Place((turn, arrival), item, lane, user)
+        self._users[user] += 1
         self._waiting += 1
         if lane in self._lanes:
             self._lanes[lane].append(place)
@@ -69,6 +79,7 @@ class Lanes(Generic[T]):
                 front = place is places[0]
                 places.remove(place)
                 self._waiting -= 1
+                self._leave(place)
                 if front:
                     self._ready.remove(place)
                     heapq.heapify(self._ready)
@@ -80,6 +91,7 @@ class Lanes(Generic[T]):
         """Stop everything at once; nothing that waits will begin."""
         self._lanes.clear()
         self._ready.clear()
+        self._users.clear()
         self._waiting = 0
         running = list(self._running)
         for task in running:
@@ -99,6 +111,7 @@ class Lanes(Generic[T]):
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         place = self._running.pop(task)
+        self._leave(place)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
         places = self._lanes.get(place.lane)
@@ -106,6 +119,11 @@ class Lanes(Generic[T]):
             places.popleft()
             self._next_of(place.lane)
         self._fill()
+
+    def _leave(self, place: _Place[T]) -> None:
+        self._users[place.user] -= 1
+        if self._users[place.user] <= 0:
+            del self._users[place.user]
 
     def _next_of(self, lane: Hashable) -> None:
         places = self._lanes[lane]

@@ -22,9 +22,11 @@ from tables.store import PartitionStore
 log = logging.getLogger(__name__)
 
 # Records of one partition held in memory, as multiples of the requests that may run: Kafka is the buffer, and what is
-# left when the flow resumes bridges the second or so that the consumer takes to go on with a partition.
+# left when the flow resumes bridges the second or so that the consumer takes to go on with a partition. Their bytes are
+# bounded as well, by a setting.
 _PAUSE_AT = 8
 _RESUME_AT = 3
+_RESUME_AT_SHARE = 0.4
 
 
 class Flow(Protocol):
@@ -160,14 +162,17 @@ class Owner:
         """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""
         if self.partitions.get(partition.number) is not partition:
             return  # it is being closed; its flow is somebody else's
-        limit = self._settings.max_in_flight
+        limit, limit_bytes = self._settings.max_in_flight, self._settings.partition_held_mb * 1024 * 1024
         for topic in (REQUESTS, TURNS):
-            held = partition.open_of(topic)
-            if topic not in partition.paused and held >= _PAUSE_AT * limit:
+            held, held_bytes = partition.open_of(topic), partition.bytes_of(topic)
+            full = held >= _PAUSE_AT * limit or held_bytes >= limit_bytes
+            if topic not in partition.paused and full:
                 partition.paused.add(topic)
                 self._flow.pause(topic, partition.number)
                 self._observer.flow(partition.number, topic, paused=True)
-            elif topic in partition.paused and held <= _RESUME_AT * limit:
+            elif topic not in partition.paused:
+                continue
+            elif held <= _RESUME_AT * limit and held_bytes <= _RESUME_AT_SHARE * limit_bytes:
                 partition.paused.discard(topic)
                 self._flow.resume(topic, partition.number)
                 self._observer.flow(partition.number, topic, paused=False)

@@ -105,6 +105,7 @@ class Partition:
         self._mine: set[int] = set()
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
+        self._bytes = dict.fromkeys(SOURCES, 0)
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps: dict[str, _Gap] = {}
         self._taken_back: list[Claim] = []
@@ -133,6 +134,10 @@ class Partition:
         """Records of the topic in memory that are not finished."""
         return len(self._open[topic]) + sum(record.topic == topic for record in self._early)
 
+    def bytes_of(self, topic: str) -> int:
+        """What those records cost in memory, at the most (`Record.cost`)."""
+        return self._bytes[topic]
+
     @property
     def oldest_request(self) -> int | None:
         """Timestamp of the oldest request in memory."""
@@ -151,9 +156,11 @@ class Partition:
         try:
             if self.state is not State.OWNED:
                 self._early.append(record)
+                self._bytes[record.topic] += record.cost
             elif self.own.take(record):
                 # Under the next ownership the records between may be finished and gone.
                 self._open[record.topic][record.offset] = _arrived_in_order(record)
+                self._bytes[record.topic] += record.cost
                 self._agent.take(self, record)
         except LostRecordError as error:
             self._expect_again(record, error)
@@ -191,7 +198,8 @@ class Partition:
             log.error("partition %s: %s cannot be committed whole: %s", self.number, _place_of(finish), error)
             await self._finish_reduced(self._agent.reduced(finish, str(error)))
         if finish.record is not None:
-            self._open[finish.record.topic].pop(finish.record.offset, None)
+            held = self._open[finish.record.topic].pop(finish.record.offset, None)
+            self._bytes[finish.record.topic] -= 0 if held is None else held.cost
             self._on_load(self)
 
     async def _finish_reduced(self, finish: Finish) -> None:
@@ -317,7 +325,7 @@ class Partition:
         )
         opened = [record for of_topic in self._open.values() for record in of_topic.values()]
         again = sorted([*opened, *self._early], key=lambda record: record.offset)
-        self._early, self._open = [], {topic: {} for topic in SOURCES}
+        self._early, self._open, self._bytes = [], {topic: {} for topic in SOURCES}, dict.fromkeys(SOURCES, 0)
         missing: set[str] = set()
         for record in again:
             if record.topic not in missing and not self._take(record):

@@ -9,6 +9,9 @@ REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
 """The topics that a worker consumes. One user is one partition in all of them, so one owner has them together."""
 
+_OBJECT_BYTES = 256
+_VALUE_BYTES = 96
+
 HeaderList = Sequence[tuple[str, bytes | None]]
 
 
@@ -27,6 +30,18 @@ class Record:
     value: bytes | None
     headers: HeaderList = ()
     after: int = -1
+
+    @property
+    def cost(self) -> int:
+        """Bytes of memory that the record takes while it is held, at the most: as it came, and decoded.
+
+        Python takes up to a hundred bytes for a JSON value of three, so the values are counted as well as the bytes.
+        The count is of the characters that values are separated by, which costs less than to parse them.
+        """
+        if self.value is None:
+            return _OBJECT_BYTES
+        objects, values = self.value.count(b"{") + 1, self.value.count(b",") + self.value.count(b"[")
+        return 2 * len(self.value) + _OBJECT_BYTES * objects + _VALUE_BYTES * values
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ fails makes the partition start over from what the log holds (partition.py).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -72,9 +74,10 @@ class TokenLog:
         self._sending += 1
         self._none_sending.clear()
         try:
+            sent_at = time.monotonic()
             delivery = await self._send(event, key, carried)
             self._pending.add(delivery)
-            delivery.add_done_callback(self._delivered)
+            delivery.add_done_callback(partial(self._delivered, sent_at))
         finally:
             self._sending -= 1
             if not self._sending:
@@ -89,7 +92,7 @@ class TokenLog:
         headers.extend(carried)
         return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
 
-    def _delivered(self, delivery: asyncio.Future[RecordMetadata]) -> None:
+    def _delivered(self, sent_at: float, delivery: asyncio.Future[RecordMetadata]) -> None:
         self._pending.discard(delivery)
         if delivery.cancelled():
             return
@@ -97,5 +100,5 @@ class TokenLog:
         if error is not None:
             self._on_failure(error)
         else:
-            self._clock.acknowledged(delivery.result())
+            self._clock.acknowledged(delivery.result(), sent_at)
             self.position = max(self.position, delivery.result().offset + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Mapping
 
 HeaderPairs = Iterable[tuple[str, bytes | None]]
@@ -14,6 +15,7 @@ FORWARDED = "forwarded-from"
 It is not sent on again."""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 PROTOBUF_TYPE = "application/x-protobuf"
 
 
@@ -36,12 +38,14 @@ def is_forwarded(headers: HeaderPairs) -> bool:
 def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
     """The W3C trace context among the headers: whatever is written because of a record carries it too.
 
-    One that is longer than the W3C asks anybody to carry, or there twice, is left behind: every token would pay for it.
+    One that is not well-formed, or there twice, is left behind with its `tracestate`: every token would pay for it.
     """
     found: dict[str, bytes] = {}
     for name, value in headers:
         if name in TRACE_HEADERS and value is not None and len(value) <= MAX_TRACE_BYTES:
             found.setdefault(name, value)
+    if not _TRACEPARENT.fullmatch(found.get(TRACE_HEADERS[0], b"")):
+        return ()
     return tuple(found.items())
 
 

@@ -16,6 +16,8 @@ from app.wire.limits import (
     MAX_CHOICES,
     MAX_LOGIT_BIAS,
     MAX_LOGIT_BIASES,
+    MAX_MESSAGES,
+    MAX_METADATA_BYTES,
     MAX_NAME_LENGTH,
     MAX_PENALTY,
     MAX_QUESTION_BYTES,
@@ -44,6 +46,7 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_identity(request.request_id, request.user_id, key)
         _check_names(request)
         _check_prompt(request)
+        _check_metadata(request)
         _check_sampling(request)
         if request.response_format is not None:
             _check_format(request.response_format)
@@ -132,10 +135,17 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError("prompt: is empty")
     if request.messages is None:
         return
+    if len(request.messages) > MAX_MESSAGES:
+        raise _WrongError(f"messages: are more than {MAX_MESSAGES}")
     if not any(message.role is Role.USER for message in request.messages):
         raise _WrongError("messages: has no message of the user")
     if not request.question:
         raise _WrongError("messages: the last message of the user is empty")
+
+
+def _check_metadata(request: Request) -> None:
+    if request.metadata is not None and len(msgspec.json.encode(request.metadata)) > MAX_METADATA_BYTES:
+        raise _WrongError(f"metadata: has more than {MAX_METADATA_BYTES} bytes as JSON")
 
 
 def _check_sampling(request: Request) -> None:

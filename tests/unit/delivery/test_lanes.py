@@ -136,3 +136,37 @@ async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
     await stage.lanes.cancel()
     assert ended.is_set()
     assert (stage.lanes.running, stage.lanes.waiting, stage.errors) == (0, 0, [])
+
+
+async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone() -> None:
+    go_on = asyncio.Event()
+    began: list[str] = []
+
+    async def answer(item: str) -> None:
+        began.append(item)
+        await go_on.wait()
+
+    lanes: Lanes[str] = Lanes(2, answer, pytest.fail)
+    for number in range(500):
+        lanes.add(("greedy", number), f"greedy-{number}", user="greedy")
+    for number in range(3):
+        lanes.add(("quiet", number), f"quiet-{number}", user="quiet")
+    await asyncio.sleep(0)
+    go_on.set()
+    while lanes.running:
+        await asyncio.sleep(0)
+    assert began[:2] == ["greedy-0", "greedy-1"]
+    places = [began.index(f"quiet-{number}") for number in range(3)]
+    assert max(places) < 100, places
+    assert sorted(began) == sorted([*(f"greedy-{n}" for n in range(500)), *(f"quiet-{n}" for n in range(3))])
+    assert not lanes._users
+
+
+async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
+    lanes: Lanes[str] = Lanes(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    lanes.add("a", "a", user="nina")
+    lanes.add("b", "b", user="nina")
+    assert lanes.withdraw("b", "b")
+    assert lanes._users == {"nina": 1}
+    await lanes.cancel()
+    assert not lanes._users

@@ -48,6 +48,8 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"messages": ()}, "messages"),
         ({"messages": (Message(Role.SYSTEM, "m"), Message(Role.ASSISTANT, "m"))}, "messages"),
         ({"messages": (Message(Role.USER, "m"), Message(Role.USER, ""))}, "messages"),
+        ({"messages": (Message(Role.USER, "m"),) * 2049}, "messages"),
+        ({"metadata": {"a": [{}] * 6000}}, "metadata"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 2**63}, "max_tokens"),
         ({"temperature": -0.01}, "temperature"),
