@@ -216,6 +216,27 @@ async def test_what_a_user_writes_is_text_and_never_a_page(context: BrowserConte
     assert await page.title() == "Parley"
 
 
+HOSTILE = {
+    "quotes": ">" * 50_000 + " the end",
+    "links": "[a](https://a.example) " * 20_000 + "the end",
+    "lists": "\n".join(" " * 2 * depth + "- x" for depth in range(400)) + "\n\nthe end",
+    "emphasis": "**" * 20_000 + " the end",
+    "JSON": "[" * 50_000 + " the end",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_an_answer_that_is_made_to_break_the_page_is_shown(
+    context: BrowserContext, gateway: GatewayProcess, name: str
+) -> None:
+    page = await enter(context, gateway, "eve")
+    turns = [past(HOSTILE[name]), past("a plain answer")]
+    await page.route("**/v1/conversations/*", lambda route: route.fulfill(json={"turns": turns}))
+    await page.get_by_role("button", name="New conversation").click()
+    await expect(page.locator("article .answer").first).to_contain_text("the end", timeout=LONG_MS)
+    await expect(page.locator("article .answer").last).to_have_text("a plain answer", timeout=LONG_MS)
+
+
 async def test_a_worker_that_dies_is_told_of_and_the_answer_goes_on(
     context: BrowserContext, gateway: GatewayProcess, worker: WorkerProcess, start_worker: Callable[[], WorkerProcess]
 ) -> None:

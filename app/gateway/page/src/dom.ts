@@ -6,7 +6,7 @@ export function element<K extends keyof HTMLElementTagNameMap>(
   ...children: (Node | string)[]
 ): HTMLElementTagNameMap[K] {
   const made = Object.assign(document.createElement(name), properties)
-  made.append(...children)
+  for (const child of children) made.append(child)
   return made
 }
 

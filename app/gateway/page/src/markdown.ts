@@ -11,21 +11,28 @@ function link(label: string, target: string): Node {
   return element('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow' }, label)
 }
 
-function inline(text: string): Node[] {
-  const match = INLINE.exec(text)
-  if (!match) return text ? [document.createTextNode(text)] : []
+/** An answer may nest without end, and the browser's stack does not: what is deeper is shown as it was written. */
+const DEEPEST = 20
+
+function inline(text: string, depth = 0): Node[] {
+  const made: Node[] = []
+  let rest = text
+  for (let match = INLINE.exec(rest); match && depth < DEEPEST; match = INLINE.exec(rest)) {
+    if (match.index) made.push(document.createTextNode(rest.slice(0, match.index)))
+    made.push(marked(match, depth))
+    rest = rest.slice(match.index + match[0].length)
+  }
+  if (rest) made.push(document.createTextNode(rest))
+  return made
+}
+
+function marked(match: RegExpExecArray, depth: number): Node {
   const [all, , code, strong, emphasis, label, target, address] = match
-  let node: Node
-  if (code !== undefined) node = element('code', {}, code)
-  else if (strong !== undefined) node = element('strong', {}, ...inline(strong))
-  else if (emphasis !== undefined) node = element('em', {}, ...inline(emphasis))
-  else if (label !== undefined && target !== undefined) node = link(label, target)
-  else node = link(address ?? all, address ?? '')
-  return [
-    document.createTextNode(text.slice(0, match.index)),
-    node,
-    ...inline(text.slice(match.index + all.length)),
-  ]
+  if (code !== undefined) return element('code', {}, code)
+  if (strong !== undefined) return element('strong', {}, ...inline(strong, depth + 1))
+  if (emphasis !== undefined) return element('em', {}, ...inline(emphasis, depth + 1))
+  if (label !== undefined && target !== undefined) return link(label, target)
+  return link(address ?? all, address ?? '')
 }
 
 function codeBlock(text: string, language: string): Node {
@@ -54,14 +61,14 @@ const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/
 const RULE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/
 
 /** The lines of one block are taken from the front of `lines`. */
-function list(lines: string[]): Node {
+function list(lines: string[], level = 0): Node {
   const [, indent = '', mark = ''] = ITEM.exec(lines[0] ?? '') ?? []
   const made = element(/\d/.test(mark) ? 'ol' : 'ul')
   if (made instanceof HTMLOListElement) made.start = parseInt(mark, 10)
   for (let match = ITEM.exec(lines[0] ?? ''); match; match = ITEM.exec(lines[0] ?? '')) {
     const depth = (match[1] ?? '').length
     if (depth < indent.length) break
-    if (depth > indent.length + 1) (made.lastElementChild ?? made).append(list(lines))
+    if (depth > indent.length + 1 && level < DEEPEST) (made.lastElementChild ?? made).append(list(lines, level + 1))
     else made.append(element('li', {}, ...inline((lines.shift(), match[3] ?? ''))))
   }
   return made
@@ -89,13 +96,13 @@ function fenced(lines: string[], language: string): Node {
   return codeBlock(body.join('\n'), language)
 }
 
-function quote(lines: string[]): Node {
+function quote(lines: string[], depth: number): Node {
   const body: string[] = []
   while (/^>/.test(lines[0] ?? '')) body.push((lines.shift() ?? '').replace(/^>\s?/, ''))
-  return element('blockquote', {}, markdown(body.join('\n')))
+  return element('blockquote', {}, markdown(body.join('\n'), depth + 1))
 }
 
-export function markdown(text: string): DocumentFragment {
+export function markdown(text: string, depth = 0): DocumentFragment {
   const made = document.createDocumentFragment()
   const value = json(text)
   if (value !== null) {
@@ -115,7 +122,7 @@ export function markdown(text: string): DocumentFragment {
     const heading = /^(#{1,6})\s+(.*)/.exec(line)
     if (fence) block(fenced(lines, fence[1] ?? ''))
     else if (ITEM.test(line)) block(list(lines))
-    else if (/^>/.test(line)) block(quote(lines))
+    else if (/^>/.test(line) && depth < DEEPEST) block(quote(lines, depth))
     else if (line.includes('|') && RULE.test(lines[1] ?? '')) block(table(lines))
     else {
       lines.shift()
