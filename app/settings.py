@@ -6,6 +6,7 @@ Values come from the environment, then `.env`, then `.parley/local.env` of the w
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import warnings
@@ -99,6 +100,7 @@ class Settings(BaseSettings):
     batch_max_size: int = Field(32, ge=1, le=4096, description="prompts that are flushed to the engine at the latest")
     batch_budget_ms: float = Field(5.0, ge=0, description="longest wait of a prompt for its batch, at a full engine")
     max_in_flight: int = Field(64, ge=1, description="answers being made at once, per partition")
+    partition_held_mb: int = Field(64, ge=1, description="memory of a partition's records; the rest waits in Kafka")
     max_running: int = Field(64, ge=1, description="answers that the engine decodes at once, per worker")
 
     # Memory
@@ -168,9 +170,23 @@ class Settings(BaseSettings):
     gateway_tenant_tokens_per_min: int = Field(0, ge=0, description="answered to one tenant; 0: no limit")
     gateway_start_s: float = Field(120.0, ge=0, description="an answer that cannot begin by then is refused; 0: never")
     gateway_streams: int = Field(2000, ge=1, description="of one user, open at once")
+    gateway_tenant_streams: int = Field(0, ge=0, description="of one tenant, open at once; 0: no limit")
+    gateway_sockets: int = Field(500, ge=1, description="WebSockets of one key, open at once")
+    gateway_erasures_per_min: int = Field(10, ge=0, description="of one user; 0: no limit")
     gateway_stall_s: float = Field(30.0, gt=0, description="a reader that takes nothing for so long is dropped")
     gateway_held_events: int = Field(200_000, ge=1, description="token events of answers that are kept in memory")
+    gateway_held_mb: int = Field(256, ge=1, description="memory of those events")
+    gateway_bodies_mb: int = Field(64, ge=2, description="memory of request bodies while they are sent")
     gateway_scan_records: int = Field(200_000, ge=1, description="records of a partition searched for older answers")
+    gateway_connections: int = Field(10_000, ge=1, description="connections that are open at once, in all")
+    gateway_address_connections: int = Field(2500, ge=1, description="connections from one address (IPv6: one /64)")
+    gateway_trusted_proxies: str = Field(
+        "", description="addresses or networks, with `,`, whose `X-Forwarded-For` names the caller's address"
+    )
+    gateway_metrics_host: str = Field("127.0.0.1", min_length=1, description="address that the port below binds")
+    gateway_metrics_port: int = Field(
+        9464, ge=0, le=65535, description="port of `/metrics`, `/healthz` and `/readyz` where keys are configured"
+    )
     gateway_drain_s: float = Field(5.0, ge=0, description="requests may finish for so long at SIGTERM")
 
     @field_validator("broker")
@@ -178,6 +194,13 @@ class Settings(BaseSettings):
     def _kafka_scheme(cls, value: str) -> str:
         if not all(part.startswith("kafka://") and len(part) > len("kafka://") for part in value.split(";")):
             raise ValueError("must look like kafka://host:port")
+        return value
+
+    @field_validator("gateway_trusted_proxies")
+    @classmethod
+    def _networks(cls, value: str) -> str:
+        for network in networks_of(value):
+            ipaddress.ip_network(network, strict=False)
         return value
 
     @field_validator("prices")
@@ -265,6 +288,10 @@ class Settings(BaseSettings):
         )
 
     @property
+    def trusted_proxies(self) -> frozenset[str]:
+        return networks_of(self.gateway_trusted_proxies)
+
+    @property
     def group(self) -> str:
         """The consumer group, and what transactional ids begin with."""
         return f"{self.topic_prefix}{self.app_id}"
@@ -276,6 +303,10 @@ class Settings(BaseSettings):
 
     def topic(self, name: str) -> str:
         return f"{self.topic_prefix}{name}"
+
+
+def networks_of(value: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in value.split(",") if part.strip())
 
 
 def load_settings() -> Settings:

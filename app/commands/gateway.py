@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from socket import socket
 
 import click
 
@@ -32,7 +35,7 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
     from app.gateway.keys import KeysError  # noqa: PLC0415
-    from app.gateway.server import address_of, listen, serve  # noqa: PLC0415
+    from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
     from app.gateway.tokens import TokenSettingsError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
@@ -44,18 +47,27 @@ async def _serve(settings: Settings) -> None:
         edge = await new_gateway(settings, access)
     except TracingError as error:
         raise WrongUseError(str(error)) from None
+    with ExitStack() as bound:
+        listener = bound.enter_context(_bound(settings, listen, "GATEWAY"))
+        operators = None
+        if not access.development:
+            operators = bound.enter_context(_bound(settings, listen_for_operators, "GATEWAY_METRICS"))
+        try:
+            await edge.start()
+        except BaseException:
+            await edge.stop()
+            raise
+        if access.development:
+            note("development mode: no API keys or JWT are configured; any caller may act as any user")
+        click.echo(f"the gateway is at {address_of(listener)}")
+        if operators is not None:
+            click.echo(f"its metrics are at {address_of(operators)}/metrics")
+        await serve(edge, listener, operators)
+
+
+def _bound(settings: Settings, listen: Callable[[Settings], socket], name: str) -> socket:
     try:
-        listener = listen(settings)
+        return listen(settings)
     except OSError as error:
-        where = f"{settings.gateway_host}:{settings.gateway_port}"
-        raise click.ClickException(f"{where} cannot be bound: {error.strerror}; set PARLEY_GATEWAY_PORT") from None
-    try:
-        await edge.start()
-    except BaseException:
-        listener.close()
-        await edge.stop()
-        raise
-    if access.development:
-        note("development mode: no API keys or JWT are configured; any caller may act as any user")
-    click.echo(f"the gateway is at {address_of(listener)}")
-    await serve(edge, listener)
+        host, port = getattr(settings, f"{name.lower()}_host"), getattr(settings, f"{name.lower()}_port")
+        raise click.ClickException(f"{host}:{port} cannot be bound: {error.strerror}; set PARLEY_{name}_PORT") from None

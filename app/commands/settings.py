@@ -11,13 +11,14 @@ import click
 from app.commands.terminal import settings_of_terminal
 from app.settings import PREFIX, Settings
 
+_LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s;]*@")
 _NEEDS_QUOTES = re.compile(r"[\s#'\"]")
 
 
 @click.command()
 @click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in the README.")
 def settings(*, markdown: bool) -> None:
-    """Show every setting with its value, as `.env` takes it; secrets as ***."""
+    """Show every setting with its value, as `.env` takes it; secrets and logins in URLs as ***."""
     if markdown:
         click.echo(settings_table())
         return
@@ -30,7 +31,7 @@ def settings(*, markdown: bool) -> None:
 
 def _env_value(value: object) -> str:
     """As `.env` takes it. What is empty needs quotes too, or the comment behind it would be the value."""
-    text = "" if value is None else str(value)
+    text = "" if value is None else _LOGIN_IN_URL.sub("***@", str(value))
     if text and not _NEEDS_QUOTES.search(text):
         return text
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

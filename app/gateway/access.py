@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
-from urllib.parse import urlsplit
+import time
 
 from starlette.requests import HTTPConnection
 
 from app.gateway.errors import ApiError
 from app.gateway.identity import DevelopmentIdentity, Identity
-from app.gateway.keys import ApiKeys, Grant
+from app.gateway.keys import ANY_USER, ApiKeys, Grant
+from app.gateway.loopback import is_loopback
 from app.gateway.tokens import TokenCheck
 from app.settings import Settings
 from app.wire import ErrorCode
@@ -31,22 +31,29 @@ class Caller:
         self._grant = grant
         self.takes_users = grant is None or grant.user is None
 
+    @property
+    def valid_s(self) -> float | None:
+        """Seconds for which the caller's token is still good; None where it does not expire."""
+        if self._grant is None or self._grant.expires_at is None:
+            return None
+        return max(0.0, self._grant.expires_at - time.time())
+
+    @property
+    def holder(self) -> str:
+        """Whose key it is: a user's id, a tenant with `/*`, or anybody's in development."""
+        if self._grant is None:
+            return DEVELOPER
+        if self._grant.user is None:
+            return f"{self._grant.tenant}/{ANY_USER}"
+        return Identity(self._grant.user, self._grant.tenant).user_id
+
     def identity(self, named: str | None = None) -> Identity:
         """The user; raises `ApiError` where that is not the caller's."""
         named = self._request.query_params.get("user_id") or named
-        identity = _developer(self._request, named) if self._grant is None else _of(self._grant, named)
+        identity = DevelopmentIdentity(named or DEVELOPER) if self._grant is None else _of(self._grant, named)
         if not is_user_id(identity.user_id):
             raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
         return identity
-
-    def check_origin(self) -> None:
-        """Raise `ApiError` for a page of another site: a browser asks nobody before it opens a WebSocket.
-
-        Where there are keys a page has to have one, and may come from anywhere.
-        """
-        origin = self._request.headers.get("origin")
-        if self._grant is None and origin is not None and urlsplit(origin).netloc != self._request.url.netloc:
-            raise ApiError(ErrorCode.UNAUTHORIZED, "without keys only this gateway's own pages are served", status=403)
 
 
 class Access:
@@ -56,7 +63,7 @@ class Access:
         self._keys = ApiKeys(settings.gateway_api_keys)
         self._tokens = TokenCheck(settings)
         self.development = not self._keys and not self._tokens
-        if self.development and not _is_loopback(settings.gateway_host):
+        if self.development and not is_loopback(settings.gateway_host):
             raise OpenHostError(
                 f"PARLEY_GATEWAY_HOST={settings.gateway_host} without keys would let everybody in: set "
                 "PARLEY_GATEWAY_API_KEYS, PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, or bind 127.0.0.1"
@@ -98,13 +105,6 @@ def _credential(request: HTTPConnection) -> str:
     return ""
 
 
-def _developer(request: HTTPConnection, named: str | None) -> Identity:
-    # A name of somebody's domain that leads to this machine would let that site's pages in.
-    if not _is_loopback(request.url.hostname or ""):
-        raise ApiError(ErrorCode.UNAUTHORIZED, "without keys only 127.0.0.1 and localhost are served", status=403)
-    return DevelopmentIdentity(named or DEVELOPER)
-
-
 def _of(grant: Grant, named: str | None) -> Identity:
     if grant.user is not None:
         if named not in {None, grant.user}:
@@ -113,12 +113,3 @@ def _of(grant: Grant, named: str | None) -> Identity:
     if not named:
         raise ApiError(ErrorCode.INVALID_REQUEST, "this key is a tenant's: name the user_id", param="user_id")
     return Identity(named, grant.tenant)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -12,10 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.by_address import ByAddress
 from app.gateway.counting import Counting
 from app.gateway.documents import document
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
+from app.gateway.loopback_only import LoopbackOnly
 from app.gateway.routes import asking, completions, health, history, socket
 from app.gateway.routes.page import add_page
 from app.gateway.tracing import HttpTraces
@@ -34,15 +36,32 @@ def create_application(gateway: Gateway) -> FastAPI:
 
     application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
     application.state.gateway = gateway
+    # The last one that is added is the first that a request meets.
     application.add_middleware(HttpTraces, tracing=gateway.tracing)
+    if gateway.access.development:
+        application.add_middleware(LoopbackOnly)
+    if gateway.settings.gateway_trusted_proxies:
+        application.add_middleware(ByAddress, most=gateway.settings.gateway_address_connections)
     application.add_middleware(Counting, metrics=gateway.metrics)
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
     for one in (asking, socket, completions, history, health):
         application.include_router(one.router)
+    if gateway.access.development:
+        application.include_router(health.metrics_router)
     add_page(application)
     document(application)
+    return application
+
+
+def create_operations(gateway: Gateway) -> FastAPI:
+    """Health and metrics, for a port that callers do not reach."""
+    application = FastAPI(title="Parley's operations", docs_url=None, redoc_url=None, openapi_url=None)
+    application.state.gateway = gateway
+    application.add_exception_handler(HTTPException, _no_route)
+    application.include_router(health.router)
+    application.include_router(health.metrics_router)
     return application
 
 

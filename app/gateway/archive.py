@@ -1,8 +1,9 @@
 """Answers that are older than this gateway's memory: found in `tokens`, then in `turns`.
 
 Ids that are UUIDv7 tell when they were made; a margin allows for clocks. For other ids a bounded number of records
-of the user's partition is read. A search of `tokens` ends where the topic ends when it begins, which is after the place
-where the live reader began: what both have seen is joined without a gap.
+of the user's partition is read. A search is shared by all that ask for the same answer, and is cancelled when the last
+of them leaves. It reads `tokens` up to where the topic ends when it begins, which is after the place where the live
+reader began: what both have seen is joined without a gap.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import time
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
 
 from app.gateway.erasures import Erasures
+from app.gateway.fair_queue import FairQueue
 from app.gateway.live import LiveAnswers
 from app.gateway.metrics import Metrics
 from app.gateway.scan import scan
@@ -29,6 +32,12 @@ MARGIN_S = 60.0
 _AT_ONCE = 4
 
 
+@dataclass(slots=True)
+class _Search:
+    task: asyncio.Task[None]
+    waiting: int = 0
+
+
 class Archive:
     def __init__(
         self, settings: Settings, live: LiveAnswers, erasures: Erasures, partitions: int, metrics: Metrics
@@ -38,8 +47,8 @@ class Archive:
         self._erasures = erasures
         self._partitions = partitions
         self._metrics = metrics
-        self._room = asyncio.Semaphore(_AT_ONCE)
-        self._searching: dict[Key, asyncio.Task[None]] = {}
+        self._turns = FairQueue(_AT_ONCE, "searches of the log")
+        self._searches: dict[Key, _Search] = {}
 
     async def complete(self, user_id: str, request_id: str) -> None:
         """See to it that the live memory holds all there is of the answer."""
@@ -49,21 +58,35 @@ class Archive:
             return
         if answer is None and self._must_be_live(request_id):
             return
-        searching = self._searching.get(key)
-        if searching is None:
-            searching = asyncio.create_task(self._search(key), name=f"search for {request_id}")
-            self._searching[key] = searching
-            searching.add_done_callback(lambda _done: self._searching.pop(key, None))
-        await asyncio.shield(searching)
+        search = self._searches.get(key)
+        if search is None:
+            search = self._searches[key] = _Search(asyncio.create_task(self._search(key), name="search of the log"))
+        search.waiting += 1
+        try:
+            await asyncio.shield(search.task)
+        finally:
+            search.waiting -= 1
+            if not search.waiting:
+                search.task.cancel()
+                # One that is cancelled is no search that the next caller could wait for.
+                if self._searches.get(key) is search:
+                    del self._searches[key]
 
     async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
         """The user's turns, oldest first, without those that were erased."""
+        async with self._turns.turn(user_id):
+            return await self._read_turns(user_id, since_ms)
+
+    async def _read_turns(self, user_id: str, since_ms: int | None) -> list[Turn]:
         erased = self._erasures.at(user_id)
         found: dict[str, Turn] = {}
-        async for record in self._of(user_id, "turns", since_ms):
-            turn = _turn(record)
-            if turn is not None and turn.user_id == user_id and turn.outlives(erased):
-                found[turn.request_id] = turn
+        async with aclosing(self._of(user_id, "turns", since_ms)) as records:
+            async for record in records:
+                if record.key != user_id.encode():
+                    continue  # others share the partition
+                turn = _turn(record)
+                if turn is not None and turn.user_id == user_id and turn.outlives(erased):
+                    found[turn.request_id] = turn
         return list(found.values())
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
@@ -78,7 +101,7 @@ class Archive:
         user_id, request_id = key
         made_at = time_of(request_id)
         since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
-        async with self._room:
+        async with self._turns.turn(user_id):
             self._metrics.scans.inc()
             erased = self._erasures.at(user_id)
             if erased > (made_at or 0) * 1000 > 0:
@@ -106,7 +129,7 @@ class Archive:
         return None if answer is not None and erased and answer.missing else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
-        for turn in await self.turns(key[0], since_ms):
+        for turn in await self._read_turns(key[0], since_ms):
             if turn.request_id == key[1]:
                 return _answer_of(turn)
         return None

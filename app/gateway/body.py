@@ -6,12 +6,15 @@ import re
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from app.gateway.errors import ApiError
+from app.gateway.errors import ApiError, client_left
+from app.gateway.gateway import gateway_of
 from app.wire import ErrorCode
 
 MAX_BODY_BYTES = 1024 * 1024
+MAX_BRACKETS = 100_000
+"""An object of two bytes takes 64 as Python's, so bytes alone bound neither the memory nor the time of a body."""
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T")
@@ -22,17 +25,28 @@ async def read_body(request: Request, record_type: type[T]) -> T:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
-    raw = bytearray()
-    async for part in request.stream():
-        raw += part
-        if len(raw) > MAX_BODY_BYTES:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BODY_BYTES} bytes", status=413)
-    parsed: T = parse(raw, record_type)
-    return parsed
+    with gateway_of(request).bodies.body() as body:
+        raw = bytearray()
+        try:
+            async for part in request.stream():
+                body.add(len(part))
+                raw += part
+                if len(raw) > MAX_BODY_BYTES:
+                    message = f"the body has more than {MAX_BODY_BYTES} bytes"
+                    raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413)
+        except ClientDisconnect:
+            raise client_left() from None
+        parsed: T = parse(raw, record_type)
+        return parsed
 
 
 def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
     """What was sent, as a record of the type; raises `ApiError`."""
+    text = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    if text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BRACKETS} objects and lists", status=413
+        )
     try:
         return msgspec.json.decode(raw, type=record_type)
     except msgspec.ValidationError as error:

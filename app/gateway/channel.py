@@ -22,6 +22,7 @@ from app.wire import TokenEvent
 TOO_SLOW = 1013
 RESTARTS = 1012
 FAILED = 1011
+UNAUTHORIZED = 3000
 _CLOSE_S = 1.0
 
 _Key = tuple[str, str]
@@ -37,13 +38,15 @@ class Channel:
         self._following: dict[_Key, asyncio.Task[None]] = {}
         self._turn = asyncio.Lock()
         self._stalled = asyncio.Event()
+        self._expired = False
 
-    async def serve(self) -> None:
-        """Until the client leaves or takes nothing any more, or the gateway stops."""
+    async def serve(self, valid_s: float | None = None) -> None:
+        """Until the client leaves or takes nothing any more, the gateway stops, or `valid_s` seconds are over."""
         receiving = asyncio.create_task(self._receive(), name="messages of a socket")
         stalling = asyncio.create_task(self._stalled.wait(), name="stall of a socket")
         try:
-            await asyncio.wait({receiving, stalling}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({receiving, stalling}, timeout=valid_s, return_when=asyncio.FIRST_COMPLETED)
+            self._expired = not done
         finally:
             receiving.cancel()
             stalling.cancel()
@@ -65,7 +68,9 @@ class Channel:
             self._gateway.metrics.stalled.inc()
         if self._socket.client_state is not WebSocketState.CONNECTED:
             return
-        code = FAILED if kind is not None else TOO_SLOW if self._stalled.is_set() else RESTARTS
+        code = TOO_SLOW if self._stalled.is_set() else UNAUTHORIZED if self._expired else RESTARTS
+        if kind is not None:
+            code = FAILED
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._socket.close(code)

@@ -12,6 +12,7 @@ from app.wire import ErrorCode, Message, Priority, Request, ResponseFormat, Role
 from app.wire.limits import INT64
 
 MAX_CHOICES = 128
+MAX_CHOICES_BYTES = 4 * 1024 * 1024
 _ROLES = {"developer": Role.SYSTEM, "system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
 _UNSUPPORTED = (
     "tools",
@@ -85,7 +86,12 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
         self._refuse_unsupported()
         if self.tenant not in {None, identity.tenant}:
             raise ApiError(ErrorCode.INVALID_REQUEST, "tenant: is who the key says, and not this one", param="tenant")
-        return [self._request(identity, number) for number in range(self.n or 1)]
+        first = self._request(identity, 0)
+        choices = self.n or 1
+        if choices > 1 and choices * len(msgspec.json.encode(first)) > MAX_CHOICES_BYTES:
+            message = f"n: each choice is a request, and all have more than {MAX_CHOICES_BYTES} bytes together"
+            raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413, param="n")
+        return [first, *(self._request(identity, number) for number in range(1, choices))]
 
     def _request(self, identity: Identity, number: int) -> Request:
         request_id = new_request_id()

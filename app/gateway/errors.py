@@ -57,6 +57,14 @@ class ApiError(Exception):
         return json_response(self.body, self.status, headers)
 
 
+CLIENT_CLOSED_REQUEST = 499
+"""nginx's status; the client is gone and never sees it, but the metrics do."""
+
+
+def client_left() -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, "the client has left", status=CLIENT_CLOSED_REQUEST)
+
+
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 

@@ -10,6 +10,8 @@ from starlette.requests import HTTPConnection
 from app.gateway.access import Access
 from app.gateway.archive import Archive, time_of
 from app.gateway.backlog import Backlog
+from app.gateway.body_budget import BodyBudget
+from app.gateway.connections import Gate
 from app.gateway.erasures import Erasures
 from app.gateway.follow import Follower
 from app.gateway.identity import Identity
@@ -32,10 +34,18 @@ class Gateway:
         self.access = access
         self.partitions = partitions
         self.metrics = Metrics()
+        self.gate = Gate(settings.gateway_connections, settings.gateway_address_connections, settings.trusted_proxies)
+        self.bodies = BodyBudget(settings.gateway_bodies_mb * 1024 * 1024)
         self.tracing = Tracing.of(settings, "parley-gateway")
-        cluster, held = settings.cluster, settings.gateway_held_events
         self.erasures = Erasures(settings, partitions, self._forget)
-        self.live = LiveAnswers(cluster, settings.topic("tokens"), partitions, held, self.erasures.at)
+        self.live = LiveAnswers(
+            settings.cluster,
+            settings.topic("tokens"),
+            partitions,
+            self.erasures.at,
+            most_events=settings.gateway_held_events,
+            most_bytes=settings.gateway_held_mb * 1024 * 1024,
+        )
         self.outbox = Outbox(settings)
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)
@@ -77,7 +87,7 @@ class Gateway:
             self.backlog.ended(answer.user_id)
         if event.model_version:
             self.models.answered(event.model_version)
-        if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id):
+        if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id) is not None:
             made_at = time_of(answer.request_id)
             if made_at is not None:
                 self.metrics.first_token.observe(max(0.0, time.time() - made_at))

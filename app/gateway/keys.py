@@ -17,10 +17,11 @@ class KeysError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a key opens; `user` None is any user of the tenant."""
+    """What a key opens; `user` None is any user of the tenant. `expires_at`: Unix time, None for an API key."""
 
     user: str | None
     tenant: str | None = None
+    expires_at: float | None = None
 
 
 class ApiKeys:

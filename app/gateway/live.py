@@ -1,8 +1,8 @@
 """The answers that are being made, in memory: one consumer of all partitions of `tokens` for all readers.
 
-It begins at the end of the topic and belongs to no group, so every gateway sees everything. Memory is bounded by the
-number of events: the answers that changed least recently go first, those that somebody reads stay. What is not here any
-more, or began before this gateway, is in the log (`archive`).
+It begins at the end of the topic and belongs to no group, so every gateway sees everything. Memory is bounded in events
+and in bytes (held.py): the answers that changed least recently go first, those that have readers stay. What has left
+the memory, or began before this gateway, is in the log (`archive`).
 
 Users who are erased, through any gateway or producer, are forgotten here as well (erasures.py).
 """
@@ -13,19 +13,19 @@ import asyncio
 import logging
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.cluster import Cluster
+from app.gateway.held import Held
 from app.gateway.watch import Watch
 from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
-from app.wire import WireError, decode_token_event
+from app.wire import EventType, WireError, decode_token_event
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +37,20 @@ class LiveAnswers:
     """`erased_at` tells when a user was erased last: events that are older are not kept, however late they come."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, partitions: int, held_events: int, erased_at: Callable[[str], int]
+        self,
+        cluster: Cluster,
+        topic: str,
+        partitions: int,
+        erased_at: Callable[[str], int],
+        *,
+        most_events: int,
+        most_bytes: int,
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
         self.next_offset: dict[int, int] = {}
         self.complete_since = 0.0
         """Answers to requests made after this Unix time are all here."""
-        self.held = 0
+        self.held = Held()
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
         self.on_read: Callable[[], object] = lambda: None
@@ -51,8 +58,8 @@ class LiveAnswers:
         self._cluster = cluster
         self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
         self._erased_at = erased_at
-        self._held_events = held_events
-        self._sizes: OrderedDict[Key, int] = OrderedDict()
+        self._most_events = most_events
+        self._most_bytes = most_bytes
         self._watches: dict[Key, set[Watch]] = {}
         self._consumer: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -96,7 +103,7 @@ class LiveAnswers:
         """An answer that was read from the log up to where this reader is."""
         key = (answer.user_id, answer.request_id)
         self.rule.adopt(answer)
-        self._resize(key, answer)
+        self.held.measure(key, answer)
         for watch in self._watches.get(key, ()):
             watch.wake()
 
@@ -165,24 +172,24 @@ class LiveAnswers:
         if erased_at and (event.timestamp or 0) <= erased_at:
             self._forget(key)
             return
-        self._resize(key, update.answer)
+        if update.cut is not None:
+            self.held.measure(key, update.answer)
+        elif event.type is not EventType.NOTICE:
+            self.held.grow(key, event)
         watches = self._watches.get(key, ())
         for watch in watches:
             watch.tell(update)
         if not watches and self._is_rest(update.answer):
             self._forget(key)
 
-    def _resize(self, key: Key, answer: Answer) -> None:
-        size = len(answer.segments) + 1
-        self.held += size - self._sizes.get(key, 0)
-        self._sizes[key] = size
-        self._sizes.move_to_end(key)
+    def _is_full(self) -> bool:
+        return self.held.events > self._most_events or self.held.bytes > self._most_bytes
 
     def _trim(self) -> None:
-        if self.held <= self._held_events:
+        if not self._is_full():
             return
-        for key in list(self._sizes):
-            if self.held <= self._held_events:
+        for key in self.held:
+            if not self._is_full():
                 return
             if key not in self._watches:
                 self.complete_since = time.time()
@@ -190,7 +197,7 @@ class LiveAnswers:
 
     def _forget(self, key: Key) -> None:
         self.rule.forget(key)
-        self.held -= self._sizes.pop(key, 0)
+        self.held.forget(key)
         self.on_forget(key)
 
 

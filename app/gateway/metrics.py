@@ -27,6 +27,18 @@ class Metrics:
         )
         self.events = Counter("parley_gateway_events", "records of `tokens` that were read", registry=self.registry)
         self.held = Gauge("parley_gateway_held_events", "token events in memory", registry=self.registry)
+        self.held_bytes = Gauge(
+            "parley_gateway_held_bytes", "memory of those events, at the most", registry=self.registry
+        )
+        self.body_bytes = Gauge(
+            "parley_gateway_body_bytes", "memory of request bodies that are being sent", registry=self.registry
+        )
+        self.connections = Gauge("parley_gateway_connections", "connections that are open", registry=self.registry)
+        self.refused_connections = Gauge(
+            "parley_gateway_refused_connections",
+            "connections refused because too many were open",
+            registry=self.registry,
+        )
         self.scans = Counter("parley_gateway_scans", "searches of the log for an answer", registry=self.registry)
         self.first_token = Histogram(
             "parley_gateway_first_token_seconds",

@@ -36,7 +36,7 @@ class Outbox:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
-        self._sent: OrderedDict[Key, Request] = OrderedDict()
+        self._sent: OrderedDict[Key, str] = OrderedDict()
         self._own: set[Key] = set()
         self._waiting: dict[asyncio.Future[object], Record] = {}
 
@@ -55,8 +55,8 @@ class Outbox:
             for record in self._waiting.values():
                 log.warning("%s is given up: Kafka has not answered", _told(record))
 
-    def sent(self, user_id: str, request_id: str) -> Request | None:
-        """A request that went out here, whether or not anything was said to it yet."""
+    def sent(self, user_id: str, request_id: str) -> str | None:
+        """The conversation of a request that went out here, whether or not it has an answer yet."""
         return self._sent.get((user_id, request_id))
 
     def is_new(self, user_id: str, request_id: str) -> bool:
@@ -81,7 +81,7 @@ class Outbox:
 
     def _remember(self, request: Request, *, is_new: bool) -> None:
         key = (request.user_id, request.request_id)
-        self._sent[key] = request
+        self._sent[key] = request.conversation_id
         if is_new:
             self._own.add(key)
         if len(self._sent) > _REMEMBERED:
@@ -122,9 +122,8 @@ class Outbox:
             message = f"Kafka has not answered within {ANSWER_S:g} s; {_still(record)}"
             raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=ANSWER_S) from None
         except KafkaError as error:
-            raise ApiError(
-                ErrorCode.UNAVAILABLE, f"Kafka does not take requests now: {error}", retry_after_s=5
-            ) from None
+            log.warning("Kafka does not take %s: %s", _told(record), error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "Kafka does not take requests now", retry_after_s=5) from None
         return receipt
 
     def _note(self, done: asyncio.Future[object], on_taken: Callable[[], None]) -> None:
@@ -140,7 +139,7 @@ class Outbox:
 
 def _told(record: Record) -> str:
     about = "" if isinstance(record, Erase) else f" {record.request_id}"
-    return f"{type(record).__name__.lower()}{about} of {record.user_id}"
+    return f"{type(record).__name__.lower()}{about} of {record.user_id!r}"
 
 
 def _still(record: Record) -> str:

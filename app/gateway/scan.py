@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator
 
 from aiokafka import ConsumerRecord, TopicPartition
@@ -12,7 +13,11 @@ from app.gateway.errors import ApiError
 from app.kafka_clients import KafkaUnusableError, consumer, start
 from app.wire import ErrorCode
 
+log = logging.getLogger(__name__)
+
 _POLL_MS = 200
+_MOST_AT_ONCE = 500
+"""Records that are handed over before the event loop turns to something else."""
 
 
 async def scan(
@@ -36,11 +41,12 @@ async def scan(
             records.seek(place, first)
             position = first
             while position < end:
-                for record in (await records.getmany(timeout_ms=_POLL_MS)).get(place, ()):
+                for record in (await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_AT_ONCE)).get(place, ()):
                     position = record.offset + 1
                     yield record
                 position = max(position, await records.position(place))
         finally:
             await records.stop()
     except (KafkaError, KafkaUnusableError) as error:
-        raise ApiError(ErrorCode.UNAVAILABLE, f"Kafka cannot be read now: {error}", retry_after_s=5) from None
+        log.warning("%s[%d] cannot be read: %s", place.topic, place.partition, error)
+        raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=5) from None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from app.gateway.errors import ApiError
+from app.gateway.fair_queue import FairQueue
 from app.settings import Settings
 from app.wire import ErrorCode
 
@@ -15,10 +17,16 @@ if TYPE_CHECKING:
     from models.embedder import Embedder
 
 
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 4
+
+
 class Searching:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._loading = asyncio.Lock()
+        self._turns = FairQueue(_AT_ONCE, "searches")
         self._milvus: Milvus | None = None
         self._embedder: Embedder | None = None
         self._search: HistorySearch | None = None
@@ -29,11 +37,15 @@ class Searching:
         from models.embedder import EmbedderError  # noqa: PLC0415
 
         try:
-            return await (await self._ready()).search(query)
+            search = await self._ready()
+            async with self._turns.turn(query.user_id):
+                return await search.search(query)
         except MilvusError as error:
-            raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
+            log.warning("the history cannot be searched: %s", error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched now", retry_after_s=5) from None
         except (CollectionMismatchError, EmbedderError) as error:
-            raise ApiError(ErrorCode.UNAVAILABLE, str(error)) from None
+            log.error("the history cannot be searched until its settings are changed: %s", error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; the log has the reason") from None
 
     async def stop(self) -> None:
         if self._milvus is not None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from functools import partial
 from signal import SIGINT, SIGTERM, signal
 from types import FrameType
 from typing import Any
 
 import uvicorn
 
-from app.gateway.application import create_application
+from app.gateway.application import create_application, create_operations
 from app.gateway.body import MAX_BODY_BYTES
+from app.gateway.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.gateway import Gateway
 from app.settings import Settings
 
@@ -44,20 +47,38 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+class OperatorsServer(uvicorn.Server):
+    """Ends with the public server, which handles the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
 def listen(settings: Settings) -> socket.socket:
-    """The socket, bound before anything else is started; raises `OSError`."""
-    family = socket.AF_INET6 if ":" in settings.gateway_host else socket.AF_INET
-    listener = socket.socket(family)
+    """The public socket, bound before anything else is started; raises `OSError`."""
+    listener = _bound(settings.gateway_host, settings.gateway_port)
+    # Beside what lies here, a reader that takes nothing costs nothing.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+    # What lies in the socket of a reader that has gone silent is given up by the kernel.
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.gateway_stall_s * 1000))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def listen_for_operators(settings: Settings) -> socket.socket:
+    """The socket of health and metrics; raises `OSError`."""
+    listener = _bound(settings.gateway_metrics_host, settings.gateway_metrics_port)
+    listener.listen()
+    return listener
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Beside what lies here, a reader that takes nothing costs nothing.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-        # What lies in the socket of a reader that has gone silent is given up by the kernel.
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            stall_ms = int(settings.gateway_stall_s * 1000)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stall_ms)
-        listener.bind((settings.gateway_host, settings.gateway_port))
-        listener.listen(_BACKLOG)
+        listener.bind((host, port))
     except OSError:
         listener.close()
         raise
@@ -69,17 +90,50 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(gateway: Gateway, listener: socket.socket, **options: Any) -> None:
-    """Serve a gateway that was started, until SIGTERM or Ctrl-C."""
-    config = uvicorn.Config(
+async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
+    """Serve a gateway that was started, until SIGTERM or Ctrl-C; `operators` has a socket of its own with keys."""
+    public = Server(_public(gateway), gateway.live.close)
+    if operators is None:
+        await public.serve([listener])
+        return
+    private = OperatorsServer(_private(gateway))
+    serving = asyncio.create_task(private.serve([operators]), name="metrics of the gateway")
+    try:
+        await public.serve([listener])
+    finally:
+        private.should_exit = True
+        await serving
+
+
+def _public(gateway: Gateway) -> uvicorn.Config:
+    settings, gate = gateway.settings, gateway.gate
+    # Uvicorn takes any callable that makes a protocol, and declares a class.
+    protocols: dict[str, Any] = {
+        "http": partial(GuardedHttp, gate=gate),
+        "ws": partial(GuardedWebSocket, gate=gate),
+    }
+    return uvicorn.Config(
         create_application(gateway),
         log_level="warning",
         access_log=False,
         server_header=False,
-        ws="websockets-sansio",
         ws_max_size=MAX_BODY_BYTES,
         ws_per_message_deflate=False,  # 100 KiB a reader
-        timeout_graceful_shutdown=max(1, round(gateway.settings.gateway_drain_s)),
-        **options,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=sorted(settings.trusted_proxies),
+        timeout_graceful_shutdown=max(1, round(settings.gateway_drain_s)),
+        **protocols,
     )
-    await Server(config, gateway.live.close).serve([listener])
+
+
+def _private(gateway: Gateway) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_operations(gateway),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        proxy_headers=False,
+        ws="none",
+        timeout_graceful_shutdown=1,
+    )

@@ -1,7 +1,7 @@
 """Server-sent events to a reader that may be slow, gone, or both.
 
 A reader that takes nothing for a while is dropped: it can go on where it was with `Last-Event-ID`, here or at another
-gateway, and until then it holds only the bytes that lie in its socket.
+gateway, and until then it holds only the bytes that lie in its socket. A stream ends with the token that opened it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,27 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, chunks: AsyncGenerator[bytes, None], stall_s: float, metrics: Metrics, closed: Callable[[], None]
+        self,
+        chunks: AsyncGenerator[bytes, None],
+        stall_s: float,
+        metrics: Metrics,
+        closed: Callable[[], None],
+        valid_s: float | None = None,
     ) -> None:
+        """`valid_s`: seconds after which the stream is cut; None for never."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._chunks = chunks
         self._stall_s = stall_s
         self._metrics = metrics
         self._closed = closed
+        self._valid_s = valid_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI says
         sending = asyncio.create_task(self._send(send), name="event stream")
-        leaving = asyncio.create_task(_until_gone(receive), name="end of event stream")
+        leaving = asyncio.create_task(until_gone(receive), name="end of event stream")
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, leaving}, timeout=self._valid_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
             if not sending.done():
@@ -60,6 +67,6 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _until_gone(receive: Receive) -> None:
+async def until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -7,13 +7,14 @@ from typing import Any
 import jwt
 
 from app.gateway.errors import ApiError
-from app.gateway.jwks import Jwks, JwksFileError, JwksUnavailableError
+from app.gateway.jwks import Jwks, JwksPlaceError, JwksUnavailableError
 from app.gateway.keys import Grant
 from app.settings import Settings
 from app.wire import ErrorCode
 
 _SHARED = {"HS256", "HS384", "HS512"}
 _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+_KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _LEEWAY_S = 10
 
 
@@ -42,7 +43,7 @@ class TokenCheck:
         if settings.jwt_jwks:
             try:
                 self._jwks = Jwks(settings.jwt_jwks)
-            except JwksFileError as error:
+            except JwksPlaceError as error:
                 raise TokenSettingsError(str(error)) from None
 
     def __bool__(self) -> bool:
@@ -73,12 +74,16 @@ class TokenCheck:
         if self._jwks is None:
             return self._secret
         header = jwt.get_unverified_header(token)
+        if header.get("alg") != self._algorithm:
+            raise jwt.InvalidAlgorithmError("its algorithm is not the configured one")
         try:
             key = await self._jwks.key(header.get("kid"))
         except JwksUnavailableError as error:
             raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
         if key is None:
             raise jwt.InvalidKeyError("it is signed by an unknown key")
+        if key.key_type != _KEY_TYPES[self._algorithm[:2]]:
+            raise jwt.InvalidKeyError("its key is not one of the configured algorithm")
         return key.key
 
 
@@ -98,4 +103,4 @@ def _grant(claims: dict[str, Any]) -> Grant:
         raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its sub is empty")
     if tenant is not None and (not isinstance(tenant, str) or not tenant or "/" in tenant):
         raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its tenant is not a plain name")
-    return Grant(user, tenant)
+    return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S)

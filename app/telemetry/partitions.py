@@ -15,6 +15,7 @@ from app.telemetry.broker_watch import Place
 def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int]) -> Iterable[Metric]:
     owned = _gauge("partition_owned", "1 while answers go on", "partition")
     opened = _gauge("partition_open", "records in memory without their end", "partition", "topic")
+    held = _gauge("partition_held_bytes", "memory of those records, at the most", "partition", "topic")
     paused = _gauge("partition_paused", "1 while records are left in Kafka", "partition", "topic")
     running = _gauge("partition_in_flight", "answers being made", "partition")
     waiting = _gauge("partition_waiting", "requests in memory that wait for their turn", "partition")
@@ -30,6 +31,7 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
         age.add_metric([number], partition.place.queue.age_s)
         for topic in SOURCES:
             opened.add_metric([number, topic], partition.open_of(topic))
+            held.add_metric([number, topic], partition.bytes_of(topic))
             paused.add_metric([number, topic], topic in partition.paused)
         if partition.state is not State.OWNED:
             continue
@@ -40,7 +42,7 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
         for topic in SOURCES:
             if (end := ends.get((topic, partition.number))) is not None:
                 lag.add_metric([number, topic], max(0, end - partition.own.offsets[topic].head()))
-    return owned, opened, paused, running, waiting, epoch, age, lag, late, size
+    return owned, opened, held, paused, running, waiting, epoch, age, lag, late, size
 
 
 def lag_seconds(partition: Partition) -> float:

@@ -46,10 +46,12 @@ class Tracing:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio  # noqa: PLC0415
+        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
 
+        # A caller may say which trace its request belongs to, and not that it is kept: what is kept costs us.
+        share = TraceIdRatioBased(settings.traces_sample)
         provider = TracerProvider(
-            sampler=ParentBasedTraceIdRatio(settings.traces_sample),
+            sampler=ParentBased(root=share, remote_parent_sampled=share),
             resource=Resource.create({"service.name": service}),
             shutdown_on_exit=False,
         )

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.access import Caller
 from app.gateway.ask_body import AskBody
 from app.gateway.body import read_body, schema_of
 from app.gateway.documents import EVENTS, replies, shape
@@ -18,6 +19,7 @@ from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.identity import Identity
 from app.gateway.sse import EventStream
+from app.gateway.while_connected import while_connected
 from app.reader import Answer
 from app.wire import ErrorCode, EventType, TokenEvent
 from app.wire.limits import is_request_id
@@ -70,21 +72,21 @@ async def ask(request: Request) -> Response:
 async def look(request: Request, request_id: str) -> Response:
     """The answer as far as it is."""
     gateway, identity = await _of_user(request, request_id)
-    sent = gateway.outbox.sent(identity.user_id, request_id)
+    conversation_id = gateway.outbox.sent(identity.user_id, request_id)
     if not gateway.outbox.is_new(identity.user_id, request_id):
-        await gateway.archive.complete(identity.user_id, request_id)
+        await while_connected(request, gateway.archive.complete(identity.user_id, request_id))
     answer = gateway.live.answer(identity.user_id, request_id)
     if answer is not None:
         return json_response(_told(answer, identity))
-    if sent is None:
+    if conversation_id is None:
         raise ApiError(ErrorCode.NOT_FOUND, "no request of this id was seen")
-    return json_response(_told(Answer(identity.user_id, request_id, sent.conversation_id), identity))
+    return json_response(_told(Answer(identity.user_id, request_id, conversation_id), identity))
 
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
     """The answer's events, as server-sent events; the `id` of one is the index that comes next."""
-    gateway, identity = await _of_user(request, request_id)
+    gateway, identity, caller = await _of_caller(request, request_id)
     after = _index(request.headers.get("last-event-id") or starting_after)
     gateway.limits.open_stream(identity)
     return EventStream(
@@ -92,6 +94,7 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
         gateway.settings.gateway_stall_s,
         gateway.metrics,
         lambda: gateway.limits.close_stream(identity),
+        caller.valid_s,
     )
 
 
@@ -104,12 +107,18 @@ async def cancel(request: Request, request_id: str) -> Response:
 
 
 async def _of_user(request: Request, request_id: str) -> tuple[Gateway, Identity]:
+    gateway, identity, _ = await _of_caller(request, request_id)
+    return gateway, identity
+
+
+async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identity, Caller]:
     gateway = gateway_of(request)
-    identity = await gateway.access.identify(request)
+    caller = await gateway.access.caller(request)
+    identity = caller.identity()
     if not is_request_id(request_id):
         raise ApiError(ErrorCode.INVALID_REQUEST, "request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", param="request_id")
     gateway.limits.look(identity)
-    return gateway, identity
+    return gateway, identity, caller
 
 
 async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
@@ -133,7 +142,7 @@ def _chunk(event: TokenEvent) -> bytes:
 def _index(text: str | None) -> int:
     if text is None:
         return 0
-    if not (text.isascii() and text.isdigit()) or int(text[:20]) > _LARGEST_INDEX:
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST_INDEX:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
         )

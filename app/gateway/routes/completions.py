@@ -68,6 +68,7 @@ async def complete(request: Request) -> Response:
         gateway.settings.gateway_stall_s,
         gateway.metrics,
         lambda: gateway.limits.close_stream(identity),
+        caller.valid_s,
     )
     stream.headers.update(headers)
     return stream

@@ -13,6 +13,7 @@ from app.gateway.gateway import gateway_of
 from app.gateway.jwks import JwksUnavailableError
 
 router = APIRouter(tags=["health"])
+metrics_router = APIRouter(tags=["health"])
 
 _STATUS = {"content": shape(status="string")}
 
@@ -36,8 +37,12 @@ async def ready(request: Request) -> Response:
     return json_response({"status": "ok"})
 
 
-@router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+@metrics_router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
 async def figures(request: Request) -> Response:
     gateway = gateway_of(request)
-    gateway.metrics.held.set(gateway.live.held)
+    gateway.metrics.held.set(gateway.live.held.events)
+    gateway.metrics.body_bytes.set(gateway.bodies.held)
+    gateway.metrics.connections.set(gateway.gate.open)
+    gateway.metrics.refused_connections.set(gateway.gate.refused)
+    gateway.metrics.held_bytes.set(gateway.live.held.bytes)
     return Response(generate_latest(gateway.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -13,6 +13,7 @@ from app.gateway.erasure_report import report
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.identity import Identity
+from app.gateway.while_connected import while_connected
 from app.wire import ErrorCode, Turn
 
 router = APIRouter(prefix="/v1", tags=["history"])
@@ -63,7 +64,7 @@ async def search(
         until=until,
         erased_at=gateway.erasures.at(identity.user_id),
     )
-    return json_response({"query": text, "hits": await gateway.searching.search(query)})
+    return json_response({"query": text, "hits": await while_connected(request, gateway.searching.search(query))})
 
 
 @router.get("/conversations", responses=replies(shape(conversations="array")))
@@ -77,7 +78,7 @@ async def conversations(request: Request) -> Response:
     gateway.limits.look(identity)
     found: dict[str, dict[str, Any]] = {}
     alone: set[str] = set()
-    for turn in await gateway.archive.turns(identity.user_id):
+    for turn in await while_connected(request, gateway.archive.turns(identity.user_id)):
         # Another turn of it stands under another request's id.
         (alone.add if turn.conversation_id == turn.request_id else alone.discard)(turn.conversation_id)
         known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
@@ -98,7 +99,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
-    turns = await gateway.archive.turns(identity.user_id)
+    turns = await while_connected(request, gateway.archive.turns(identity.user_id))
     told = [_told(turn) for turn in turns if turn.conversation_id == conversation_id]
     return json_response({"conversation_id": conversation_id, "turns": told})
 
@@ -110,6 +111,7 @@ async def erase(request: Request, user_id: str) -> Response:
     """Erase everything of the user; `GET /v1/users/{user_id}/erasure` shows the progress."""
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
+    gateway.limits.erase(identity)
     try:
         gateway.erasures.asked(identity.user_id, await gateway.outbox.erase(identity.user_id))
     finally:

@@ -12,11 +12,13 @@ the number of `tokens`; and its replies, `asked`, `following`, `unfollowed` and 
 `refused` with the `error` of OpenAI's form and maybe `retry_after_s`. Whatever is refused, the connection stays. Who
 asks for several users names the `user_id` in each message.
 
-The key is in `Authorization`, or, for browsers, in the subprotocols `parley` and `bearer.KEY`. Each message is checked
-anew, so that a token that has expired asks nothing any more.
+The key is in `Authorization`, or, for browsers, in the subprotocols `parley` and `bearer.KEY`. When the token of a
+connection expires, the gateway closes it with the code 3000 (unauthorized).
 """
 
 from __future__ import annotations
+
+from contextlib import ExitStack
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
@@ -33,11 +35,13 @@ SUBPROTOCOL = "parley"
 @router.websocket("/ws")
 async def talk(socket: WebSocket) -> None:
     gateway = gateway_of(socket)
-    try:
-        (await gateway.access.caller(socket)).check_origin()
-    except ApiError as error:
-        await socket.send_denial_response(error.response())
-        return
-    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
-    async with Channel(gateway, socket) as channel:
-        await channel.serve()
+    with ExitStack() as held:
+        try:
+            caller = await gateway.access.caller(socket)
+            held.enter_context(gateway.limits.socket(caller.holder))
+        except ApiError as error:
+            await socket.send_denial_response(error.response())
+            return
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)
+        async with Channel(gateway, socket) as channel:
+            await channel.serve(caller.valid_s)

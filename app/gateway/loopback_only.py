@@ -1,0 +1,66 @@
+"""Development mode: without keys only programs and pages of this machine are served.
+
+A browser lets every page that it shows send requests to this machine. Two things tell them apart, on every path:
+
+- `Host`: a page that reached the gateway by DNS rebinding has a host name of its own. The raw header is matched, since
+  frameworks fall back to the socket's address for a name that they cannot parse.
+- `Origin` and `Sec-Fetch-Site`: browsers set them, and a page cannot change them. Only the gateway's own pages, and
+  programs, which send neither, may call. A link from another page may open the chat page, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode
+
+_LOOPBACK = re.compile(rb"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
+_OWN_SITE = {b"same-origin", b"none"}
+
+
+class LoopbackOnly:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or (refusal := _refusal(HTTPConnection(scope))) is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocket(scope, receive, send).send_denial_response(refusal.response())
+        else:
+            await refusal.response()(scope, receive, send)
+
+
+def _refusal(request: HTTPConnection) -> ApiError | None:
+    hosts = _values(request, b"host")
+    if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
+        return _forbidden("without keys the gateway serves only 127.0.0.1, [::1] and localhost")
+    host = hosts[0].lower()
+    if any(origin.lower() not in {b"http://" + host, b"https://" + host} for origin in _values(request, b"origin")):
+        return _forbidden("without keys the gateway serves only its own pages")
+    if not _OWN_SITE.issuperset(_values(request, b"sec-fetch-site")) and not _opens_the_page(request):
+        return _forbidden("without keys the gateway serves only its own pages")
+    return None
+
+
+def _opens_the_page(request: HTTPConnection) -> bool:
+    """Whether a link of another page leads to the chat page, in a tab of its own."""
+    return (
+        request.scope.get("method") == "GET"
+        and request.url.path == "/"
+        and _values(request, b"sec-fetch-mode") == [b"navigate"]
+        and _values(request, b"sec-fetch-dest") == [b"document"]
+    )
+
+
+def _values(request: HTTPConnection, name: bytes) -> list[bytes]:
+    return [value for key, value in request.scope["headers"] if key == name]
+
+
+def _forbidden(message: str) -> ApiError:
+    return ApiError(ErrorCode.UNAUTHORIZED, message, status=403)
