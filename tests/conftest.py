@@ -33,6 +33,8 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("parley")
     # Ends like Ctrl-C, so that the fixtures stop their servers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A shell starts what it runs in the background with SIGINT ignored, and programs under test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -47,6 +47,7 @@ async def test_ctrl_c_and_stop_end_the_answer_and_not_the_program(settings: Sett
             await chat.until("> ")
         chat.type(f"never sent{CTRL_C}")
         await chat.until("[Ctrl-D or /quit leaves]")
+        await chat.until("> ")
         chat.type(CTRL_D)
         assert await chat.ended() == 0
     assert [asked.prompt for asked in worker.requests] == ["say wait"] * 2

@@ -22,7 +22,9 @@ class GatewayProcess:
     """`parley gateway` with these settings, on a port of its own."""
 
     def __init__(self, settings: Settings, log: Path) -> None:
-        self.settings = settings.model_copy(update={"gateway_port": free_port()})
+        ports = {"gateway_port": free_port(), "gateway_metrics_port": free_port()}
+        self.settings = settings.model_copy(update=ports)
+        self.metrics_url = f"http://127.0.0.1:{self.settings.gateway_metrics_port}/metrics"
         self.url = f"http://127.0.0.1:{self.settings.gateway_port}"
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None

@@ -73,6 +73,53 @@ async def test_a_user_that_asks_too_much_is_told_when_to_come_again(guarded: htt
     assert (await guarded.post("/v1/requests", json={"prompt": "one"}, headers=OMAR)).status_code == 202
 
 
+async def test_with_keys_the_metrics_are_on_a_port_of_their_own(new_settings: NewSettings, tmp_path: Path) -> None:
+    settings = await new_settings(gateway_api_keys="key-of-nina-0123=nina")
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        async with httpx.AsyncClient(timeout=30) as http:
+            assert (await http.get(f"{gateway.url}/metrics", headers=NINA)).status_code == 404
+            assert (await http.get(f"{gateway.url}/healthz")).status_code == 200
+            figures = (await http.get(gateway.metrics_url)).text
+            assert "parley_gateway_connections 1.0" in figures
+            operators = gateway.metrics_url.removesuffix("/metrics")
+            assert (await http.get(f"{operators}/readyz")).json() == {"status": "ok"}
+            assert (await http.get(f"{operators}/v1/me", headers=NINA)).status_code == 404
+        assert gateway.stop() == 0
+
+
+async def test_a_slow_body_and_many_large_ones_cost_a_bounded_memory(new_settings: NewSettings, tmp_path: Path) -> None:
+    settings = await new_settings(gateway_api_keys="key-of-nina-0123=nina", gateway_bodies_mb=2)
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        head = f"POST /v1/requests HTTP/1.1\r\nHost: a\r\nAuthorization: {NINA['Authorization']}\r\n"
+        head += "Content-Type: application/json\r\nContent-Length: 900000\r\n\r\n"
+
+        async def half_sent() -> asyncio.StreamReader:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head.encode() + b" " * 800_000)
+            senders.append(writer)
+            return reader
+
+        senders: list[asyncio.StreamWriter] = []
+        async with asyncio.timeout(30):
+            replies = [await half_sent() for _ in range(4)]
+            ended = {asyncio.create_task(reader.readline()) for reader in replies}
+            refused = 0
+            while refused < 2:
+                done, ended = await asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED)
+                assert all(b"503" in one.result() for one in done)
+                refused += len(done)
+            held = (await asyncio.to_thread(httpx.get, gateway.metrics_url)).text
+            assert "parley_gateway_body_bytes 1.6e+06" in held
+            for writer in senders:
+                writer.close()
+            await asyncio.gather(*ended)
+            while "parley_gateway_body_bytes 0.0" not in (await asyncio.to_thread(httpx.get, gateway.metrics_url)).text:
+                await asyncio.sleep(0.05)
+        assert gateway.stop() == 0
+        assert "Traceback" not in gateway.log.read_text()
+
+
 @pytest.fixture
 async def open_edge(settings: Settings, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
@@ -87,6 +134,18 @@ async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProce
                 400,
             ),
             "a form of another site": (await http.post("/v1/requests", content='{"prompt": "x"}'), 415),
+            "a bomb of small values": (
+                await http.post("/v1/requests", json={"prompt": "x", "metadata": {"a": [{}] * 200_000}}),
+                413,
+            ),
+            "metadata that are too large": (
+                await http.post("/v1/requests", json={"prompt": "x", "metadata": {"a": "x" * 17_000}}),
+                400,
+            ),
+            "an index of 4,400 digits": (
+                await http.get("/v1/requests/a/events", headers={"Last-Event-ID": "9" * 4400}),
+                400,
+            ),
             "too large": (await http.post("/v1/requests", json={"prompt": "x" * 1_100_000}), 413),
             "neither prompt nor messages": (await http.post("/v1/requests", json={}), 400),
             "a lone surrogate": (
@@ -108,7 +167,7 @@ async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProce
             assert reply.json()["error"]["message"], what
         assert (await http.get("/readyz")).json() == {"status": "ok"}
         figures = (await http.get("/metrics")).text
-        assert 'parley_gateway_replies_total{method="POST",route="/v1/requests",status="413"} 1.0' in figures
+        assert 'parley_gateway_replies_total{method="POST",route="/v1/requests",status="413"} 2.0' in figures
 
 
 async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge: GatewayProcess) -> None:

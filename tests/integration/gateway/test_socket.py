@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator
@@ -185,14 +186,22 @@ async def test_it_has_the_limits_of_the_other_ways(guarded: GatewayProcess) -> N
     assert told[-1]["retry_after_s"] > 0
 
 
-async def test_a_token_that_expires_asks_nothing_any_more(guarded: GatewayProcess) -> None:
+async def test_a_connection_ends_with_its_token(guarded: GatewayProcess) -> None:
     # The checker allows clocks ten seconds.
-    token = jwt.encode({"sub": "lena", "exp": time.time() - 9}, SECRET)
+    token = jwt.encode({"sub": "lena", "exp": time.time() - 7}, SECRET)
     async with opened(guarded, additional_headers={"Authorization": f"Bearer {token}"}) as socket:
-        async with asyncio.timeout(30):
-            while True:
-                await say(socket, type="follow", request_id="any")
-                told = await heard(socket)
-                if told["type"] == "refused" and told["error"]["code"] == "unauthorized":
-                    return
-                await asyncio.sleep(0.2)
+        with pytest.raises(ConnectionClosed) as closed:
+            await heard(socket)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 3000
+
+
+async def test_a_stream_ends_with_its_token_and_without_an_end(guarded: GatewayProcess) -> None:
+    token = jwt.encode({"sub": "lena", "exp": time.time() - 7}, SECRET)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=guarded.url, headers=headers, timeout=30) as http, asyncio.timeout(30):
+        request_id = (await http.post("/v1/requests", json={"prompt": "nobody answers"})).json()["request_id"]
+        async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
+            with contextlib.suppress(httpx.RemoteProtocolError):
+                assert not [line async for line in stream.aiter_lines() if line.startswith("data:")]
+        assert (await http.get(f"/v1/requests/{request_id}")).status_code == 401

@@ -28,7 +28,7 @@ Span = dict[str, Any]
 @pytest.fixture(scope="module")
 def settings(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("traces")
-    return module_settings(kafka, folder, traces="console", traces_sample=0.0, log_format="json")
+    return module_settings(kafka, folder, traces="console", traces_sample=1.0, log_format="json")
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from typing import Any
 
+import psutil
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.faults.worker_process import WorkerProcess
@@ -23,6 +26,16 @@ async def test_a_worker_that_owns_its_partitions_is_ready(client: Client, worker
     told = json.loads(get(worker, "/readyz"))
     assert told["status"] == "ok"
     assert len(told["partitions"]) == worker.settings.partitions
+
+
+async def test_only_health_and_metrics_are_served(worker: WorkerProcess) -> None:
+    for path in ("/router/", "/table/", "/graph/", "/stats"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(worker, path)
+        refused.value.close()
+        assert refused.value.code == 404, path
+    bound = [one.laddr for one in psutil.Process(worker.pid).net_connections() if one.status == psutil.CONN_LISTEN]
+    assert {(one.ip, one.port) for one in bound} == {("127.0.0.1", worker.web_port)}
 
 
 async def test_metrics_count_what_was_answered_and_refused_and_keep_users_out(

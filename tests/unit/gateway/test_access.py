@@ -158,14 +158,11 @@ def test_no_two_identities_are_the_same_user_on_kafka() -> None:
     assert len({one.user_id for one in identities}) == len(identities)
 
 
-async def test_without_keys_the_user_is_who_is_named_on_this_machine_alone() -> None:
+async def test_without_keys_the_user_is_the_one_that_is_named() -> None:
     asks = access()
     assert asks.development
     assert (await asks.identify(request())).user_id == "dev"
     assert (await asks.identify(request("Bearer anything", "user_id=a/b"), "omar")).user_id == "a/b"
-    with pytest.raises(ApiError) as refused:
-        await asks.identify(request(host="parley.example"))
-    assert refused.value.status == 403
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "parley.example"])

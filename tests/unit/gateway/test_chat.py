@@ -58,6 +58,14 @@ def test_a_wrong_field_of_parley_is_refused(wrong: dict[str, str]) -> None:
         requests(**wrong)
 
 
+def test_many_choices_of_a_large_prompt_are_refused_before_they_are_made() -> None:
+    large = [{"role": "user", "content": "x" * 60_000}]
+    with pytest.raises(ApiError, match="n: ") as refused:
+        requests(messages=large, n=128)
+    assert refused.value.status == 413
+    assert len(requests(messages=large, n=4)) == 4
+
+
 def test_another_tenant_is_refused() -> None:
     with pytest.raises(ApiError) as refused:
         requests(tenant="foo")

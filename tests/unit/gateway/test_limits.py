@@ -62,3 +62,36 @@ def test_a_streams_place_is_free_again_when_it_is_closed() -> None:
 @pytest.mark.parametrize("identity", [NINA, Identity("nina"), Identity("a/b"), Identity("a/b", "acme")])
 def test_the_tenant_can_be_told_from_the_id_on_kafka(identity: Identity) -> None:
     assert tenant_of(identity.user_id) == identity.tenant
+
+
+def test_the_users_of_a_tenant_share_its_look_ups_and_streams() -> None:
+    asks = limits(gateway_tenant_requests_per_min=2, gateway_tenant_streams=2)
+    for user in (NINA, OMAR):
+        asks.look(user)
+        asks.open_stream(user)
+    for one in (asks.look, asks.open_stream):
+        with pytest.raises(ApiError, match="of this tenant"):
+            one(NINA)
+        one(LENA)
+    asks.close_stream(OMAR)
+    asks.open_stream(NINA)
+
+
+def test_erasures_are_few_a_minute() -> None:
+    asks = limits(gateway_erasures_per_min=2)
+    asks.erase(NINA)
+    asks.erase(NINA)
+    with pytest.raises(ApiError, match="erasures"):
+        asks.erase(NINA)
+    asks.erase(OMAR)
+
+
+def test_a_keys_websockets_are_bounded() -> None:
+    asks = limits(gateway_sockets=1)
+    with asks.socket("acme/*"):
+        with pytest.raises(ApiError), asks.socket("acme/*"):
+            pass
+        with asks.socket("nina"):
+            pass
+    with asks.socket("acme/*"):
+        pass

@@ -16,9 +16,11 @@ class Record:
 class Log:
     """A `tokens` partition that goes straight into the live memory."""
 
-    def __init__(self, held_events: int = 100_000) -> None:
+    def __init__(self, most_events: int = 100_000, most_bytes: int = 1 << 30) -> None:
         self.erased: dict[str, int] = {}
-        self.live = LiveAnswers([], "tokens", 1, held_events, lambda user: self.erased.get(user, 0))
+        self.live = LiveAnswers(
+            [], "tokens", 1, lambda user: self.erased.get(user, 0), most_events=most_events, most_bytes=most_bytes
+        )
         self.offset = 0
 
     def write(
@@ -83,17 +85,38 @@ def test_notices_come_to_those_who_are_there_alone() -> None:
 
 
 def test_memory_is_bounded_and_what_is_read_stays() -> None:
-    log = Log(held_events=50)
+    log = Log(most_events=50)
     with log.live.watch("nina", "kept") as watch:
         log.say(0, request="kept")
         for number in range(100):
             log.say(0, request=f"r{number}")
             log.end(1, request=f"r{number}")
-        assert log.live.held <= 50
+        assert log.live.held.events <= 50
         assert len(watch.take()) == 1
     assert ("nina", "r99") in log.live.rule.answers
     assert ("nina", "r0") not in log.live.rule.answers
     assert log.live.complete_since > 0
+
+
+def test_memory_is_bounded_in_bytes_too() -> None:
+    log = Log(most_bytes=1_000_000)
+    for number in range(20):
+        log.write(EventType.TOKEN, 0, request=f"r{number}", tokens=(0,), text="x" * 30_000)
+        log.end(1, request=f"r{number}")
+        assert log.live.held.bytes <= 1_000_000
+    assert [request for _, request in log.live.rule.answers] == [f"r{number}" for number in range(12, 20)]
+
+
+def test_the_counted_size_is_that_of_what_is_held() -> None:
+    log = Log()
+    for index in range(5):
+        log.say(index)
+    log.write(EventType.NOTICE, 2, epoch=1, notice=Notice("resumed", "it goes on"))
+    log.say(2, epoch=1)
+    log.end(3, epoch=1)
+    assert log.live.held.events == 4
+    log.live.forget_user("nina")
+    assert (log.live.held.events, log.live.held.bytes) == (0, 0)
 
 
 def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
