@@ -54,7 +54,7 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
         place = _PLACE.search(message)
         param = place[1] if place and place[1] else None
         raise ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON") from None
 
 

@@ -7,6 +7,7 @@ batch of each at the most, and one that takes nothing for a while is dropped.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ TOO_SLOW = 1013
 RESTARTS = 1012
 FAILED = 1011
 UNAUTHORIZED = 3000
+GONE = 1006
 _CLOSE_S = 1.0
 
 _Key = tuple[str, str]
@@ -78,6 +80,11 @@ class Channel:
             return  # it is gone, or takes nothing: the server drops the connection
 
     async def _receive(self) -> None:
+        """Serve the client's messages until it leaves."""
+        with suppress(WebSocketDisconnect):
+            await self._serve_messages()
+
+    async def _serve_messages(self) -> None:
         while (frame := await self._socket.receive())["type"] == "websocket.receive":
             ref, message = None, None
             try:
@@ -156,3 +163,5 @@ class Channel:
         except TimeoutError:
             self._stalled.set()
             raise WebSocketDisconnect(TOO_SLOW) from None
+        except RuntimeError:  # Starlette's, if another answer's task found the connection closed
+            raise WebSocketDisconnect(GONE) from None

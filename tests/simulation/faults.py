@@ -86,6 +86,7 @@ def lose_tail(simulation: Simulation, _process: Process) -> None:
 
 
 _MILVUS_TROUBLE_S = 60.0
+_REPLAY_S = 120.0
 
 FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
 MORE_FAULTS: tuple[Fault, ...] = (*FAULTS, suspend, expire_log, lose_tail)
@@ -183,6 +184,27 @@ def erasing_storm(seed: int) -> Simulation:
     # Opening a collection takes four calls in a row: half of them late for good might never let a writer through.
     simulation.world.after(_MILVUS_TROUBLE_S, partial(setattr, simulation.milvus, "late", 0.0))
     _inflict_some(simulation, (kill, suspend, suspend, rebalance))
+    return simulation
+
+
+def replayed_turns(seed: int) -> Simulation:
+    """An operator stops all workers long after the erasures, resets the group's offsets of `turns`, and starts again.
+
+    By then each erasure has been repeated once, and the next repetition is minutes away.
+    """
+    load = Load(requests=10, erases=0.5, over_s=8.0)
+    simulation = Simulation(seed, workers=2, partitions=1 + seed % 2, load=load, conditions=Conditions(milvus=True))
+    simulation.keep_running(_REPLAY_S + 10.0)
+
+    def replay() -> None:
+        for process in simulation.alive:
+            process.kill()
+        for at in [at for at in simulation.broker.committed if at.topic == "turns"]:
+            del simulation.broker.committed[at]
+        for number in range(2):
+            simulation.start(f"replays{number}")
+
+    simulation.world.after(_REPLAY_S, replay)
     return simulation
 
 

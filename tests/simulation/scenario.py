@@ -154,6 +154,10 @@ class Simulation:
 
         self.world.after(1.0, restart)
 
+    def keep_running(self, seconds: float) -> None:
+        """Make no peace before that time."""
+        self._sent_until = max(self._sent_until, seconds)
+
     def at_step(self, step: int, happens: Callable[[], None]) -> None:
         self.world.at_step[step] = happens
 

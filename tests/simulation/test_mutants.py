@@ -35,9 +35,9 @@ from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
     FAULTS,
-    erasing_storm,
     expiring_storm,
     kill,
+    replayed_turns,
     storm,
     suspended_sweep,
     trouble,
@@ -203,7 +203,7 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_forget_claim", _forget_no_history, erasing, hint=57
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
-    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, erasing_storm, hint=51),
+    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns),
     "a record that Kafka refuses is trouble of the broker": Mutant(
         finish, "RECORD_ERRORS", (), wide, hint=2, more=((finishing, "dead_letter", _whole_dead_letter),)
     ),

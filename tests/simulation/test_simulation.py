@@ -12,6 +12,7 @@ from tests.simulation.faults import (
     expiring_storm,
     inflict,
     kill,
+    replayed_turns,
     storm,
     suspend,
     suspended_sweep,
@@ -54,7 +55,7 @@ def test_wide_storms_leave_no_trace(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm])
+@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm, replayed_turns])
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
     for seed in range(DIRECTED):
         outcome = make(seed).run()

@@ -155,3 +155,18 @@ def test_where_traces_are_off_nothing_of_opentelemetry_is_imported() -> None:
         "sys.exit(worker or 'opentelemetry.sdk' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "carried",
+    [(), (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)],
+    ids=["no context", "a caller that asks for a sample"],
+)
+def test_the_share_of_the_settings_decides_what_is_sampled(carried: tuple[tuple[str, bytes], ...]) -> None:
+    for share, is_sampled in ((0.0, False), (1.0, True)):
+        tracing = Tracing.of(SETTINGS.model_copy(update={"traces": "console", "traces_sample": share}), "parley-test")
+        assert tracing is not None
+        span = tracing.start("chat", SpanKind.CONSUMER, carried)
+        assert span.is_recording() is is_sampled
+        span.end()
+        tracing.stop()
