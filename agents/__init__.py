@@ -1,1 +1,1 @@
-"""One file per Faust agent: what happens to each record of its topic."""
+"""The Faust agents: one file per topic, plus the timers and functions that they share."""

@@ -1,4 +1,4 @@
-"""From a request to what an engine takes: who is asked, with which prompt, for how much, until when."""
+"""Turn a request into a job for an engine: which model, which prompt, how many tokens, which deadline."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ PRIORITIES = MappingProxyType(
     }
 )
 
-# Texts below this are made into tokens within a millisecond or two; longer ones would stall the event loop.
+# Tokenizing a shorter text takes a millisecond or two; a longer one would block the event loop.
 _INLINE_BYTES = 8192
 
 
 def serving_of(claim: Claim, servings: Servings) -> Serving | None:
-    """Who answers: who has begun to, and otherwise whom the request names; None where nobody has that name."""
+    """The model that answers: the one that has already begun the answer, else the one that the request names. None if
+    no model has that name.
+    """
     said = claim.said.segments if claim.said else ()
     began = servings.find(said[0].model_version or "") if said else None
     return began or servings.find(claim.request.model)
 
 
 def left_of(claim: Claim, now: int) -> float | None:
-    """Seconds until the request's deadline; `now` is the broker's clock, Unix ms. None where it has no deadline."""
+    """Seconds until the request's deadline, None if it has none. `now` is the broker's clock in Unix milliseconds."""
     if claim.request.deadline_ms is None:
         return None
     return (min(claim.record.timestamp, now) + claim.request.deadline_ms - now) / 1000
 
 
 async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, settings: Settings) -> BuiltPrompt:
-    """The prompt as of the claim's time, the same however often it is built.
+    """Build the prompt as of the request's time. Building it again gives the same prompt.
 
     Raises:
-        PromptTooLong: it does not fit the model's context, even without history.
-        PromptError: the model's chat template refuses it.
+        PromptTooLong: the prompt does not fit the model's context, even without history.
+        PromptError: the model's chat template rejects it.
     """
     request = claim.request
     history = [(turn.prompt, turn.answer) for turn in memory] if request.messages is None else []
@@ -104,7 +106,7 @@ def _sampling(request: Request, serving: Serving) -> Sampling:
 
 
 def _shape(form: ResponseFormat | None) -> Shape | None:
-    """A schema keeps the order in which it names its properties; the answer will have the same."""
+    """Keep the order in which the schema names its properties; the answer uses the same order."""
     if form is None or form.type is FormatType.TEXT:
         return None
     if form.regex is not None:

@@ -1,13 +1,13 @@
-"""The agent on `controls`: requests that are to end, and users who are to be forgotten.
+"""The agent on `controls`: cancels requests and erases users.
 
-An erasure takes these steps. After a crash in between, the record is read again and the steps are repeated:
+An erasure takes these steps. After a crash the record is read again and the steps are repeated:
 
-1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to the
-   `controls` of all other partitions, where a wrong partitioner may have put records of the user. From then on nothing
-   older than the mark is remembered, indexed or served.
-2. Answers of the user that are under way end without a trace.
+1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to all
+   other partitions of `controls`, because a wrong partitioner may have put records of the user there. From then on,
+   nothing older than the mark is remembered, indexed or served.
+2. The user's running answers end, and nothing of them is kept.
 3. Milvus deletes the user's rows.
-4. One transaction writes into the mark that this is done, and finishes the record.
+4. One transaction notes in the mark that Milvus is done, and commits the record's offset.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Controls:
 
         claim = own.claims.get(key)
         if claim is not None and not claim.cancelled:
-            # The cancel stays open as long as the request does: whoever resumes the one reads the other again.
+            # The cancel stays uncommitted as long as the request: the next owner of the request must read the cancel
+            # again.
             claim.cancelled = True
             claim.on_finish.append(settle)
             claim.stop_with(FinishReason.CANCELLED)
@@ -94,9 +95,9 @@ class Controls:
         await partition.finish(Finish(record, changes))
 
     async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
-        """Steps 1 and 2; whether this partition had anything of the user.
+        """Do steps 1 and 2. Returns whether this partition had anything of the user.
 
-        Finishes that are already on their way are committed before ours, so ours deletes what they write.
+        Commits that are already queued run before ours, so ours also deletes what they write.
         """
         own = partition.own
         claims = [claim for claim in own.claims.values() if claim.request.user_id == user_id]
@@ -107,7 +108,7 @@ class Controls:
         has_asked = next(own.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
         forwarded = () if is_forwarded(record.headers) else tuple(self._forwarded(partition, user_id, at))
         mark = Erased(at, applied=own.clock.now())
-        # What begins before the rows are gone must not build on them.
+        # A request that begins before the rows are gone must not use them as history.
         own.erasing[user_id] = at
         await partition.finish(Finish(None, (*rows, *on_their_way, _marked(user_id, mark)), forwarded))
         if own.erasing.get(user_id) == at:
@@ -129,7 +130,7 @@ def _forget_claim(claim: Claim, at: int) -> None:
         claim.forget = True
         claim.stop_with(FinishReason.CANCELLED)
     elif claim.recalled:
-        claim.forget = True  # it was asked later, and its words may be of what was erased
+        claim.forget = True  # asked after the erasure, but it may quote what was erased
 
 
 def _marked(user_id: str, mark: Erased) -> Change:
@@ -137,7 +138,7 @@ def _marked(user_id: str, mark: Erased) -> Change:
 
 
 def _forwarded_at(record: Record) -> int | None:
-    """The time of an erasure that was sent on; the record's own timestamp is a little later."""
+    """The time of a forwarded erasure; the forwarded record's own timestamp is a little later."""
     for name, value in record.headers:
         if name == FORWARDED and value is not None:
             _, _, at = value.partition(b"@")

@@ -1,10 +1,10 @@
-"""The agent on `requests`: what happens to a request, from its record to its end.
+"""The agent on `requests`: a request from its record to its commit.
 
-its bytes become a request, or a dead letter
-it waits for its turn in its conversation
-it gets a prompt, with what the conversation remembers
-it goes into a batch, the engine speaks, its tokens are told
-it is finished: remembered, told to `turns` and committed, all at once
+1. Decode the record into a request, or write a dead letter.
+2. Wait for earlier requests of the same conversation.
+3. Build the prompt from the conversation's history.
+4. Run it in a batch on the engine, and write each token event as it comes.
+5. Commit: the conversation's row, the turn, the ended id and the offset, in one transaction.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from tables.records import Conversation, Table
 log = logging.getLogger(__name__)
 
 _QUARANTINED = (
-    f"the request was begun {MOST_ATTEMPTS} times without a token, and each time its worker was lost; "
+    f"{MOST_ATTEMPTS} workers in a row were lost while they ran this request before its next token; "
     "it is not tried again"
 )
 
-# What an engine says of a request and not of itself; all else that fails is the engine's.
+# Errors that the engine reports about one request. Any other exception is a failure of the engine itself.
 TOLD = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
 )
@@ -76,7 +76,7 @@ class Conversations:
         self._isolation = Isolation()
 
     def take(self, partition: Partition, record: Record) -> None:
-        """A record has come: a request that waits for its turn, or nothing of the kind."""
+        """Accept a new record: queue its request, or deal with a record that is not a valid request."""
         at = partition.own.clock.time_of(record.timestamp)
         try:
             request = decode_request(record.value, record.headers)
@@ -85,7 +85,7 @@ class Conversations:
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
-        # Nothing here reads the metadata, and as Python's objects it costs many times its bytes.
+        # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
         request = msgspec.structs.replace(request, metadata=None)
         claim = Claim(record, request, at, carried=carried_by(record.headers))
         if partition.own.known(claim.key, at):
@@ -94,7 +94,7 @@ class Conversations:
         self._admit(partition, claim)
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
-        """The request's turn has come."""
+        """Run the request; called when no earlier request of its conversation is open."""
         claim.started_at = claim.time_of(partition.own.clock.now())
         conversation = self._conversation(partition, claim)
         serving = serving_of(claim, self._servings)
@@ -124,7 +124,7 @@ class Conversations:
         said = own.said.answers.pop(key, None)
         told = said is not None and said.end is not None
         if refusal.event is not None:
-            own.refused.add(key)  # whatever comes next under this id is known already
+            own.refused.add(key)  # a second request with this id is a duplicate from now on
         partition.spawn(self._tell(partition, record, key, refusal, told=told))
 
     async def _tell(
@@ -161,7 +161,7 @@ class Conversations:
             self._stop_waiting(partition, claim, FinishReason.DEADLINE)
 
     def _recall(self, partition: Partition, claim: Claim) -> None:
-        """What the log holds of the request, if another owner had it before."""
+        """What the log holds of the request if a former owner began it."""
         own = partition.own
         claim.replayed = own.is_replayed(claim.record)
         claim.said = own.said.answers.pop(claim.key, None)
@@ -174,7 +174,7 @@ class Conversations:
         claim.attempt = lost - 1 if lost and partition.begun.get(claim.key) == lost else lost
 
     def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
-        """What has not begun does not wait for its turn in order to end."""
+        """Cancel a request that has not begun without waiting for its conversation."""
         if partition.lanes.withdraw(claim.conversation, claim):
             partition.spawn(self.answer(partition, claim))
 
@@ -186,7 +186,7 @@ class Conversations:
         answer: AnswerLog,
         serving: Serving | None,
     ) -> TokenEvent:
-        """Tell the answer, or why there is none; returns its end."""
+        """Write the answer, or the error that it ends with; returns its last event."""
         if claim.stop is not None:
             return await self._stopped(answer, claim.stop)
         if serving is None:
@@ -248,16 +248,16 @@ class Conversations:
                         return await answer.error(ErrorCode(code), event.message)
                     case Failure():
                         return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
-        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine left the answer without an end")
+        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _nobody(self, claim: Claim, answer: AnswerLog) -> TokenEvent:
-        """No model of that name; one that had begun an answer is gone, and what it said stands."""
+        """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
         if claim.said is not None and claim.said.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.index))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
 
     async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
-        """Cancelled, or out of time; a deadline that passes before the first token is an error."""
+        """End a request that was cancelled or is late; a deadline that passes before the first token is an error."""
         if reason is FinishReason.DEADLINE and answer.index == 0:
             return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
         if end is not None:
@@ -271,8 +271,8 @@ class Conversations:
         return None if raw is None else records.decode(raw, Conversation)
 
     def _erased(self, partition: Partition, claim: Claim) -> bool:
-        """Whether nothing of the request may be kept: it was sent before its user was erased, or begun before that was
-        carried out, so that the tokens that readers have may build on what is erased.
+        """Whether nothing of the request may be kept: it was sent before its user was erased, or it began before the
+        erasure was applied, so that tokens already written may quote what was erased.
         """
         if claim.at <= partition.own.erasing.get(claim.request.user_id, -1):
             return True
@@ -284,6 +284,6 @@ class Conversations:
 
 
 def _same(said: Answer, serving: Serving, prompt: BuiltPrompt) -> bool:
-    """Whether what was said would be said again: the same model, asked the same."""
+    """Whether generating again would give the same tokens: same model version and sampling settings."""
     first = said.segments[0]
     return (first.model_version, first.prompt_digest) == (serving.model_version, prompt.digest)

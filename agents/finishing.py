@@ -1,4 +1,4 @@
-"""What a request leaves behind: its rows, its records, its offset. Pure functions of what happened to it."""
+"""What a request leaves behind: table rows, output records and its offset. Pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tables.records import Change, Conversation, Ended, Table
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What becomes of a record that keeps not to the contract; `event` where its sender can be told."""
+    """The commit of a record that violates the contract. Includes an error `event` if its sender can be identified."""
 
     finish: Finish
     event: TokenEvent | None = None
@@ -39,9 +39,9 @@ def finish_of(
     settings: Settings,
     now: int,
 ) -> Finish:
-    """The finish of a request whose answer has its `end`.
+    """The commit of a request whose answer has its `end`.
 
-    `conversation` is what it built on, `now` the broker's clock in Unix milliseconds.
+    `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
     ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
     if end.type is not EventType.DONE:
@@ -58,16 +58,16 @@ def finish_of(
 
 
 def quarantine_of(claim: Claim, reason: str, settings: Settings, now: int) -> Finish:
-    """The finish of a request that is not tried again: an ended id, and its record as a dead letter."""
+    """The commit of a quarantined request: its id is marked as ended, and its record becomes a dead letter."""
     ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
     error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=claim.request.request_id)
     return Finish(claim.record, (ended,), (dead_letter_of(claim.record, error, settings),))
 
 
 def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
-    """A dead letter where the record is bad, and an error event where it has a request id that is not `known`.
+    """A dead letter if the record is invalid, and an error event if it has a request id that is not `known`.
 
-    A key that is too long for a user id is no user's, so that no event is written to it.
+    A key that is too long to be a user id gets no event.
     """
     outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
     user_id = refused_user(record, error)
@@ -86,7 +86,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
 
 
 def refused_user(record: Record, error: WireError) -> str:
-    """Whom to tell: whoever the key names, since the partition is theirs."""
+    """The user to report the error to: the user in the record's key, which determines the partition."""
     if record.key is not None:
         return record.key.decode("utf-8", errors="replace")
     return error.user_id or ""
@@ -95,17 +95,17 @@ def refused_user(record: Record, error: WireError) -> str:
 def dead_letter_of(
     record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
 ) -> Outgoing:
-    """The record as it came, with its cause; cut where it would have more than `most_bytes`."""
+    """The record as received with the cause of its rejection, cut to `most_bytes`."""
     cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
     letter = dead_letter(cause, record.key, record.value, record.headers, most_bytes=most_bytes)
     return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
 
 
 def reduced(finish: Finish, reason: str, settings: Settings) -> Finish:
-    """A finish without what the broker refused of it: the record is a dead letter without its value."""
+    """The commit without the output that the broker refused: the record becomes a dead letter without its value."""
     if finish.record is None:
         return Finish(None)
-    error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka does not take what this record leads to: {reason}")
+    error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
     ended = tuple(change for change in finish.changes if change.table is Table.ENDED)
     return Finish(finish.record, ended, (dead_letter_of(finish.record, error, settings, most_bytes=0),))
 

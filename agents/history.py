@@ -1,9 +1,9 @@
-"""The agent on `turns`: each turn becomes rows in Milvus, whenever Milvus is there.
+"""The agent on `turns`: writes each turn to Milvus.
 
-Nothing waits for it: the sink takes turns at once, and its backlog stops this topic's flow alone.
+Answers never wait for Milvus. The sink accepts turns without blocking; a long backlog pauses this topic only.
 
-Erased rows could come back in one way only: Milvus carries out a former owner's call late. So the deletion is repeated
-three times within the hour after an erasure (`_AGAIN_MS`).
+An erased row can come back in one way: Milvus executes a delayed call of a former owner. Therefore the deletion is
+repeated three times within the hour after an erasure (`_AGAIN_MS`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tables.records import Erased
 
 _AGAIN_MS = (60_000, 600_000, 3_600_000)
 REPEATED_FOR_MS = 2 * _AGAIN_MS[-1]
-"""Marks that are older than this need no look any more."""
+"""Marks older than this need no repeated deletion."""
 
 
 class History:
@@ -53,17 +53,17 @@ class History:
         self._sink.submit(turn, done, partition.number)
 
     def release(self, partition: int) -> None:
-        """Forget the turns of a partition whose ownership has ended: its next owner reads them again."""
+        """Drop the pending turns of a partition that was lost; its next owner reads them again."""
         self._sink.revoke({partition})
 
     async def erase(self, partition: Partition, user_id: str, at: int) -> None:
-        """Delete what the user asked up to `at`; returns when Milvus has done it."""
+        """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
         deleted = asyncio.Event()
         self._sink.erase(user_id, at, partition.own.clock.now(), deleted.set, partition.number)
         await deleted.wait()
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
-        """Repeat the deletions of these marks that are due; called at each sweep."""
+        """Repeat those deletions of the marks that are due; called at each sweep."""
         now = partition.own.clock.now()
         for user_id, mark in marks:
             key = (partition.number, user_id, mark.at)
@@ -74,14 +74,14 @@ class History:
         self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
 
     def expire(self, partition: Partition) -> None:
-        """Delete the rows that are older than `PARLEY_HISTORY_TTL_S`."""
+        """Delete rows that are older than `PARLEY_HISTORY_TTL_S`."""
         if self._settings.history_ttl:
             self._sink.expire(partition.own.clock.now() - int(self._settings.history_ttl * 1000))
 
     def _indexed(
         self, partition: Partition, own: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
     ) -> None:
-        # After a loss of the partition the turn is indexed again by its next owner.
+        # If the partition was lost meanwhile, its next owner indexes the turn again.
         if partition.state is not State.OWNED or partition.own is not own:
             return
         if refusal is None:

@@ -1,8 +1,8 @@
-"""The timer that forgets: what has expired in the tables gets its tombstone, and in Milvus its deletion.
+"""The timer that deletes expired rows: tombstones for the tables, deletions for Milvus.
 
-A table may hold a million rows, and a look at all of them takes seconds. So a sweep looks at a thousand, which takes a
-millisecond or two, lets the event loop have twenty, and goes on: answers do not notice it, and what a sweep costs is
-less than a tenth of a core while it lasts, however large the table.
+A table may hold a million rows, and scanning all of them takes seconds. A sweep therefore scans a thousand rows, which
+takes a millisecond or two, then yields to the event loop for twenty. Answers are not delayed, and a running sweep uses
+less than a tenth of a core, however large the table.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tables.conversations import MemoryRules
 from tables.expiry import tombstones
 from tables.records import Change, Erased, Table, key_parts
 
-# Keeps a transaction small, and the event loop free for what is alive.
+# Small enough to keep the transaction short and the event loop responsive.
 _AT_ONCE = 200
 _LOOKED_AT = 1000
 _REST_S = 0.02
-# A request may reach the log so long after its timestamp.
+# A request may reach the log this long after its timestamp.
 _DELIVERY_MS = 10_000
-# The owner of this partition deletes what has expired in Milvus.
+# The owner of this partition deletes expired rows from Milvus.
 _EXPIRES = 0
 _EXPIRE_EVERY_S = 600.0
 
@@ -107,7 +107,7 @@ def _is_young(mark: Erased, watermark: int) -> bool:
 
 
 def _some(expired: Iterator[Change | None]) -> tuple[list[Change], bool]:
-    """What is found in a short look, and whether there may be more."""
+    """The expired rows found in one short scan, and whether there may be more."""
     rows: list[Change] = []
     for looked, row in enumerate(expired, start=1):
         if row is not None:

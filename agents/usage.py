@@ -1,17 +1,17 @@
-"""Usage windows: each turn is counted once in the minute of its tenant and model, and each minute is told to `usage`.
+"""Usage windows: counts each turn once, per minute, tenant and model, and publishes each minute to `usage`.
 
-It reads `turns` by itself, not with the agent on `turns`: that one waits for Milvus, and bills do not.
+This task reads `turns` with its own consumer. The agent on `turns` waits for Milvus, and billing must not.
 
-Why each revision of a window is told exactly once, whatever dies:
+Each revision of a window is published exactly once, whichever process dies:
 
-1. What is counted (the rows of the table `usage`), up to where (`Progress.next`, one of those rows) and what is told
-   (records on `usage`) are one finish, so one transaction of the partition's producer: all of it or nothing.
-2. Rows are only written by the partition's owner. Its successor starts the producer first, which fences the owner, and
-   restores the rows after that: it sees the last finish that was committed, and there can be no later one.
-3. So it counts on from exactly there. A read_committed reader hands out each turn once in offset order.
-4. A finish that waits in the queue when an ownership ends is cancelled with the task that awaits it, before the next
-   ownership begins (partition.py); the one whose outcome is not known is settled by 2. No finish is built on rows that
-   another one has changed since: there is one task an ownership, and it awaits each before it counts on.
+1. The counts (rows of the table `usage`), the position up to which turns are counted (`Progress.next`, one of those
+   rows) and the published records are one commit: one transaction of the partition's producer.
+2. Only the partition's owner writes the rows. The next owner starts the producer first, which fences the former owner,
+   and then restores the rows. It sees the last commit, and no later one can follow.
+3. It therefore continues at exactly that position. A read_committed consumer returns each turn once, in offset order.
+4. A commit that is still queued when an ownership ends is cancelled together with the task that awaits it, before the
+   next ownership begins (partition.py). If the outcome of a commit is unknown, 2 settles it. No commit is built on
+   stale rows: each ownership has one task, and it awaits each commit before it counts on.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
 log = logging.getLogger(__name__)
 
 _POLL_MS = 500
-_AT_ONCE = 200  # turns that are counted without giving others a turn
-_EVERY_S = 1.0  # finishes of one partition are at least so far apart
+_AT_ONCE = 200  # turns counted before other tasks get to run
+_EVERY_S = 1.0  # least time between two commits of one partition
 _RETRY_S = 2.0
 
 
@@ -65,7 +65,7 @@ class UsageWindows:
             except LostError:
                 return
             except TROUBLE as error:
-                log.warning("usage of partition %s: %r; trying again", partition.number, error)
+                log.warning("usage of partition %s: %r; retrying", partition.number, error)
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, partition: Partition, windows: Windows) -> None:
@@ -91,13 +91,13 @@ class UsageWindows:
             try:
                 turn = decode_turn(record.value, record.headers)
             except WireError:
-                continue  # the agent on `turns` makes it a dead letter
+                continue  # the agent on `turns` writes the dead letter
             windows.count(self._counted(turn), now=now)
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
     async def _pass_time(self, reader: AIOKafkaConsumer, partition: Partition, windows: Windows) -> None:
-        """By the broker's clock, if that leaves no turn behind."""
+        """Advance the watermark by the broker's clock if all turns have been counted."""
         at = partition.place.topic_partition(TURNS)
         now = partition.own.clock.now()
         if windows.next >= (await reader.end_offsets([at]))[at]:

@@ -1,8 +1,9 @@
-"""The Faust application: membership of the group, the flow of records, the web server, the command line.
+"""The Faust application: group membership, the flow of records, the web server and the command line.
 
     faust -A app worker -l info
 
-Faust hands out records and assignments, and commits nothing: offsets go with the finishes (app/delivery/finish.py).
+Faust delivers records and assignments and commits nothing; offsets are committed with the transactions of
+app/delivery/finish.py.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _GOODBYE_S = 10.0
 
 
 class ParleyApp(internals.App):
-    """`loaded` is there once the command line has prepared the worker, `worker` while it runs."""
+    """`loaded` is set once the command line has prepared the worker, `worker` while it runs."""
 
     parley: Settings
     loaded: Loaded | None = None
@@ -72,7 +73,7 @@ class ParleyApp(internals.App):
         try:
             await self.worker.start()
         except CheckpointError as error:
-            # Only computing shows it, so it comes later than what else is refused; nothing has been joined yet.
+            # This check has to compute an embedding, so it runs after the others; the group has not been joined yet.
             await asyncio.gather(*(engine.stop() for engine in self.worker.engines), return_exceptions=True)
             _tell(str(error))
             _end(EXIT_WRONG_USE)
@@ -81,33 +82,35 @@ class ParleyApp(internals.App):
         await super().on_start()
 
     async def _watch_membership(self) -> None:
-        """A member whose coordination has failed is silent for ever: better that another worker takes its place."""
+        """A member whose group coordination has failed would stay silent for ever: end it, so that another worker takes
+        over.
+        """
         while self.exit_code is None and not self.should_stop:
             await asyncio.sleep(_WATCH_S)
             if (error := self.consumer.coordination_ended()) is not None:
                 self.end_with(error)
 
     def end_with(self, error: BaseException) -> None:
-        """End the process: what is unfinished goes on elsewhere."""
+        """End the process; the next owners continue what is unfinished."""
         if self.exit_code is None:
             self.exit_code = EXIT_WRONG_USE if _is_mismatch(error) else EXIT_FAILED
-            log.critical("the worker ends: %s", error, exc_info=error if self.exit_code == EXIT_FAILED else None)
+            log.critical("the worker stops: %s", error, exc_info=error if self.exit_code == EXIT_FAILED else None)
             self._ending = asyncio.ensure_future(self.crash(error))
 
 
 def _is_mismatch(error: BaseException) -> bool:
-    """Whether Milvus has a collection that does not fit; who has not imported its client cannot have met one."""
+    """Whether the Milvus collection does not fit. If its client was never imported, no collection was checked."""
     errors = sys.modules.get("app.search.errors")
     return errors is not None and isinstance(error, errors.CollectionMismatchError)
 
 
 class _Flow:
-    """Faust's consumer, as delivery sees it."""
+    """Faust's consumer, as the `Flow` of delivery."""
 
     def __init__(self, app: ParleyApp) -> None:
         self._app = app
 
-    # Not Faust's pause_partitions: it drops what was fetched and is about to be handed out.
+    # Not Faust's pause_partitions: that drops records that were fetched and not delivered yet.
 
     def pause(self, topic: str, partition: int) -> None:
         self._app.consumer.on_buffer_full(self._at(topic, partition))
@@ -122,7 +125,7 @@ class _Flow:
 
 
 class ParleyWorker(faust.Worker):
-    """Faust's worker process, which prepares before it starts and tells by its exit code why it ended."""
+    """Faust's worker process; it loads the models before it starts, and its exit code says why it ended."""
 
     app: ParleyApp
 
@@ -142,29 +145,29 @@ class ParleyWorker(faust.Worker):
 
 
 def _end(code: int) -> NoReturn:
-    """End the process when all is stopped and told, without tearing the interpreter down.
+    """End the process after an orderly stop, without finalizing the interpreter.
 
-    Native libraries complain there of what others of them still hold (nanobind, of triton's types), which frightens
-    readers of the log and means nothing.
+    At finalization, native libraries print warnings about objects that others still hold (nanobind, about triton's
+    types). They mean nothing and alarm readers of the log.
     """
     atexit._run_exitfuncs()  # noqa: SLF001 - all that the ordinary end would do, but the end of the interpreter
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # whoever read it has gone
+        with suppress(OSError, ValueError):  # the reader of stdout is gone
             stream.flush()
     os._exit(code)
 
 
 class Unusable(Exception):  # noqa: N818
-    """The worker cannot start as it is set up; one line for people."""
+    """The worker cannot start with these settings; the message is one line."""
 
 
 def prepare(app: ParleyApp) -> None:
-    """Everything that can be wrong with the setup, before the group is joined.
+    """Check everything that can be wrong with the setup before joining the group.
 
     Raises:
-        Unusable: somebody has to change something.
-        KafkaAwayError: Kafka was away for as long as the settings let it.
+        Unusable: the setup has to be changed.
+        KafkaAwayError: Kafka was unreachable for as long as the settings allow.
     """
     began = time.monotonic()
     os.umask(0o077)  # tables hold conversations
@@ -194,33 +197,35 @@ def prepare(app: ParleyApp) -> None:
 
 
 def _lock(app: ParleyApp) -> None:
-    """Two workers in one folder would be one member of the group to Kafka, and put each other out."""
+    """Lock the data directory. Two workers with one directory would be the same group member to Kafka and evict each
+    other.
+    """
     folder = app.parley.data_dir
-    busy = f"{folder} is another worker's, and each needs its own PARLEY_DATA_DIR"
+    busy = f"{folder} is in use by another worker; give each worker its own PARLEY_DATA_DIR"
     app.held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raises `Unusable` where the web server could not listen: better told now than when the model is loaded."""
+    """Raise `Unusable` if the web server cannot listen, before the model is loaded."""
     try:
         places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, kind, protocol, _, address in places:
             with socket.socket(family, kind, protocol) as probe:
-                # As the server does: connections of a former owner in TIME_WAIT do not count.
+                # Like the server: connections of a former process in TIME_WAIT do not count.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Unusable(f"port {port} is taken: choose another with --web-port") from None
-        if error.errno != errno.EAFNOSUPPORT:  # a machine without IPv6 is none to refuse
+            raise Unusable(f"port {port} is in use: choose another with --web-port") from None
+        if error.errno != errno.EAFNOSUPPORT:  # a machine without IPv6 is fine
             why = error.strerror or error
             raise Unusable(f"port {port} of {host}: {why}; choose with --web-bind and --web-port") from None
 
 
 async def _check_kafka(parley: Settings) -> None:
-    """Wait for a broker that is away; supervisors start workers while brokers are started, too."""
+    """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
     deadline, told = time.monotonic() + parley.start_wait_s, ""
     while True:
         try:
@@ -263,7 +268,7 @@ def create_app(parley: Settings) -> ParleyApp:
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         worker_redirect_stdouts=False,
-        # Health and metrics name tenants: `--web-bind` opens them to more than this machine.
+        # Health and metrics name tenants; `--web-bind` opens them to other machines.
         web_bind="127.0.0.1",
         web_router_enabled=False,
         web_tables_enabled=False,
@@ -288,7 +293,7 @@ def create_app(parley: Settings) -> ParleyApp:
 
 
 def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
-    """How Faust's own consumer is let in; ours are made with `Cluster.options`."""
+    """Credentials of Faust's own consumer; our clients use `Cluster.options`."""
     if cluster.sasl_mechanism:
         return faust.SASLCredentials(
             username=cluster.username,
@@ -300,7 +305,7 @@ def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
 
 
 def _instance_id(folder: Path) -> str:
-    """Static membership (KIP-345): a worker that comes back with its data has its partitions at once."""
+    """Static membership (KIP-345): a worker that restarts with its data gets its partitions back at once."""
     path = folder / "instance"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -321,7 +326,7 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
                 app.end_with(error)
                 return
 
-    take.__qualname__ = topic  # what Faust's log calls the agent
+    take.__qualname__ = topic  # the agent's name in Faust's log
     return take
 
 
@@ -351,7 +356,7 @@ async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
 
 async def _leave(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
-        if app.watching is not None:  # a start may not get that far
+        if app.watching is not None:  # a start may fail before that
             app.watching.cancel()
         await app.telemetry.stop()
         await app.worker.stop(broken=app.exit_code is not None)
@@ -360,9 +365,9 @@ async def _leave(app: ParleyApp, **_: Any) -> None:
 
 
 def _leave_without_goodbye(app: ParleyApp) -> None:
-    """Faust would wait for its requests to a broker that is away, for a minute; of ours nothing is left to be done."""
+    """Skip the wait for Faust's open requests to an unreachable broker, which takes a minute; ours are done."""
     session_s = app.parley.session_timeout_s
-    log.warning("Kafka has not answered the goodbye; the group will miss this worker within %g s", session_s)
+    log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
     _end(app.exit_code or 0)
 
 

@@ -1,4 +1,4 @@
-"""Where Kafka is and how one is let in: what every client of it is made with."""
+"""Kafka's address and credentials, as every Kafka client needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """`servers` are `host:port`. A `ca_file` replaces the system's authorities; cert and key are for mutual TLS."""
+    """`servers` are `host:port`. A `ca_file` replaces the system's certificate authorities; certificate and key are for
+    mutual TLS.
+    """
 
     servers: tuple[str, ...]
     tls: bool = False
@@ -25,7 +27,7 @@ class Cluster:
         return ", ".join(self.servers)
 
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of any aiokafka client; raises `OSError` where a file of TLS cannot be used."""
+        """Keyword arguments for any aiokafka client. Raises `OSError` if a TLS file cannot be used."""
         given: dict[str, Any] = {"bootstrap_servers": list(self.servers), "security_protocol": self._protocol()}
         if self.tls:
             given["ssl_context"] = self.ssl_context()

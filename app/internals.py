@@ -1,7 +1,7 @@
-"""Everything that touches private names of Faust and aiokafka, in one place, checked at start.
+"""Everything that uses private names of Faust and aiokafka, checked at start.
 
-Both libraries are pinned exactly. `check` compares what this file stands on with what is installed, so that another
-version fails at once, by name, and not in the middle of a rebalance.
+Both libraries are pinned exactly. `check` compares the names used here with what is installed, so that another version
+fails at start, with the missing name, and not in the middle of a rebalance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from mode.services import Service, WaitResults
 
 from app.log_limit import limit_logs
 
-# aiokafka waits 20 ms before it asks again whether the broker has settled the transaction before; 1 ms is enough, and
-# the finish of a request waits for it.
+# aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
+# is enough.
 _TRANSACTION_POLL_S = 0.001
 
-# How long unhurried topics rest, and from how many of their records a second on.
+# How long the fetches of an unhurried topic pause, and from how many records a second on.
 ROUND_S = 0.1
 OFTEN = 30
 
@@ -51,11 +51,11 @@ _NEEDED_OF_CONSUMER = ("_isolation_level", "_partition_assignment_strategy")
 
 
 class InternalsError(Exception):
-    """An installed library is not the one that this file was written for."""
+    """An installed library is not the version that this module was written for."""
 
 
 def check() -> None:
-    """Raise `InternalsError` where a name is missing."""
+    """Raise `InternalsError` if a name is missing."""
     missing = [
         f"{owner.__name__}.{name}" for owner, names in _NEEDED.items() for name in names if not hasattr(owner, name)
     ]
@@ -70,32 +70,32 @@ def check() -> None:
 
 def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
-    logging.getLogger(GroupCoordinator.__module__).addFilter(_FirstStart())  # before the limit, which goes by the text
+    logging.getLogger(GroupCoordinator.__module__).addFilter(_FirstStart())  # before the rate limit
     limit_logs("aiokafka")
-    # It tells every assignment of every reader, in a table of its own.
+    # It prints a table for every assignment of every consumer.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
 
 
 class _FirstStart(logging.Filter):
-    """Tells aiokafka's error 15 as what it is: at a first start the broker has yet to make the topic of offsets."""
+    """Explain aiokafka's error 15: at a first start the broker has not created its offsets topic yet."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and any(isinstance(arg, CoordinatorNotAvailableError) for arg in record.args):
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.msg = (
-                "the broker has no group coordinator yet and is asked again; "
-                "at a first start it is still making its topic of offsets"
+                "the broker has no group coordinator yet; retrying "
+                "(on a first start the broker is still creating its offsets topic)"
             )
             record.args = ()
         return True
 
 
 class Assignor(PartitionAssignor):
-    """Faust's assignor, for static members.
+    """Faust's assignor, adapted to static members.
 
-    A worker that comes back under the name it had is given what it had, in words that were written for it before. Faust
-    asserts that they hold the address of its web server of now; a worker that has another port or host since would fail
-    there, without an end, and keep its partitions from everybody.
+    A worker that rejoins under its former name receives its previously encoded assignment. Faust asserts that it
+    contains the current address of its web server. A worker whose host or port has changed would fail that assertion
+    for ever and keep its partitions from all others.
     """
 
     _told: str | None = None
@@ -113,22 +113,23 @@ class Assignor(PartitionAssignor):
 
 
 class Rounds:
-    """Has the unhurried topics fetched in rounds while they have much, so that a fetch waits for the others.
+    """Fetches busy unhurried topics in rounds, so that their records do not complete the fetches of other topics.
 
-    A fetch asks for all partitions, and ends as soon as one of them has something; whatever comes to the others then
-    waits for the next one. Every answer ends with a record on `turns`, which would be half of all fetches.
+    A fetch covers all partitions and returns as soon as one of them has records; the others then wait for the next
+    fetch. Every answer ends with a record on `turns`, so these records would complete half of all fetches.
     """
 
     def __init__(self, unhurried: frozenset[str]) -> None:
         self._unhurried = unhurried
-        self._lately = 0.0  # records of about the last second
+        self._lately = 0.0  # records of roughly the last second
         self._counted_at = 0.0
 
     def fetched(self, consumer: Any, fetched: Mapping[Any, Sequence[Any]]) -> None:
-        """Where an unhurried topic had something, leave all of them out of the next fetches for a moment.
+        """If an unhurried topic had records, leave all unhurried topics out of the next fetches for a moment.
 
-        A fetch that waits without them waits on when the moment is over. That is no matter where records come all the
-        time; where they come now and then, one would wait for the next request, and be dealt with while that is.
+        A fetch that waits without them goes on waiting after that moment. This does not matter while other records
+        arrive all the time. If they are rare, a record of `turns` would wait for the next request, and be processed at
+        the same time as it.
         """
         count = sum(len(records) for partition, records in fetched.items() if partition.topic in self._unhurried)
         if count:
@@ -137,7 +138,7 @@ class Rounds:
             self._counted_at = now
             if self._lately > OFTEN:
                 consumer.pause(*self._assigned(consumer))
-                # Whoever has come in between is not paused, and whoever has gone is nothing to resume.
+                # A partition assigned meanwhile is not paused; one that was lost needs no resume.
                 asyncio.get_running_loop().call_later(ROUND_S, lambda: consumer.resume(*self._assigned(consumer)))
 
     def _assigned(self, consumer: Any) -> list[Any]:
@@ -147,9 +148,9 @@ class Rounds:
 class HandedOut:
     """Which record of a partition was fetched before which.
 
-    Faust delivers the records of a partition in the order in which they were fetched, and drops some of them during a
-    rebalance. So what was fetched before a record that is delivered is either delivered or dropped, and is forgotten.
-    Records are fetched by the consumer's thread and delivered by the application's.
+    Faust delivers the records of a partition in the order of their fetches, and drops some of them during a rebalance.
+    Everything fetched before a delivered record was therefore either delivered or dropped, and can be forgotten.
+    Records are fetched in the consumer's thread and delivered in the application's.
     """
 
     def __init__(self) -> None:
@@ -163,11 +164,11 @@ class HandedOut:
             for record in records:
                 last = self._newest.get(partition, -1)
                 self._newest[partition] = record.offset
-                # After a seek back the record before is not known.
+                # After a seek backwards the previous record is not known.
                 waiting.append((record.offset, last if last < record.offset else -1))
 
     def before(self, partition: Any, offset: int) -> int:
-        """Offset of the record that was fetched before the one of that offset, -1 where that is not known."""
+        """Offset of the record that was fetched before the one at that offset, -1 if that is not known."""
         with self._lock:
             waiting = self._fetched.get(partition, deque())
             place = next((place for place, (one, _) in enumerate(waiting) if one == offset), None)
@@ -182,7 +183,7 @@ class HandedOut:
 
 
 class _ConsumerThread(driver.AIOKafkaConsumerThread):
-    """Remembers which record was handed out before which, so that one lost on the way is noticed."""
+    """Remembers the order of fetched records, so that a record that was never delivered is noticed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,16 +198,17 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         return fetched
 
     def verify_event_path(self, now: float, tp: Any) -> None:
-        """Nothing: it counts from the consumer's start, and so calls partitions stuck that have just been assigned.
+        """Disabled: Faust counts from the consumer's start and would call newly assigned partitions stuck.
 
-        `/healthz` and `/readyz` watch what it watches (app/telemetry/health.py).
+        `/healthz` and `/readyz` watch the same conditions (app/telemetry/health.py).
         """
 
     def _create_worker_consumer(self, transport: Any) -> Any:
-        """A consumer of committed records, whose topics are assigned together.
+        """A read_committed consumer whose topics are assigned together.
 
-        `turns` is written in transactions. One user is one partition of `requests`, `controls` and `turns`, which must
-        have one owner: Faust's assignor sees to that, but Faust leaves it out where an app has no tables of its own.
+        `turns` is written in transactions. A user has the same partition in `requests`, `controls` and `turns`, which
+        therefore need one owner. Faust's assignor guarantees that, but Faust uses it only for apps with tables of its
+        own.
         """
         consumer = super()._create_worker_consumer(transport)
         consumer._isolation_level = "read_committed"  # noqa: SLF001
@@ -215,12 +217,13 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
 
 class QuickWait(Service):
-    """A service that does at once what need not wait."""
+    """A service whose waits return at once if nothing has to be waited for."""
 
     async def wait_first(self, *waited: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109 - Faust's
-        """Faust hands out each record this way, beside three more waits, as four tasks and several turns of the loop.
+        """Faust delivers each record through this method, together with three other waits, as four tasks and several
+        iterations of the loop.
 
-        Hardly ever has a record to wait. What is done at once is done without all that: it took longer than the record.
+        A record hardly ever has to wait. Skipping the tasks saves more time than the record itself takes.
         """
         first, *others = waited
         if timeout is not None or not inspect.iscoroutine(first):
@@ -238,25 +241,28 @@ class QuickWait(Service):
 
 class _Consumer(QuickWait, driver.Consumer):
     def leave_group_when_stopped(self) -> None:
-        """Make room for a successor at once: a static member that just goes keeps its partitions until it is missed."""
+        """Leave the group at once; a static member that only disconnects keeps its partitions until its session times
+        out.
+        """
         consumer = self._thread._consumer  # noqa: SLF001
         if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
             consumer._coordinator._group_instance_id = None  # noqa: SLF001
 
     def coordination_ended(self) -> BaseException | None:
-        """Why this member takes no part in the group any more; aiokafka logs it and goes on without."""
+        """Why this member no longer takes part in the group; aiokafka only logs it."""
         consumer = self._thread._consumer  # noqa: SLF001
         task = None if consumer is None else getattr(consumer._coordinator, "_coordination_task", None)  # noqa: SLF001
         return None if task is None or not task.done() or task.cancelled() else task.exception()
 
     def handed_before(self, message: Any) -> int:
-        """Offset of the record that was handed out before this one; -1 where that is not known."""
+        """Offset of the record that was delivered before this one, -1 if that is not known."""
         return self._thread.handed.before(TP(message.topic, message.partition), message.offset)
 
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
-        """Nothing: Faust keeps the gaps between offsets until it commits, which it never does here.
+        """Disabled: Faust keeps the gaps between offsets until it commits, which it never does here.
 
-        Every transaction leaves one in `turns`. Their tree would grow for ever, and be gone through at every turn.
+        Every transaction leaves a gap in `turns`. The tree of gaps would grow for ever, and it is searched for each
+        record.
         """
 
     def _new_consumer_thread(self) -> Any:
@@ -264,7 +270,7 @@ class _Consumer(QuickWait, driver.Consumer):
 
 
 async def _rest(begun: Coroutine[Any, Any, Any], blocked: Any) -> Any:
-    """The rest of a coroutine that has been begun, and waits for `blocked`."""
+    """The rest of a coroutine that has started and waits for `blocked`."""
     return await _steps(begun, blocked)
 
 
@@ -287,7 +293,7 @@ def _steps(begun: Coroutine[Any, Any, Any], blocked: Any) -> Generator[Any, Any,
 
 
 class App(faust.App):
-    """Faust's application with the consumer above. Records of `unhurried` topics may come a moment later."""
+    """Faust's application with the consumer above. Records of `unhurried` topics may be delivered a moment later."""
 
     unhurried: frozenset[str] = frozenset()
 
@@ -297,5 +303,5 @@ class App(faust.App):
         return transport
 
     def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> Any:  # noqa: ARG002, N802
-        """Never emptied on resume: what lies in it then was delivered after the seek, and is not delivered again."""
+        """Never cleared on resume: its records were delivered after the seek and are not delivered again."""
         return super().FlowControlQueue(maxsize=maxsize, clear_on_resume=False)

@@ -1,4 +1,4 @@
-"""Kafka clients for commands and readers: they say in one line what is wrong, and never create a topic by looking."""
+"""Kafka clients for commands and readers: they explain failures in one line and never auto-create topics."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _REFUSALS = (AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSas
 
 
 class KafkaUnusableError(Exception):
-    """Kafka cannot be used as it is; the message is one line that says what to do."""
+    """Kafka cannot be used as it is; the message is one line with the remedy."""
 
 
 class KafkaAwayError(KafkaUnusableError):
-    """Kafka does not answer, or not as it should; that may pass by itself."""
+    """Kafka does not answer, or not as expected; this may be temporary."""
 
 
 async def unreachable(cluster: Cluster) -> KafkaUnusableError:
-    """What to tell people when no connection comes about: aiokafka's clients log the cause and do not hand it out."""
+    """Why no connection was made. aiokafka's clients log the cause and do not return it."""
     try:
         await _greet(cluster)
     except _REFUSALS as error:
-        return KafkaUnusableError(f"Kafka at {cluster} does not let {cluster.username!r} in: {error}")
+        return KafkaUnusableError(f"Kafka at {cluster} rejects the login of {cluster.username!r}: {error}")
     except ssl.SSLError as error:
         return KafkaUnusableError(f"TLS with Kafka at {cluster} failed: {error}; see the PARLEY_KAFKA_ settings")
     except (KafkaError, OSError, TimeoutError):
@@ -52,7 +52,7 @@ async def _greet(cluster: Cluster) -> None:
 
 
 async def partitions_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, int]:
-    """How many partitions each of the topics has; raises where the broker or a topic is not there."""
+    """The number of partitions of each topic. Raises if the broker or a topic is missing."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             found = await _partition_counts(cluster)
@@ -68,7 +68,7 @@ async def _partition_counts(cluster: Cluster) -> dict[str, int]:
     client = AIOKafkaClient(**cluster.options(), request_timeout_ms=int(CONNECT_TIMEOUT_S * 1000))
     try:
         await client.bootstrap()
-        # Metadata of all topics: to ask for one that is missing would create it on many brokers.
+        # Metadata of all topics: asking for a missing one would create it on many brokers.
         told = await client.fetch_all_metadata()
         return {topic: len(told.partitions_for_topic(topic) or ()) for topic in told.topics()}
     finally:
@@ -76,18 +76,18 @@ async def _partition_counts(cluster: Cluster) -> dict[str, int]:
 
 
 async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
-    """Start the client; where that fails nothing of it is left."""
+    """Start the client; if that fails, it is stopped and an explained error is raised."""
     try:
         await client.start()
     except BaseException as error:
         await client.stop()
         if isinstance(error, (KafkaError, OSError, TimeoutError)):
-            raise KafkaUnusableError(f"Kafka went away: {error}") from None
+            raise KafkaUnusableError(f"the connection to Kafka was lost: {error}") from None
         raise
 
 
 def consumer(cluster: Cluster) -> AIOKafkaConsumer:
-    """Reads committed records of partitions that are assigned by hand; commits nothing."""
+    """A read_committed consumer with a manual assignment; commits nothing."""
     return AIOKafkaConsumer(
         **cluster.options(),
         enable_auto_commit=False,
@@ -97,7 +97,7 @@ def consumer(cluster: Cluster) -> AIOKafkaConsumer:
 
 
 def producer(cluster: Cluster, *, linger_ms: int = 0) -> AIOKafkaProducer:
-    """Writes each record once, to the partition of its key."""
+    """An idempotent producer that partitions by key."""
     return AIOKafkaProducer(
         **cluster.options(),
         acks="all",

@@ -1,7 +1,7 @@
-"""Lines that a library writes over and over, a few seconds apart.
+"""Rate-limit lines that a library logs over and over.
 
-While a broker is away aiokafka tries again every few milliseconds and says so each time. What a line says is kept, once
-in `PERIOD_S` for each text; how many were held back is told by the next one. Other lines are not touched.
+While a broker is unreachable, aiokafka retries every few milliseconds and logs each attempt. Each distinct text is
+logged once in `PERIOD_S`; the next line with that text says how many were suppressed. Other lines are not affected.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MOST_TEXTS = 1000
 
 
 class LogLimit(logging.Filter):
-    """Lets each text through once in `period_s`."""
+    """Passes each text once in `period_s`."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class LogLimit(logging.Filter):
             self._held.clear()
         self._told[text] = now
         if held := self._held.pop(text, 0):
-            record.msg, record.args = f"{text} ({held} more like it)", ()
+            record.msg, record.args = f"{text} ({held} similar lines suppressed)", ()
         return True
 
 
 def limit_logs(library: str) -> None:
-    """Limit what the loggers of an imported library say."""
+    """Limit the loggers of an imported library."""
     limit = LogLimit()
     for name, logger in logging.root.manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and (name == library or name.startswith(f"{library}.")):

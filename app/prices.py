@@ -1,10 +1,10 @@
-"""What tokens cost, by model: `PARLEY_PRICES`.
+"""Prices of tokens by model: `PARLEY_PRICES`.
 
-    MODEL=PROMPT/ANSWER or MODEL=PROMPT/ANSWER/CACHED, each per 1,000 tokens, several with `,`
+    MODEL=PROMPT/ANSWER or MODEL=PROMPT/ANSWER/CACHED, each per 1,000 tokens; separate entries with `,`
 
-`MODEL` is a model version, the name before its `@`, or `*` for all others; what is not named costs nothing. Cached
-tokens are prompt tokens that were not computed again; they cost what prompt tokens do where no third price is given.
-The currency is whatever the numbers are in.
+`MODEL` is a model version, the name before its `@`, or `*` for all others; models without an entry cost nothing. Cached
+tokens are prompt tokens that were served from the prefix cache; without a third price they cost the same as prompt
+tokens. The currency is up to you.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PER = 1000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Per 1,000 tokens."""
+    """Prices per 1,000 tokens."""
 
     prompt: float
     answer: float
@@ -54,6 +54,6 @@ def _one(part: str) -> tuple[str, Price]:
     except ValueError:
         numbers = []
     if not model or len(numbers) not in {2, 3} or not all(0 <= number < float("inf") for number in numbers):
-        raise ValueError(f"{part!r} is no price; write MODEL=PROMPT/ANSWER, per 1,000 tokens")
+        raise ValueError(f"{part!r} is not a price; write MODEL=PROMPT/ANSWER, per 1,000 tokens")
     prompt, answer, *cached = numbers
     return model.strip(), Price(prompt, answer, cached[0] if cached else prompt)

@@ -1,4 +1,4 @@
-"""The models of a worker, loaded as the settings say."""
+"""Load a worker's models according to the settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class LoadError(Exception):
-    """A model cannot be served; one line for people."""
+    """A model cannot be served; the message is one line."""
 
 
 def check_folders(settings: Settings) -> None:
-    """What can be told without the seconds that torch takes to import; raises `LoadError`."""
+    """Check what can be checked without importing torch, which takes seconds; raises `LoadError`."""
     try:
         check_adapter_folders(settings.adapters)
     except ValueError as error:
@@ -38,8 +38,8 @@ def check_folders(settings: Settings) -> None:
 
 
 def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
-    """The model of the settings, its adapters, and the second model where there is one; raises `LoadError`."""
-    # What is imported here imports torch, which takes seconds.
+    """Load the model, its adapters, and the second model if there is one; raises `LoadError`."""
+    # These modules import torch, which takes seconds.
     if settings.engine == "paced":
         from models.paced import paced  # noqa: PLC0415
 
@@ -51,22 +51,21 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servin
     from models.checkpoints import load_checkpoint  # noqa: PLC0415
 
     try:
-        # All weights are in memory before the first engine takes what is left for its cache.
-        checkpoints = [
-            load_checkpoint(
-                settings.model,
-                device=settings.device,
-                dtype=settings.dtype,
-                context_length=settings.context_length,
-                quantize=settings.quantize,
-                remote_code=settings.trust_remote_code,
-            )
-        ]
+        # All weights are in memory before the first engine reserves the rest for its KV cache.
+        load = partial(
+            load_checkpoint,
+            device=settings.device,
+            dtype=settings.dtype,
+            quantize=settings.quantize,
+            remote_code=settings.trust_remote_code,
+        )
+        checkpoints = [load(settings.model, context_length=settings.context_length)]
         if settings.second_model:
-            checkpoints.append(load_checkpoint(settings.second_model, device=settings.device, dtype=settings.dtype))
+            second = load(settings.second_model, context_length=settings.context_length, may_be_shorter=True)
+            checkpoints.append(second)
         draft = None
         if settings.speculation == "auto" and settings.draft_model:
-            draft = load_checkpoint(settings.draft_model, device=settings.device, dtype=settings.dtype)
+            draft = load(settings.draft_model)
         adapters = [AdapterFiles.find(*named) for named in adapter_folders(settings.adapters).items()]
         first = _serving(checkpoints[0], settings, on_fatal, adapters, draft, beside=len(checkpoints) - 1)
         tuned = [_adapted(first, files) for files in adapters]
@@ -83,7 +82,7 @@ def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
 
     for name in ("second_model", "adapters", "draft_model", "quantize"):
         if getattr(settings, name):
-            raise LoadError(f"PARLEY_{name.upper()} is not for PARLEY_ENGINE=vllm; leave it empty")
+            raise LoadError(f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm; leave it empty")
     options = VllmOptions(
         max_running=settings.max_running,
         dtype=settings.dtype,
@@ -124,7 +123,7 @@ def _serving(
     *,
     beside: int = 0,
 ) -> Serving:
-    """`beside`: how many engines are still to come that need as much of a GPU's memory."""
+    """`beside`: how many more engines need a KV cache on the same GPU."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
     from models.engine.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415

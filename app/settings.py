@@ -1,4 +1,4 @@
-"""Every setting of Parley, in one class; the README's table is made from it.
+"""All settings, in one class; the README's table is generated from it.
 
 Values come from the environment, then `.env`, then `.parley/local.env` of the working directory (which
 `parley local up` writes), then the defaults below.
@@ -25,22 +25,22 @@ from models.adapter_folders import adapter_folders
 
 PREFIX = "PARLEY_"
 LOCAL_ENV = Path(".parley/local.env")
-ENV_FILES = (LOCAL_ENV, Path(".env"))  # the later one wins
+ENV_FILES = (LOCAL_ENV, Path(".env"))  # later files override earlier ones
 
 SEGMENT_S = 86400
-"""A segment of a topic is written to for a day at most (`segment.ms`)."""
+"""A topic starts a new segment after a day at the latest (`segment.ms`)."""
 
 
 class SettingsError(Exception):
-    """A setting is wrong; the message is one line that says which and what to change."""
+    """A setting is invalid; the message is one line that names it and the remedy."""
 
 
 class UnknownSettingWarning(UserWarning):
-    """A `PARLEY_` name that no setting has: most likely misspelt."""
+    """A `PARLEY_` variable that is no setting, probably a typo."""
 
 
 class Settings(BaseSettings):
-    """The settings, checked when they are read."""
+    """The settings, validated when they are read."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
@@ -50,150 +50,179 @@ class Settings(BaseSettings):
         frozen=True,
     )
 
-    # Where things are
-    broker: str = Field("kafka://127.0.0.1:9092", description="Kafka, `kafka://host:port`; several with `;`")
+    # Addresses and names
+    broker: str = Field("kafka://127.0.0.1:9092", description="Kafka, `kafka://host:port`; several brokers with `;`")
     milvus_uri: str = Field("http://127.0.0.1:19530", description="Milvus server")
-    milvus_token: str = Field("", description="Milvus token, where the server asks for one", repr=False)
-    milvus_collection: str = Field("turns", min_length=1, description="the collection that holds the history")
-    data_dir: Path = Field(Path(".parley/worker"), description="RocksDB tables of this worker; one worker, one folder")
-    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="put before every topic's name")
+    milvus_token: str = Field("", description="Milvus token, if the server requires one", repr=False)
+    milvus_collection: str = Field("turns", min_length=1, description="collection of the history")
+    data_dir: Path = Field(Path(".parley/worker"), description="RocksDB tables; each worker needs a folder of its own")
+    topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic's name")
     app_id: str = Field("parley", pattern=r"^[A-Za-z0-9._-]+$", description="consumer group and prefix of changelogs")
     partitions: int = Field(8, ge=1, le=4096, description="partitions of every keyed topic")
     replication: int = Field(1, ge=1, le=7, description="replicas of topics that Parley creates")
 
     # The model
     model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
-    second_model: str = Field("", description="a smaller one beside it, for requests that name it")
-    adapters: str = Field("", description="LoRA: `name=folder`, or a folder of such folders; with `,`")
-    adapters_gb: float = Field(1.0, gt=0, description="memory of loaded adapters; those in use have as much again")
+    second_model: str = Field("", description="an additional model, for requests that name it")
+    adapters: str = Field(
+        "", description="LoRA adapters: `name=folder`, or a folder of adapter folders; several with `,`"
+    )
+    adapters_gb: float = Field(
+        1.0, gt=0, description="memory of loaded adapters; adapters in use may take as much again"
+    )
     engine: Literal["torch", "vllm", "paced"] = Field(
-        "torch", description="`vllm` for many GPUs; `paced` counts words at a set pace (tests)"
+        "torch", description="`vllm` for many GPUs; `paced` emits words at a fixed rate, for tests"
     )
     speculation: Literal["off", "lookup", "auto"] = Field(
-        "off", description="guess tokens where that pays: `lookup` from the text, `auto` by the draft model too"
+        "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
     )
-    draft_model: str = Field("", description="a small model of the same tokenizer that guesses for `PARLEY_MODEL`")
-    tensor_parallel: int = Field(1, ge=1, description="GPUs that share each layer (`vllm`)")
-    pipeline_parallel: int = Field(1, ge=1, description="groups of GPUs that share the layers (`vllm`)")
-    data_parallel: int = Field(1, ge=1, description="copies of the model (`vllm`)")
-    vllm_backend: Literal["", "mp", "ray"] = Field("", description="`ray` for several machines; empty: vLLM chooses")
-    vllm_args: str = Field("", description="more of vLLM's `AsyncEngineArgs`, as a JSON object")
-    paced_tokens_per_s: float = Field(50.0, gt=0, description="pace of one answer of the `paced` engine")
+    draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
+    tensor_parallel: int = Field(1, ge=1, description="tensor parallel GPUs (`vllm`)")
+    pipeline_parallel: int = Field(1, ge=1, description="pipeline parallel stages (`vllm`)")
+    data_parallel: int = Field(1, ge=1, description="replicas of the model (`vllm`)")
+    vllm_backend: Literal["", "mp", "ray"] = Field("", description="`ray` for several machines; empty: chosen by vLLM")
+    vllm_args: str = Field("", description="additional `AsyncEngineArgs` of vLLM, as a JSON object")
+    paced_tokens_per_s: float = Field(50.0, gt=0, description="tokens/s of each answer of the `paced` engine")
     device: str = Field(
         "auto", pattern=r"^(auto|(cpu|cuda|mps|xpu)(:\d+)?)$", description="`auto`, `cpu`, `cuda`, `cuda:1`"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="of weights and activations")
-    quantize: Literal["", "int8", "fp8"] = Field(
-        "", description="`int8` or `fp8`: what weights of a plain checkpoint are rounded to"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="data type of weights and activations"
     )
-    trust_remote_code: bool = Field(False, description="run Python code that a checkpoint brings with it")
-    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0 leaves one core to the event loop")
-    system_prompt: str = Field("", description="put before every conversation; may be empty")
-    max_tokens: int = Field(256, ge=1, description="of an answer whose request names none")
-    max_prompt_bytes: int = Field(65536, ge=1, description="a longer prompt is refused")
-    context_length: int = Field(0, ge=0, description="tokens of prompt and answer; 0: what the model has")
+    quantize: Literal["", "int8", "fp8"] = Field(
+        "", description="quantize the weights of a plain checkpoint to `int8` or `fp8`"
+    )
+    trust_remote_code: bool = Field(False, description="allow Python code in a checkpoint")
+    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: all cores but one")
+    system_prompt: str = Field("", description="system prompt of every conversation; may be empty")
+    max_tokens: int = Field(256, ge=1, description="`max_tokens` of requests without one")
+    max_prompt_bytes: int = Field(65536, ge=1, description="longer prompts are rejected")
+    context_length: int = Field(0, ge=0, description="tokens of prompt and answer together; 0: the model's own")
     kv_cache_gb: float = Field(
-        0, ge=0, description="memory of a model's KV cache, with that of who guesses for it; 0: what fits"
+        0, ge=0, description="KV cache of each model, including its draft model, in GB; 0: all free memory"
     )
 
     # Batching
-    batch_max_size: int = Field(32, ge=1, le=4096, description="prompts that are flushed to the engine at the latest")
-    batch_budget_ms: float = Field(5.0, ge=0, description="longest wait of a prompt for its batch, at a full engine")
-    max_in_flight: int = Field(64, ge=1, description="answers being made at once, per partition")
-    partition_held_mb: int = Field(64, ge=1, description="memory of a partition's records; the rest waits in Kafka")
-    max_running: int = Field(64, ge=1, description="answers that the engine decodes at once, per worker")
+    batch_max_size: int = Field(32, ge=1, le=4096, description="a batch with this many prompts is flushed at once")
+    batch_budget_ms: float = Field(
+        5.0, ge=0, description="longest time that a prompt waits for its batch while the engine is busy"
+    )
+    max_in_flight: int = Field(64, ge=1, description="requests that run at once, per partition")
+    partition_held_mb: int = Field(
+        64, ge=1, description="memory of a partition's open records, in MB; further records wait in Kafka"
+    )
+    max_running: int = Field(64, ge=1, description="sequences that the engine decodes at once, per worker")
 
     # Memory
-    history_turns: int = Field(10, ge=0, description="turns of a conversation that are remembered")
-    conversation_ttl_s: float = Field(1800.0, gt=0, description="a conversation is forgotten after its last turn")
-    dedup_s: float = Field(86400.0, gt=0, description="a request id is known so long after its end")
-    sweep_interval_s: float = Field(30.0, gt=0, description="expired conversations are deleted so often")
+    history_turns: int = Field(10, ge=0, description="turns of a conversation that a prompt includes")
+    conversation_ttl_s: float = Field(1800.0, gt=0, description="a conversation expires this long after its last turn")
+    dedup_s: float = Field(
+        86400.0, gt=0, description="a repeated request id is a duplicate for this long after the request's end"
+    )
+    sweep_interval_s: float = Field(30.0, gt=0, description="interval of the deletion of expired conversations")
 
     # Kafka
     kafka_tls: bool = Field(False, description="connect to Kafka with TLS")
-    kafka_ca_file: Path | None = Field(None, description="authorities (PEM) that are trusted instead of the system's")
-    kafka_cert_file: Path | None = Field(None, description="certificate (PEM) that is shown to Kafka, for mutual TLS")
-    kafka_key_file: Path | None = Field(None, description="its private key, where the certificate's file has none")
+    kafka_ca_file: Path | None = Field(None, description="certificate authorities (PEM), instead of the system's")
+    kafka_cert_file: Path | None = Field(None, description="client certificate (PEM), for mutual TLS")
+    kafka_key_file: Path | None = Field(None, description="the certificate's private key, if it is in a separate file")
     kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "", description="how one logs in to Kafka: `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"
+        "", description="`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`"
     )
-    kafka_username: str = Field("", description="with this name")
-    kafka_password: str = Field("", description="and this password", repr=False)
-    session_timeout_s: float = Field(8.0, ge=1, description="a worker silent for so long loses its partitions")
-    start_wait_s: float = Field(300.0, ge=0, description="a worker waits so long for Kafka when it starts")
-    drain_s: float = Field(10.0, ge=0, description="answers may finish for so long at SIGTERM and rebalance")
-    finish_timeout_s: float = Field(60.0, gt=0, description="longest finish while the broker answers")
-    wire_format: Literal["json", "protobuf"] = Field("json", description="of the records that Parley writes")
-    standby_replicas: int = Field(0, ge=0, description="workers that keep a warm copy of each partition's tables")
-    requests_retention_s: int = Field(7 * 86400, ge=60, description="of `requests` and `controls` when created")
-    tokens_retention_s: int = Field(8 * 86400, ge=60, description="of `tokens` when created")
-    turns_retention_s: int = Field(30 * 86400, ge=60, description="of `turns` and `dead-letters` when created")
+    kafka_username: str = Field("", description="SASL user name")
+    kafka_password: str = Field("", description="SASL password", repr=False)
+    session_timeout_s: float = Field(
+        8.0, ge=1, description="a worker without heartbeats for this long loses its partitions"
+    )
+    start_wait_s: float = Field(300.0, ge=0, description="how long a starting worker waits for Kafka")
+    drain_s: float = Field(10.0, ge=0, description="grace period of running answers at SIGTERM")
+    finish_timeout_s: float = Field(60.0, gt=0, description="longest time of a commit while the broker answers")
+    wire_format: Literal["json", "protobuf"] = Field("json", description="format of the records that Parley writes")
+    standby_replicas: int = Field(0, ge=0, description="standbys of each partition's tables")
+    requests_retention_s: int = Field(
+        7 * 86400, ge=60, description="retention of `requests` and `controls` at creation"
+    )
+    tokens_retention_s: int = Field(8 * 86400, ge=60, description="retention of `tokens` at creation")
+    turns_retention_s: int = Field(30 * 86400, ge=60, description="retention of `turns` and `dead-letters` at creation")
 
     compaction_lag_s: int = Field(
-        86400, ge=60, description="deleted rows leave the changelogs within this time (`max.compaction.lag.ms`)"
+        86400, ge=60, description="`max.compaction.lag.ms` of changelogs: deleted rows leave the log within this time"
     )
 
     # History
     embedder: str = Field("minilm", min_length=1, description="`minilm`, a folder, a Hugging Face name, or `none`")
-    index_batch: int = Field(128, ge=1, le=10000, description="rows of one upsert")
-    index_delay_s: float = Field(0.5, gt=0, description="longest wait of a turn for its upsert")
-    index_flush_s: float = Field(30.0, gt=0, description="Milvus is asked to flush so often")
+    index_batch: int = Field(128, ge=1, le=10000, description="rows per upsert")
+    index_delay_s: float = Field(0.5, gt=0, description="longest time that a turn waits for its upsert")
+    index_flush_s: float = Field(
+        30.0, gt=0, description="interval of flushes of milvus-lite, and of checks of the collection"
+    )
 
     history_ttl_s: float | None = Field(
-        None, ge=0, description="rows of Milvus live so long; 0: for ever; empty: as long as `turns` keeps its records"
+        None, ge=0, description="retention of rows in Milvus; 0: for ever; empty: the retention of `turns`"
     )
 
-    # What an operator sees
+    # Observability
     log_format: Literal["text", "json"] = Field(
-        "text", description="`json`: one object a line; `faust --quiet` has no banner"
+        "text", description="`json`: one object per line (`faust --quiet` omits the banner)"
     )
-    traces: Literal["off", "otlp", "console"] = Field("off", description="OpenTelemetry's traces, by the extra `otel`")
-    traces_sample: float = Field(0.1, ge=0, le=1, description="share of the traces that begin here and are kept")
-    usage_window_s: int = Field(60, ge=0, le=86400, description="length of the windows of `usage`; 0: none are kept")
-    usage_grace_s: int = Field(300, ge=0, description="a window that is over counts late turns for so long")
-    prices: str = Field("", description="`MODEL=PROMPT/ANSWER` of 1,000 tokens each, `*` for all others; with `,`")
-    metrics_tenants: int = Field(20, ge=0, description="tenants with series of their own; the others are `other`")
+    traces: Literal["off", "otlp", "console"] = Field("off", description="OpenTelemetry traces; needs the extra `otel`")
+    traces_sample: float = Field(0.1, ge=0, le=1, description="fraction of traces that are recorded")
+    usage_window_s: int = Field(60, ge=0, le=86400, description="length of a usage window; 0: no usage records")
+    usage_grace_s: int = Field(300, ge=0, description="grace period for late turns of a usage window")
+    prices: str = Field("", description="`MODEL=PROMPT/ANSWER` per 1,000 tokens, `*` for all others; several with `,`")
+    metrics_tenants: int = Field(20, ge=0, description="tenants with their own metric series; the rest are `other`")
 
-    # The edge
+    # The gateway
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
     gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
-    gateway_api_keys: str = Field("", description="`KEY=user`, `KEY=tenant/user`, `KEY=tenant/*`; with `,`", repr=False)
+    gateway_api_keys: str = Field(
+        "", description="`KEY=user`, `KEY=tenant/user` or `KEY=tenant/*`; several with `,`", repr=False
+    )
     jwt_secret: str = Field("", description="shared secret of JWTs, at least 32 bytes", repr=False)
-    jwt_jwks: str = Field("", description="file or URL of the public keys of JWTs")
-    jwt_algorithm: str = Field("", description="the one accepted; empty: HS256 for a secret, RS256 for a JWKS")
-    jwt_issuer: str = Field("", description="the `iss` that a JWT must have")
-    jwt_audience: str = Field("", description="the `aud` that a JWT must have")
-    gateway_wait_s: float = Field(30.0, gt=0, description="an unknown request id is waited for so long")
-    gateway_requests_per_min: int = Field(6000, ge=0, description="of one user; 0: no limit")
-    gateway_tokens_per_min: int = Field(0, ge=0, description="answered to one user; 0: no limit")
-    gateway_tenant_requests_per_min: int = Field(0, ge=0, description="of one tenant; 0: no limit")
-    gateway_tenant_tokens_per_min: int = Field(0, ge=0, description="answered to one tenant; 0: no limit")
-    gateway_start_s: float = Field(120.0, ge=0, description="an answer that cannot begin by then is refused; 0: never")
-    gateway_streams: int = Field(2000, ge=1, description="of one user, open at once")
-    gateway_tenant_streams: int = Field(0, ge=0, description="of one tenant, open at once; 0: no limit")
-    gateway_sockets: int = Field(500, ge=1, description="WebSockets of one key, open at once")
-    gateway_erasures_per_min: int = Field(10, ge=0, description="of one user; 0: no limit")
-    gateway_stall_s: float = Field(30.0, gt=0, description="a reader that takes nothing for so long is dropped")
-    gateway_held_events: int = Field(200_000, ge=1, description="token events of answers that are kept in memory")
-    gateway_held_mb: int = Field(256, ge=1, description="memory of those events")
-    gateway_bodies_mb: int = Field(64, ge=2, description="memory of request bodies while they are sent")
-    gateway_scan_records: int = Field(200_000, ge=1, description="records of a partition searched for older answers")
-    gateway_connections: int = Field(10_000, ge=1, description="connections that are open at once, in all")
-    gateway_address_connections: int = Field(2500, ge=1, description="connections from one address (IPv6: one /64)")
+    jwt_jwks: str = Field("", description="JWKS with the public keys of JWTs, a file or URL")
+    jwt_algorithm: str = Field("", description="accepted JWT algorithm; empty: HS256 with a secret, RS256 with a JWKS")
+    jwt_issuer: str = Field("", description="required `iss` of a JWT")
+    jwt_audience: str = Field("", description="required `aud` of a JWT")
+    gateway_wait_s: float = Field(30.0, gt=0, description="how long a reader waits for an unknown request id")
+    gateway_requests_per_min: int = Field(6000, ge=0, description="requests per minute of one user; 0: no limit")
+    gateway_tokens_per_min: int = Field(0, ge=0, description="generated tokens per minute of one user; 0: no limit")
+    gateway_tenant_requests_per_min: int = Field(0, ge=0, description="requests per minute of one tenant; 0: no limit")
+    gateway_tenant_tokens_per_min: int = Field(
+        0, ge=0, description="generated tokens per minute of one tenant; 0: no limit"
+    )
+    gateway_start_s: float = Field(120.0, ge=0, description="reject requests whose estimated wait is longer; 0: never")
+    gateway_streams: int = Field(2000, ge=1, description="open streams of one user")
+    gateway_tenant_streams: int = Field(0, ge=0, description="open streams of one tenant; 0: no limit")
+    gateway_sockets: int = Field(500, ge=1, description="open WebSockets of one key")
+    gateway_erasures_per_min: int = Field(10, ge=0, description="erasures per minute of one user; 0: no limit")
+    gateway_stall_s: float = Field(
+        30.0, gt=0, description="a reader that accepts no data for this long is disconnected"
+    )
+    gateway_held_events: int = Field(200_000, ge=1, description="token events kept in memory")
+    gateway_held_mb: int = Field(256, ge=1, description="memory of those events, in MB")
+    gateway_bodies_mb: int = Field(64, ge=2, description="memory of request bodies in transfer, in MB")
+    gateway_scan_records: int = Field(
+        200_000, ge=1, description="records of a partition that are searched for an older answer"
+    )
+    gateway_connections: int = Field(10_000, ge=1, description="open connections in total")
+    gateway_address_connections: int = Field(
+        2500, ge=1, description="open connections from one address (IPv6: one /64)"
+    )
     gateway_trusted_proxies: str = Field(
-        "", description="addresses or networks, with `,`, whose `X-Forwarded-For` names the caller's address"
+        "",
+        description="trusted proxies (addresses or networks, with `,`); their `X-Forwarded-For` is believed",
     )
-    gateway_metrics_host: str = Field("127.0.0.1", min_length=1, description="address that the port below binds")
+    gateway_metrics_host: str = Field("127.0.0.1", min_length=1, description="address that the metrics port binds")
     gateway_metrics_port: int = Field(
-        9464, ge=0, le=65535, description="port of `/metrics`, `/healthz` and `/readyz` where keys are configured"
+        9464, ge=0, le=65535, description="port of `/metrics`, `/healthz` and `/readyz` if keys are configured"
     )
-    gateway_drain_s: float = Field(5.0, ge=0, description="requests may finish for so long at SIGTERM")
+    gateway_drain_s: float = Field(5.0, ge=0, description="grace period of open requests at SIGTERM")
 
     @field_validator("broker")
     @classmethod
     def _kafka_scheme(cls, value: str) -> str:
         if not all(part.startswith("kafka://") and len(part) > len("kafka://") for part in value.split(";")):
-            raise ValueError("must look like kafka://host:port")
+            raise ValueError("must have the form kafka://host:port")
         return value
 
     @field_validator("gateway_trusted_proxies")
@@ -223,7 +252,7 @@ class Settings(BaseSettings):
         except ValueError:
             valid = False
         if not valid:
-            raise ValueError('must be a JSON object, as {"gpu_memory_utilization": 0.8}')
+            raise ValueError('must be a JSON object, such as {"gpu_memory_utilization": 0.8}')
         return value
 
     @model_validator(mode="after")
@@ -254,20 +283,20 @@ class Settings(BaseSettings):
 
     @property
     def history_ttl(self) -> float:
-        """Seconds that rows of Milvus live; 0: for ever."""
+        """Retention of rows in Milvus in seconds; 0: for ever."""
         return float(self.turns_retention_s if self.history_ttl_s is None else self.history_ttl_s)
 
     @property
     def ended_horizon_s(self) -> float:
-        """For how long the ids of ended requests are kept: as long as their records can be read again."""
+        """How long ids of ended requests are kept: as long as their records can be read again."""
         return max(self.dedup_s, float(self.requests_retention_s))
 
     @property
     def erased_horizon_s(self) -> int | None:
-        """For how long the marks of erasures are kept: longer than anything that could bring erased text back.
+        """How long erasure marks are kept: longer than anything that could bring erased text back.
 
-        Kafka deletes whole segments, so a record may outlive its retention by the time that a segment is written to.
-        None is for ever, which is as long as Milvus keeps its rows.
+        Kafka deletes whole segments, so a record may outlive its retention by the length of a segment. None means for
+        ever, if Milvus keeps its rows for ever.
         """
         if not self.history_ttl:
             return None
@@ -293,12 +322,12 @@ class Settings(BaseSettings):
 
     @property
     def group(self) -> str:
-        """The consumer group, and what transactional ids begin with."""
+        """The consumer group, and the prefix of transactional ids."""
         return f"{self.topic_prefix}{self.app_id}"
 
     @property
     def models(self) -> list[str]:
-        """What a request's `model` may say, as far as the settings tell."""
+        """The values of a request's `model` that the settings define."""
         return [name for name in (self.model, self.second_model) if name] + list(adapter_folders(self.adapters))
 
     def topic(self, name: str) -> str:
@@ -310,13 +339,13 @@ def networks_of(value: str) -> frozenset[str]:
 
 
 def load_settings() -> Settings:
-    """Read the settings; raises `SettingsError` with one line, warns of unknown `PARLEY_` names."""
+    """Read the settings. Raises `SettingsError` with one line; warns of unknown `PARLEY_` variables."""
     try:
         settings = Settings()
     except ValidationError as error:
         raise SettingsError(_one_line(error)) from None
     for name in unknown_names(named()):
-        warnings.warn(f"{name} is not a setting of Parley; it is ignored", UnknownSettingWarning, stacklevel=2)
+        warnings.warn(f"{name} is not a setting of Parley and is ignored", UnknownSettingWarning, stacklevel=2)
     return settings
 
 
@@ -332,7 +361,7 @@ def unknown_names(names: Iterable[str]) -> list[str]:
 
 
 def named() -> set[str]:
-    """Every name that the environment and the files set, Parley's or not."""
+    """All variable names in the environment and the files, Parley's or not."""
     files: list[Mapping[str, str | None]] = [dotenv_values(path) for path in ENV_FILES if path.is_file()]
     return {name for source in (os.environ, *files) for name in source}
 

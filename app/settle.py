@@ -1,11 +1,11 @@
-"""What a process does once its models are loaded, so that nobody waits for the interpreter later.
+"""Tune the interpreter once the models are loaded.
 
-Modules and models are millions of objects that live as long as the process. A full pass of the collector over them
-takes a quarter of a second, in which no token moves; frozen, they are not looked at again.
+Modules and models are millions of objects that live as long as the process. A full garbage collection over them takes a
+quarter of a second, during which no token is produced. Frozen objects are not scanned.
 
-The event loop, Faust's consumer and the engine are threads of one interpreter. Who wants it while another computes
-waits for the switch interval, 5 ms unless told otherwise: several decode steps of a small model. With 0.2 ms 32 answers
-at once came 10 to 20 % faster on two busy cores, at the same processor time a token.
+The event loop, Faust's consumer and the engine are threads of one interpreter. A thread that waits for the GIL gets it
+after the switch interval, 5 ms by default: several decode steps of a small model. With 0.2 ms, 32 concurrent answers
+finished 10 to 20 % faster on two busy cores, for the same processor time per token.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The configuration that promises rest on, set on topics that have another one, and checked at each start.
+"""Topic configuration that the guarantees depend on, checked at each start and corrected where it differs.
 
-A changelog that is never compacted keeps erased text; one that forgets tombstones early brings deleted rows back to a
-worker that was away; `tokens` and `controls` without the broker's timestamps leave a worker to its own clock. Topics
-may have been created by other means, or by a version that did not know. What an operator has set more strictly stays.
+A changelog that is never compacted keeps erased text. One that drops tombstones early brings deleted rows back to a
+worker that was offline. Without the broker's timestamps on `tokens` and `controls`, a worker depends on its own clock.
+Topics may have been created by other tools or by an older version. Stricter values set by an operator stay.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 log = logging.getLogger(__name__)
 
-_SET_ON_TOPIC = 1  # the source of a value in DescribeConfigs: this topic's own configuration
+_SET_ON_TOPIC = 1  # config source in DescribeConfigs: DYNAMIC_TOPIC_CONFIG
 
 
 class TopicConfigError(Exception):
-    """A topic is not configured as it has to be, and may not be changed; one line that says what to do."""
+    """A topic has a wrong configuration that may not be changed; one line with the remedy."""
 
 
 class Bound(Enum):
-    """How a topic's value may differ from the one that is wanted."""
+    """How a topic's value may differ from the required one."""
 
     EXACTLY = auto()
     AT_LEAST = auto()
     AT_MOST = auto()
-    INCLUDES = auto()  # of a list, as `cleanup.policy`
+    INCLUDES = auto()  # one of a list, such as `cleanup.policy`
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Rule:
 
 
 async def enforce(admin: AIOKafkaAdminClient, rules: Mapping[str, Iterable[Rule]]) -> None:
-    """Bring the topics, which exist, to their rules.
+    """Apply the rules to existing topics.
 
     Raises:
-        TopicConfigError: the worker is not allowed to.
-        UnknownTopicOrPartitionError: one is so new that the broker does not know it; try again.
+        TopicConfigError: the worker is not authorized to change a topic.
+        UnknownTopicOrPartitionError: the broker does not know a new topic yet; try again.
     """
     found = await _describe(admin, rules)
     for topic, wanted in rules.items():
@@ -67,19 +67,19 @@ async def enforce(admin: AIOKafkaAdminClient, rules: Mapping[str, Iterable[Rule]
         if broken:
             await _alter(admin, topic, own, broken)
             changes = ", ".join(f"{rule.name}={rule.value} (was {values[rule.name]})" for rule in broken)
-            log.info("the topic %s is configured anew: %s", topic, changes)
+            log.info("changed the configuration of topic %s: %s", topic, changes)
 
 
 async def _describe(
     admin: AIOKafkaAdminClient, topics: Iterable[str]
 ) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
-    """Of each topic all values, and those that were set on it."""
+    """All values of each topic, and the ones set on the topic itself."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
     found: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
     for response in await admin.describe_configs(resources):
         for code, message, _kind, topic, entries in response.resources:
             if code == UnknownTopicOrPartitionError.errno:
-                raise UnknownTopicOrPartitionError(topic)  # this broker has not heard of a new topic yet
+                raise UnknownTopicOrPartitionError(topic)  # this broker does not know a new topic yet
             if code:
                 raise TopicConfigError(
                     f"the configuration of the topic {topic!r} cannot be read: {message or for_code(code).__name__}; "
@@ -100,7 +100,7 @@ def _values(entries: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 async def _alter(admin: AIOKafkaAdminClient, topic: str, own: Mapping[str, str], broken: Iterable[Rule]) -> None:
-    # The request replaces all that was set on the topic, so what is to stay goes along.
+    # The request replaces all values set on the topic, so it repeats those that stay.
     wanted = {rule.name: rule.value for rule in broken}
     resource = ConfigResource(ConfigResourceType.TOPIC, topic, {**own, **wanted})
     for response in await admin.alter_configs([resource]):

@@ -1,8 +1,8 @@
-"""The topics of Parley: what each is for, how it is created, and the check that a worker makes before it starts.
+"""Parley's topics: their purpose, how they are created, and the check that a worker makes before it starts.
 
-`requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so that one user
-is one partition everywhere; a topic with another count would put a user's records where nobody looks for them.
-Changelogs of tables are not here: the worker creates them.
+`requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so a user has the
+same partition in all of them. With different counts, a user's records would lie where their owner does not read. The
+worker creates the changelogs of its tables itself (app/delivery/changelog.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEADERS_TIMEOUT_S = 30.0
 
 
 class TopicsError(Exception):
-    """A topic is missing or not as the settings say; one line that says what to do."""
+    """A topic is missing or differs from the settings; one line with the remedy."""
 
 
 class TopicName(StrEnum):
@@ -41,12 +41,12 @@ class TopicName(StrEnum):
 
 
 class TimestampType(StrEnum):
-    CREATE_TIME = "CreateTime"  # the producer's
-    LOG_APPEND_TIME = "LogAppendTime"  # the broker's
+    CREATE_TIME = "CreateTime"  # the producer's timestamps
+    LOG_APPEND_TIME = "LogAppendTime"  # the broker's timestamps
 
 
 class _Answer(IntEnum):
-    """Error codes of the protocol that are told apart here."""
+    """Error codes of the Kafka protocol that are handled separately."""
 
     OK = 0
     TOPIC_EXISTS = 36
@@ -60,7 +60,7 @@ class TopicSpec:
     replication: int
     retention_s: int
     timestamps: TimestampType = TimestampType.CREATE_TIME
-    by_worker: bool = False  # a worker that misses it creates it: it came later than the others
+    by_worker: bool = False  # added in a later version: a worker creates it if it is missing
 
     @property
     def config(self) -> dict[str, str]:
@@ -69,15 +69,15 @@ class TopicSpec:
             "retention.ms": str(self.retention_s * 1000),
             "message.timestamp.type": self.timestamps.value,
             "max.message.bytes": str(MAX_RECORD_BYTES),
-            # A segment that is written to is never deleted, so its length adds to the retention.
+            # The active segment is never deleted, so its age adds to the retention.
             "segment.ms": str(min(SEGMENT_S, self.retention_s) * 1000),
-            # One replica may be away without stopping writes, where there are enough of them.
+            # With enough replicas, one may be offline without blocking writes.
             "min.insync.replicas": str(max(1, self.replication - 1)),
         }
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """What has to hold for a topic that is there."""
+        """The configuration that an existing topic must have."""
         rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)]
         if self.timestamps is TimestampType.LOG_APPEND_TIME:
             rules.append(Rule("message.timestamp.type", self.timestamps.value))
@@ -87,7 +87,7 @@ class TopicSpec:
 @dataclass(frozen=True, slots=True)
 class FoundTopic:
     spec: TopicSpec
-    partitions: int | None  # None: there is no such topic
+    partitions: int | None  # None: the topic does not exist
     led: bool  # every partition has a leader
 
     @property
@@ -109,7 +109,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         spec(TopicName.REQUESTS, settings.requests_retention_s),
         spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
         spec(TopicName.TURNS, settings.turns_retention_s),
-        # An erasure or a cancel counts from when the broker had it, whatever its sender's clock says.
+        # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
@@ -117,7 +117,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
 
 
 async def create_topics(settings: Settings) -> list[str]:
-    """Create the topics that are missing, wait until they can be used, and return their names."""
+    """Create the missing topics, wait until they are usable, and return their names."""
     specs = topic_specs(settings)
     async with _admin(settings) as admin:
         missing = [found.spec for found in await _find(admin, specs) if found.partitions is None]
@@ -130,16 +130,16 @@ async def create_topics(settings: Settings) -> list[str]:
                 created.append(name)
             elif code != _Answer.TOPIC_EXISTS:
                 why = (message[0] if message else None) or for_code(code).__name__
-                # Too few brokers for the replicas: those that are away count for none.
+                # With fewer brokers than replicas, brokers that are offline do not count.
                 kind = KafkaAwayError if code == _Answer.TOO_FEW_BROKERS else TopicsError
                 raise kind(f"the topic {name!r} could not be created: {why}")
-        # Another broker may not have heard of them yet: this one is asked.
+        # Other brokers may not know them yet; ask the same one.
         _check(await _until_led(admin, specs))
     return created
 
 
 async def check_topics(settings: Settings) -> None:
-    """Raise with one line unless every topic is there with `PARLEY_PARTITIONS` partitions."""
+    """Raise with one line unless every topic exists with `PARLEY_PARTITIONS` partitions."""
     _check(await find_topics(settings))
 
 
@@ -152,12 +152,12 @@ def _check(topics: Iterable[FoundTopic]) -> None:
         if not found.fits:
             raise TopicsError(
                 f"the topic {found.spec.name!r} has {found.partitions} partitions, not {found.spec.partitions}: "
-                f"set PARLEY_PARTITIONS={found.partitions}, or take new topics by PARLEY_TOPIC_PREFIX"
+                f"set PARLEY_PARTITIONS={found.partitions}, or use new topics with PARLEY_TOPIC_PREFIX"
             )
 
 
 async def configure_topics(settings: Settings) -> None:
-    """Set what promises rest on where a topic has it otherwise; raises `TopicConfigError`."""
+    """Correct the configuration that the guarantees depend on; raises `TopicConfigError`."""
     async with _admin(settings) as admin:
         await enforce(admin, {spec.name: spec.rules for spec in topic_specs(settings)})
 
@@ -168,7 +168,7 @@ async def find_topics(settings: Settings) -> list[FoundTopic]:
 
 
 async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
-    # All of them: to ask for one that is missing would create it on many brokers.
+    # All topics: asking for a missing one would create it on many brokers.
     described: dict[str, dict[str, Any]] = {topic["topic"]: topic for topic in await admin.describe_topics()}
 
     def found(spec: TopicSpec) -> FoundTopic:

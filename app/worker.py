@@ -1,7 +1,7 @@
-"""The parts of a worker, put together: here and nowhere else is decided what is made of what.
+"""Assemble a worker from its parts.
 
-`load` does what takes long and may fail for reasons that only people can mend: the model, the embedder. It runs before
-the worker joins its group. `start` and `stop` belong to the event loop.
+`load` does what is slow and can fail because of the setup: loading the model and the embedder. It runs before the
+worker joins its group. `start` and `stop` belong to the event loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _ASK_AGAIN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is loaded from disk. `embedder` is None where no history is kept."""
+    """What is loaded from disk. `embedder` is None if no history is kept."""
 
     servings: Servings
     embedder: Embedder | None
@@ -64,7 +64,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
 
 
 class Worker:
-    """One worker's parts while its event loop runs. `broken` is told of what must end the process."""
+    """The parts of one worker while its event loop runs. `broken` is called with an error that must end the process."""
 
     def __init__(
         self,
@@ -125,9 +125,9 @@ class Worker:
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
 
     async def stop(self, *, broken: bool = False) -> None:
-        """Leave in order: what runs may end within the grace, what does not goes on elsewhere.
+        """Leave in an orderly way: running answers get the grace period; their next owners continue the rest.
 
-        A worker that is `broken` gives it no time: the next owner is quicker.
+        A worker that is `broken` skips the grace period, because the next owner is faster.
         """
         for task in self._tasks:
             task.cancel()
@@ -139,7 +139,7 @@ class Worker:
         if self._loaded.embedder is not None:
             await asyncio.to_thread(self._loaded.embedder.close)
 
-    # What partitions ask of their agent.
+    # Implements the handlers of a partition.
 
     def take(self, partition: Partition, record: Record) -> None:
         self._take[record.topic](partition, record)
@@ -157,11 +157,11 @@ class Worker:
         self._history.release(partition.number)
 
     def fenced(self, partition: Partition, error: FencedError) -> None:
-        """A successor has the partition. The group will say so soon.
+        """Another worker owns the partition, and the group's assignment will follow.
 
-        If it does not, a worker that the group had given up came back for a moment; or two groups share one app id.
+        If it does not, a worker that the group had expelled came back for a moment, or two groups share one app id.
         """
-        log.warning("%s; its answers go on there", error)
+        log.warning("%s; its answers continue there", error)
         self._tasks.add(asyncio.create_task(self._expect_rebalance(partition, error), name="fenced"))
 
     def broken(self, error: BaseException) -> None:
@@ -183,7 +183,7 @@ class Worker:
                 return
 
     async def _owns(self, number: int) -> bool:
-        """Whether a partition is this worker's by Kafka's word; waits while Kafka is away."""
+        """Whether Kafka confirms that a partition belongs to this worker; waits while Kafka is unreachable."""
         while (partition := self.owner.owned(number)) is not None:
             try:
                 return await partition.own.is_confirmed()
@@ -194,7 +194,7 @@ class Worker:
     def _history_sink(self, milvus: Milvus | None) -> HistorySink:
         if self._loaded.embedder is None:
             return NoHistory()
-        # What is imported here imports pymilvus, which takes longer than all the rest of a worker.
+        # These modules import pymilvus, which takes longer than all the rest of a worker.
         from app.search.milvus import Milvus  # noqa: PLC0415
         from app.search.writer import HistoryWriter  # noqa: PLC0415
 

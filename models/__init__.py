@@ -1,1 +1,1 @@
-"""What thinks: engines, batching, checkpoints, prompts, embeddings. Nothing here knows of Kafka or Faust."""
+"""Inference: engines, batching, checkpoints, prompts, embeddings. Nothing here depends on Kafka or Faust."""

@@ -1,4 +1,4 @@
-"""Which LoRA adapters there are: names that requests use, and the folders behind them. Light at import."""
+"""The configured LoRA adapters: names that requests use, and their folders. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}")
 
 
 def adapter_folders(setting: str) -> dict[str, Path]:
-    """`name=folder` names one; a folder alone has one in each subfolder, by its name. Parts are joined with `,`.
+    """Parse the setting. `name=folder` names one adapter; a folder alone contains one per subfolder, named after it.
+    Parts are separated by `,`.
 
-    Raises `ValueError` where a name is bad or stands for two folders. Whether there are such folders is for
-    `check_adapter_folders` to say: a gateway has the names alone.
+    Raises `ValueError` if a name is invalid or stands for two folders. `check_adapter_folders` checks that the folders
+    exist, because a gateway has only the names.
     """
     found: dict[str, Path] = {}
     for part in filter(None, (part.strip() for part in setting.split(","))):
@@ -24,7 +25,7 @@ def adapter_folders(setting: str) -> dict[str, Path]:
             pairs = [(config.parent.name, config.parent) for config in sorted(Path(name).glob(f"*/{CONFIG}"))]
         for adapter, folder in pairs:
             if not _NAME.fullmatch(adapter):
-                raise ValueError(f"adapter {adapter!r} of {folder}: a name has letters, digits and ._:/@- only")
+                raise ValueError(f"adapter {adapter!r} of {folder}: a name consists of letters, digits and ._:/@-")
             if adapter in found:
                 raise ValueError(f"adapter {adapter} stands for {found[adapter]} and for {folder}")
             found[adapter] = folder
@@ -32,7 +33,7 @@ def adapter_folders(setting: str) -> dict[str, Path]:
 
 
 def check_adapter_folders(setting: str) -> None:
-    """Raises `ValueError` where a part of the setting stands for no adapter on this machine."""
+    """Raises `ValueError` if a part of the setting names no adapter on this machine."""
     for part in filter(None, (part.strip() for part in setting.split(","))):
         found = adapter_folders(part)
         if not found:

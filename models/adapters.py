@@ -1,8 +1,8 @@
-"""LoRA adapters as PEFT writes them: a config, and two small matrices for each linear layer that they change.
+"""LoRA adapters in PEFT's format: a config, and two small matrices for each linear layer that they change.
 
-`y = W x + scale * B (A x)` (Hu et al. 2021), `scale` being alpha / rank, or alpha / sqrt(rank) with rsLoRA. What an
-adapter may hold beyond that (DoRA, trained biases, whole modules, embeddings) would be silently wrong if it were left
-out, so it is refused. Safetensors only: a pickle runs code.
+`y = W x + scale * B (A x)` (Hu et al. 2021), where `scale` is alpha / rank, or alpha / sqrt(rank) with rsLoRA. Anything
+else that an adapter may contain (DoRA, trained biases, whole modules, embeddings) is rejected, because ignoring it
+would give silently wrong answers. Safetensors only: a pickle runs code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from models.adapter_folders import CONFIG
 
 WEIGHTS = "adapter_model.safetensors"
 _KEY = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<part>[AB])(?:\.default)?\.weight")
-# Settings of PEFT that change what is computed, with the values under which they do not.
+# PEFT settings that change the computation, with the values at which they do not.
 _OFF: Mapping[str, tuple[Any, ...]] = {
     "use_dora": (None, False),
     "lora_bias": (None, False),
@@ -42,7 +42,7 @@ class AdapterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """An adapter on disk as it was when the worker started. `version` names its bytes."""
+    """An adapter on disk as it was when the worker started. `version` identifies its bytes."""
 
     name: str
     folder: Path
@@ -50,7 +50,7 @@ class AdapterFiles:
 
     @classmethod
     def find(cls, name: str, folder: Path) -> AdapterFiles:
-        """Raises `AdapterError` where there is nothing; what is wrong with its content is told when it is loaded."""
+        """Raises `AdapterError` if the folder has no adapter; its content is checked when it is loaded."""
         if not (folder / CONFIG).is_file():
             raise AdapterError(f"adapter {name}: there is no {CONFIG} in {folder}")
         return cls(name, folder, f"{name}@{_digest(*_read(folder))}")
@@ -58,7 +58,7 @@ class AdapterFiles:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What an adapter adds to one linear layer: `down` [rank, in], `up` [out, rank] with the scale in it."""
+    """An adapter's addition to one linear layer: `down` [rank, in], `up` [out, rank] including the scale."""
 
     down: Tensor
     up: Tensor
@@ -72,14 +72,14 @@ class Delta:
         return self.down.nbytes + self.up.nbytes
 
 
-Adapter = dict[str, Delta]  # by the name of the layer within the model
+Adapter = dict[str, Delta]  # by the layer's name in the model
 
 
 def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], place: Tensor) -> Adapter:
-    """Read an adapter for a model with these linear `layers` (in, out); device and dtype are those of `place`.
+    """Read an adapter for a model with these linear `layers` (in, out), to the device and dtype of `place`.
 
     Raises:
-        AdapterError: it is of a kind that is not implemented, broken, of another model, or no longer what it was.
+        AdapterError: it is unsupported, broken, made for another model, or has changed since the start.
     """
     try:
         raw, weights = _read(files.folder)
@@ -88,7 +88,7 @@ def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], pla
         config = json.loads(raw)
         _check_kind(config)
         if not weights:
-            raise ValueError(f"there is no {WEIGHTS}; other formats are not read, pickles least of all")
+            raise ValueError(f"there is no {WEIGHTS}; other formats, pickles in particular, are not read")
         return _fitted(config, load(weights), layers, place)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -97,7 +97,7 @@ def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], pla
 
 def _check_kind(config: dict[str, Any]) -> None:
     if (kind := config.get("peft_type")) != "LORA":
-        raise ValueError(f"its kind is {kind}; only LORA is implemented")
+        raise ValueError(f"its type is {kind}; only LORA is implemented")
     for name, off in _OFF.items():
         if config.get(name) not in off:
             raise ValueError(f"it uses {name}, which is not implemented")
@@ -125,9 +125,9 @@ def _delta(
     place: Tensor,
 ) -> Delta:
     if module not in layers:
-        raise ValueError(f"it does not fit the model, which has no layer {module} that an adapter may change")
+        raise ValueError(f"it does not fit the model, which has no layer {module} that an adapter can change")
     if len(parts) != 2:
-        raise ValueError(f"it has only one half of what it adds to {module}")
+        raise ValueError(f"it contains only one of the two matrices for {module}")
     down, up = parts["A"], parts["B"]
     wanted, given = layers[module], (down.shape[-1], up.shape[0])
     if given != wanted or down.shape[0] != up.shape[-1]:
@@ -135,7 +135,7 @@ def _delta(
             f"it does not fit the model: {module} is {wanted[0]} to {wanted[1]}, not {given[0]} to {given[1]}"
         )
     if not (down.isfinite().all() and up.isfinite().all()):
-        raise ValueError(f"what it adds to {module} is not finite")
+        raise ValueError(f"its matrices for {module} are not finite")
     up = up.float() * _scale(config, module, len(down))
     return Delta(down.to(place).contiguous(), up.to(place).contiguous())
 
@@ -149,7 +149,7 @@ def _scale(config: dict[str, Any], module: str, rank: int) -> float:
 
 
 def _pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
-    """PEFT's rule: the first pattern that is the whole name or its end."""
+    """PEFT's rule: the first pattern that equals the whole name or its end."""
     for pattern, value in (patterns or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value
@@ -157,7 +157,7 @@ def _pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
 
 
 def _read(folder: Path) -> tuple[bytes, bytes]:
-    """Config and weights. Read, not mapped: a mapped file that is written anew ends the process with a bus error."""
+    """Config and weights. Read into memory, not mapped: if a mapped file is rewritten, the process gets a bus error."""
     weights = folder / WEIGHTS
     return (folder / CONFIG).read_bytes(), weights.read_bytes() if weights.is_file() else b""
 

@@ -1,8 +1,8 @@
-"""Which models the engine computes right, told from the config alone.
+"""Which models the engine computes correctly, according to their config.
 
-The engine feeds packed tokens of many requests through the model's own layers, so everything that mixes tokens must go
-through the attention interface of transformers, and nothing may depend on what else is in the batch. What the config
-does not tell, `models.engine.probe` measures.
+The engine feeds packed tokens of many requests through the model's own layers. Everything that mixes tokens must
+therefore go through transformers' attention interface, and nothing may depend on the rest of the batch.
+`models.engine.probe` measures what the config does not show.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from __future__ import annotations
 from typing import Any
 
 ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention"})
-# Rotary embeddings that change with the longest position of a batch: right only up to the length they were trained at.
+# Rotary embeddings that depend on the longest position of a batch: correct only up to the trained length.
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 UNBOUNDED = 1 << 20
 
 
 def why_unsupported(config: Any) -> str | None:
-    """One line that says why a model with this config is refused, or None."""
+    """One line that says why a model with this config is rejected, or None."""
     kind = getattr(config, "model_type", "model")
     if getattr(config, "is_encoder_decoder", False):
         return f"{kind} is an encoder-decoder; the engine runs decoders only"
     if hasattr(config, "vision_config") or hasattr(config, "audio_config"):
         return f"{kind} is multimodal; use a text-only checkpoint of it"
     if getattr(config, "num_hidden_layers", None) is None or getattr(config, "num_attention_heads", None) is None:
-        return f"{kind} is not a decoder with attention layers that the engine knows"
+        return f"{kind} is not a decoder with attention layers that the engine supports"
     try:
         head_size(config), kv_heads(config)
-    except (AttributeError, RuntimeError):  # how transformers says that it depends on the layer
-        return f"{kind} has heads of another size in some layers, which the engine does not implement"
+    except (AttributeError, RuntimeError):  # transformers' way of saying that it depends on the layer
+        return f"{kind} has a different head size in some layers, which the engine does not implement"
     if attention := _attention_not_implemented(config):
         return f"{kind} {attention}, which the engine does not implement"
     return None
@@ -44,7 +44,7 @@ def _attention_not_implemented(config: Any) -> str | None:
 
 
 def context_limit(config: Any) -> int:
-    """Most tokens that are computed right."""
+    """Most tokens that are computed correctly."""
     limit = int(getattr(config, "max_position_embeddings", None) or UNBOUNDED)
     for parameters in _ropes(config):
         if parameters.get("rope_type") in LENGTH_DEPENDENT_ROPE:
@@ -56,7 +56,7 @@ def context_limit(config: Any) -> int:
 
 
 def rope_depends_on_length(config: Any) -> bool:
-    """Whether some rotary embedding looks at the positions before it takes its angles."""
+    """Whether some rotary embedding reads the positions before it computes its angles."""
     return any(parameters.get("rope_type") in LENGTH_DEPENDENT_ROPE for parameters in _ropes(config))
 
 

@@ -1,7 +1,7 @@
-"""The files of a checkpoint: where they are, whether they are whole, and which bytes they are.
+"""The files of a checkpoint: where they are, whether they are complete, and a version of their bytes.
 
-Weights are read from safetensors alone, because a pickle runs code when it is read. Whether a file is as long as its
-header says is looked at before anything else, since a download that broke off is the commonest fault of all.
+Weights are read from safetensors only, because reading a pickle runs code. Each file's length is compared with its
+header first, because an interrupted download is the most frequent fault.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class CheckpointError(Exception):
-    """A model cannot be loaded or cannot be served right; the message is one line."""
+    """A model cannot be loaded or served correctly; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CheckpointFiles:
 
     @classmethod
     def find(cls, name: str, *, remote_code: bool = False) -> CheckpointFiles:
-        """The files of `name`: `demo`, a folder, or a Hugging Face name, with `@revision` where one is wanted."""
+        """The files of `name`: `demo`, a folder, or a Hugging Face name, optionally with `@revision`."""
         folder = _folder(name, remote_code)
         _check(name, folder)
         if not remote_code:
@@ -55,7 +55,7 @@ class CheckpointFiles:
 
 
 def check_folder(name: str) -> None:
-    """Raises `CheckpointError` where `name` can only be a folder and is none; takes no time."""
+    """Raise `CheckpointError` if `name` can only be a folder and does not exist; fast."""
     if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
         raise CheckpointError(f"model {name}: there is no such folder")
 
@@ -73,7 +73,7 @@ def _folder(name: str, remote_code: bool) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=wanted))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"model {name}: no folder, and Hugging Face gave none: {first_line(error)}") from error
+        raise CheckpointError(f"model {name}: not a folder, and Hugging Face returned: {first_line(error)}") from error
 
 
 def _check(name: str, folder: Path) -> None:
@@ -89,9 +89,9 @@ def _check(name: str, folder: Path) -> None:
         try:
             shards = set(json.loads(index.read_text())["weight_map"].values())
         except (ValueError, KeyError, AttributeError, TypeError):
-            raise CheckpointError(f"model {name}: {index.name} is no index of weights; fetch it again") from None
+            raise CheckpointError(f"model {name}: {index.name} is not an index of weights; fetch it again") from None
         if absent := sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file()):
-            raise CheckpointError(f"model {name}: {absent[0]} is not there, which {index.name} names; fetch it again")
+            raise CheckpointError(f"model {name}: {absent[0]}, which {index.name} lists, is missing; fetch it again")
 
 
 def _fault(path: Path) -> str | None:
@@ -101,30 +101,30 @@ def _fault(path: Path) -> str | None:
         start = file.read(8)
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
         if not 0 < length <= min(size, LONGEST_HEADER):
-            return f"is no safetensors file, or broken off: {size} bytes"
+            return f"is not a safetensors file, or truncated: {size} bytes"
         try:
             header = json.loads(file.read(length))
             ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
             whole = 8 + length + max(ends, default=0)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError):
-            return f"is no safetensors file, or broken off: {size} bytes, and its header cannot be read"
-    return None if size == whole else f"has {size} bytes where its header tells of {whole}"
+            return f"is not a safetensors file, or truncated: {size} bytes, and its header cannot be read"
+    return None if size == whole else f"has {size} bytes, but its header describes {whole}"
 
 
 def _check_code(name: str, folder: Path) -> None:
-    """A checkpoint that cannot be read without code of its own says so before transformers asks for it at a prompt."""
+    """Reject a checkpoint that needs code of its own, before transformers asks about it interactively."""
     try:
         config = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError):
-        return  # told by who reads it next
+        return  # the function that reads it next reports the error
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(config, dict) and "auto_map" in config:
         from transformers import CONFIG_MAPPING  # noqa: PLC0415  takes seconds
 
         if kind not in CONFIG_MAPPING:
             raise CheckpointError(
-                f"model {name}: {kind} brings code of its own, which is not run unless you trust it: "
-                "PARLEY_TRUST_REMOTE_CODE=true"
+                f"model {name}: {kind} contains code of its own, which is not run unless you trust it: "
+                "trust_remote_code=true"
             )
 
 
@@ -139,7 +139,7 @@ def _digest(folder: Path) -> str:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """All of a file of up to 64 MiB, evenly spaced samples of a larger one: a start must not read an 8B model twice."""
+    """The whole file up to 64 MiB, evenly spaced samples of a larger one: a start must not read an 8B model twice."""
     size = path.stat().st_size
     stride = max(BLOCK, size // BLOCKS)
     with path.open("rb") as file:

@@ -1,7 +1,7 @@
-"""Loading a model: by the name `demo`, a folder, or a Hugging Face name; safetensors only, no code of the checkpoint.
+"""Load a model: by the name `demo`, a folder, or a Hugging Face name; safetensors only, no code from the checkpoint.
 
-A checkpoint that cannot be served right is refused here with one line, because a worker that starts with it would
-answer nonsense for as long as nobody reads it. `model_version` names the bytes that answer: resumed answers compare it.
+A checkpoint that cannot be served correctly is rejected with one line, because otherwise the worker would answer
+nonsense until someone notices. `model_version` identifies the weights; resumed answers compare it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
 from models.unimported import unimported
 
-# A third of a worker's start, for two functions of transformers that nothing here calls.
+# A third of a worker's start time, for two functions of transformers that are not used here.
 with unimported("sklearn"), unimported("scipy"):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still widened to float32 on a CPU
+FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still converted to float32 on a CPU
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
-# What the libraries raise for a checkpoint that is absent or broken; nothing else is caught.
+# What the libraries raise for a missing or broken checkpoint; nothing else is caught.
 LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model in memory with what belongs to it."""
+    """A model in memory with its tokenizer and limits."""
 
     name: str
     model: Any
@@ -54,12 +54,14 @@ def load_checkpoint(
     device: str = "auto",
     dtype: str = "auto",
     context_length: int = 0,
+    may_be_shorter: bool = False,
     quantize: str = "",
     remote_code: bool = False,
 ) -> Checkpoint:
-    """Load `name`, a GPTQ checkpoint or a plain one, whose weights `quantize` (`int8`, `fp8`) may round.
+    """Load `name`, a GPTQ checkpoint or a plain one, whose weights can be quantized (`int8`, `fp8`) while loading.
 
-    Raises `CheckpointError` with one line that says what is wrong.
+    A model whose own context is shorter than `context_length` is rejected unless it `may_be_shorter`.
+    Raises `CheckpointError` with one line.
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
     try:
@@ -87,7 +89,7 @@ def load_checkpoint(
         defaults=_defaults(generation),
         eos=_eos(generation, config, tokenizer),
         model_version="+".join(filter(None, (files.version, quantization))),
-        context_length=_context(name, config, context_length),
+        context_length=_context(name, config, context_length, may_be_shorter=may_be_shorter),
     )
 
 
@@ -103,13 +105,15 @@ def _load_model(
             use_safetensors=True,
             trust_remote_code=remote_code,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # told by _check_loading, in one line
+            ignore_mismatched_sizes=True,  # _check_loading reports it in one line
         )
         _check_loading(info)
         return model.to(place), ""
     from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # noqa: PLC0415  only here
 
-    kind = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)  # what the packed kernels are fast in
+    kind = (
+        torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)
+    )  # the dtype in which the packed kernels are fast
     if gptq := gptq_config(files.folder, config):
         if quantize:
             raise CheckpointError(f"it is quantized already, and cannot be quantized to {quantize}")
@@ -132,9 +136,9 @@ def _load_model(
 
 @contextmanager
 def _without_reports() -> Iterator[None]:
-    """What transformers says of a broken checkpoint is a table of many lines; `_check_loading` says it in one.
+    """Silence transformers' table about a broken checkpoint; `_check_loading` reports it in one line.
 
-    Its progress bar is for terminals: in a log it is one line with all its states.
+    Its progress bar is for terminals: in a log it would be one line with all its states.
     """
     logger = logging.getLogger("transformers")
     before = logger.level
@@ -156,7 +160,7 @@ def _check_loading(info: dict[str, Any]) -> None:
         raise CheckpointError(f"broken checkpoint: {name} is {list(there)}, and its config says {list(expected)}")
     for kind in ("missing_keys", "error_msgs"):
         if broken := sorted(str(key) for key in info.get(kind) or ()):
-            # transformers would go on with random numbers in their place
+            # transformers would continue with random numbers in their place
             raise CheckpointError(f"broken checkpoint: {kind.replace('_', ' ')} {', '.join(broken[:3])}")
 
 
@@ -201,17 +205,19 @@ def _eos(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(found)
 
 
-def _context(name: str, config: Any, wanted: int) -> int:
+def _context(name: str, config: Any, wanted: int, *, may_be_shorter: bool = False) -> int:
     limit = context_limit(config)
+    if may_be_shorter:
+        wanted = min(wanted, limit)
     if wanted > limit:
         raise CheckpointError(f"model {name}: context_length={wanted}, but the model has {limit}")
     return wanted or limit
 
 
 def describe_checkpoint(name: str, *, context_length: int = 0) -> tuple[Path, Checkpoint]:
-    """The folder of `name` and all of it but the weights (`model` is None): for an engine that loads those itself.
+    """The checkpoint without its weights (`model` is None), for an engine that loads those itself.
 
-    Raises `CheckpointError` with one line that says what is wrong.
+    Raises `CheckpointError` with one line.
     """
     files = CheckpointFiles.find(name)
     try:

@@ -1,8 +1,8 @@
 """From tokens to text, one token at a time.
 
-The text that stands after token k is a pure function of tokens[:k]: never half a character, and nothing that may yet
-become a stop string. So an answer that is resumed from its tokens goes on with exactly the text its readers lack. Each
-token costs the same, however long the answer is.
+The text after token k is a pure function of tokens[:k]. It never ends in half a character, nor in the beginning of a
+possible stop string. An answer that is resumed from its tokens therefore continues with exactly the text that its
+readers lack. Each token costs the same, however long the answer is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
-WINDOW = 64  # tokens after which text that still ends in half a character is given up as it is
+WINDOW = 64  # tokens after which text that still ends in half a character is emitted as it is
 
 
 class Decoder(Protocol):
@@ -31,7 +31,7 @@ class Vocabulary:
 
 
 class BytesDecoder:
-    """For byte-level tokenizers: a token is a run of bytes, and UTF-8 says where characters end."""
+    """For byte-level tokenizers: a token is a run of bytes, and UTF-8 determines where characters end."""
 
     __slots__ = ("_pieces", "_utf8")
 
@@ -44,14 +44,16 @@ class BytesDecoder:
 
 
 class WindowDecoder:
-    """For any other: what the tokens since the last whole character add to the text of the few before them."""
+    """For other tokenizers: what the tokens since the last complete character add to the text of the few before
+    them.
+    """
 
     __slots__ = ("_known", "_tokenizer", "_window")
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._window: list[int] = []
-        self._known = 0  # tokens of the window whose text is out
+        self._known = 0  # tokens of the window whose text has been emitted
 
     def step(self, token: int) -> str:
         self._window.append(token)
@@ -74,11 +76,11 @@ class TextStream:
         self._decoder = vocabulary.decoder()
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
-        self.held = ""  # what may yet become a stop string
+        self.held = ""  # the possible beginning of a stop string
         self.stopped = False
 
     def step(self, token: int) -> str:
-        """What `token` adds to the text; after the token that completes a stop string `stopped` is set."""
+        """The text that `token` adds. After the token that completes a stop string, `stopped` is set."""
         text = self._decoder.step(token)
         if not self._stop or not text:
             return text
@@ -92,7 +94,7 @@ class TextStream:
         return text[: len(text) - keep]
 
     def _beginning(self, text: str) -> int:
-        """Length of the longest end of `text` that begins a stop string."""
+        """Length of the longest suffix of `text` that begins a stop string."""
         for size in range(min(len(text), self._longest - 1), 0, -1):
             end = text[-size:]
             if any(stop.startswith(end) for stop in self._stop):
@@ -101,7 +103,7 @@ class TextStream:
 
 
 def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
-    """The bytes of every token, where the tokenizer is byte-level through and through."""
+    """The bytes of every token, if the tokenizer is byte-level throughout."""
     if type(tokenizer.decoder).__name__ != "ByteLevel":
         return None
     table = _byte_of_character()

@@ -1,10 +1,10 @@
-"""What goes into an engine and what comes out of it, as plain data.
+"""The input and output of an engine, as plain data.
 
-An engine is given a `Job` and answers with a stream of `Delta`s that ends in exactly one `End` or `Failure`.
+An engine takes a `Job` and returns a stream of `Delta`s that ends in exactly one `End` or `Failure`.
 
-What is said is a pure function of the job: sampling draws token `i` with noise keyed by `(seed, i)`, and the text that
-stands after token `i` depends on the tokens up to `i` alone. So a job that is submitted again with the first tokens of
-its answer in `said` goes on as if it had never stopped, on any machine, in any batch.
+The answer is a pure function of the job: sampling draws token `i` with noise keyed by `(seed, i)`, and the text after
+token `i` depends only on the tokens up to `i`. A job that is submitted again with the first tokens of its answer in
+`said` therefore continues as if it had never stopped, on any machine and in any batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class Priority(enum.IntEnum):
-    """Lower runs first."""
+    """A lower number runs first."""
 
     INTERACTIVE = 0
     STANDARD = 1
@@ -36,9 +36,9 @@ class FinishReason(enum.StrEnum):
 class Sampling:
     """How the next token is drawn; OpenAI's meaning. `temperature` 0 is greedy, `top_k` 0 and `top_p` 1 are off.
 
-    `min_p` leaves tokens that are at least so likely as a share of the likeliest. Presence and frequency penalties
-    count the answer, `repetition_penalty` (transformers' meaning, 1 is off) the prompt as well. `logprobs`: so many of
-    the likeliest tokens are told with each one; None tells nothing.
+    `min_p` keeps tokens whose probability is at least that share of the likeliest token's. Presence and frequency
+    penalties count the answer, `repetition_penalty` (transformers' meaning, 1 is off) the prompt as well. `logprobs`:
+    how many of the likeliest tokens are reported with each token; None reports nothing.
     """
 
     temperature: float = 1.0
@@ -61,7 +61,7 @@ class ShapeKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the text of an answer must be, whenever it ends by itself.
+    """An output constraint: the form of an answer's text, if the answer ends by itself.
 
     `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, or a JSON list of strings.
     """
@@ -72,7 +72,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """What a request that does not say gets: the checkpoint's own generation config."""
+    """Defaults for requests that leave them out: the checkpoint's own generation config."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -81,13 +81,13 @@ class GenerationDefaults:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One answer to be generated.
+    """One answer to generate.
 
-    `prompt` and `said` are token ids; `said` is the beginning of the answer that readers already have. `max_tokens`
-    counts the whole answer, `said` included. `shape` binds the text; what it allows and nothing else is drawn. An
-    answer that `max_tokens` cuts short keeps to the shape as far as it goes. `deadline` is Unix time in seconds. `user`
-    and `tenant` are for fairness, and bound who may take over what is computed: other users share the first `shared`
-    tokens of the prompt and no more. `adapter` names a LoRA adapter that the engine knows; empty is the model itself.
+    `prompt` and `said` are token ids; `said` is the beginning of the answer that readers have already. `max_tokens`
+    counts the whole answer, `said` included. `shape` constrains the text; an answer that `max_tokens` cuts short
+    satisfies it as far as it goes. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness, and limit
+    the reuse of computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names
+    a LoRA adapter of the engine; empty means the model itself.
     """
 
     id: str
@@ -114,7 +114,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """How likely the model held a token, before temperature and filters, and which it held likeliest."""
+    """A token's log probability, before temperature and filters, and those of the likeliest tokens."""
 
     token: int
     logprob: float
@@ -123,10 +123,10 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Tokens `index` to `index + len(tokens)` of the answer, end-of-sequence never among them.
+    """Tokens `index` to `index + len(tokens)` of the answer, never an end-of-sequence token.
 
-    `text` is what they add: never half a character, and without what may yet become a stop string. `logprobs` has one
-    for each token where the job asked for them.
+    `text` is what they add: it never ends in half a character or in the beginning of a possible stop string. `logprobs`
+    has one entry per token if the job asked for them.
     """
 
     index: int
@@ -137,7 +137,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The answer's end; `index` counts its tokens, `text` is what was still held back for a stop string."""
+    """The answer's end; `index` counts its tokens, `text` is text that was held back for a stop string."""
 
     index: int
     reason: FinishReason
@@ -147,7 +147,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The answer cannot be finished; `message` is one line for people. `index` counts the tokens said before it."""
+    """The answer cannot be finished; `message` is one line for people. `index` counts the tokens before it."""
 
     index: int
     code: str
@@ -164,17 +164,18 @@ class Stream(Protocol):
 
     @property
     def admitted_at(self) -> float | None:
-        """Unix time in seconds at which the engine began with it; None while it waits."""
+        """Unix time in seconds at which the engine began it; None while it waits."""
 
     def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
-        """Ask for the end; the stream still ends with its `End`. Idempotent, never blocks."""
+        """Request the end; the stream still ends with its `End`. Idempotent, never blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
-    """An engine as it is now. `kv_cache_usage` is the share of pages in use, 0 to 1; `preemptions` grows for ever.
+    """An engine's current state. `kv_cache_usage` is the fraction of pages in use, 0 to 1; `preemptions` never
+    decreases.
 
-    `step_s` is for how long the step in hand has been running, in seconds; 0 between steps: the engine's heartbeat.
+    `step_s` is the duration of the current step in seconds, 0 between steps: the engine's heartbeat.
     """
 
     running: int = 0
@@ -193,7 +194,7 @@ class Engine(Protocol):
 
     @property
     def context_length(self) -> int:
-        """Most tokens that a prompt and its answer can have together."""
+        """Most tokens of a prompt and its answer together."""
 
     @property
     def has_room(self) -> bool:
@@ -201,12 +202,12 @@ class Engine(Protocol):
 
     @property
     def figures(self) -> EngineFigures:
-        """Cheap, and not exact while a step runs."""
+        """Cheap, and approximate while a step runs."""
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
-        """Begin all `jobs` in one wake-up of the engine."""
+        """Submit all `jobs` with one wake-up of the engine."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        """End the engine's thread; open streams are abandoned without an end."""
+        """Stop the engine's thread; open streams end without an end event."""

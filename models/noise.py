@@ -1,8 +1,8 @@
-"""Gumbel noise that depends on (seed, index, token) and on nothing else.
+"""Gumbel noise that depends only on (seed, index, token).
 
-A counter-based hash instead of a generator: neither the batch, nor the row in it, nor a restart changes what is drawn.
-The logarithms are taken in float64 and rounded to float32, because their last bit depends on where in a vector a
-number stands.
+A counter-based hash instead of a generator: neither the batch, nor the position in it, nor a restart changes what is
+drawn. The logarithms are computed in float64 and rounded to float32, because their last bit depends on a number's
+position in a vector.
 """
 
 from __future__ import annotations

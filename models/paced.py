@@ -1,7 +1,7 @@
-"""An engine that needs no model: it speaks at a set pace, and what it says follows from the prompt and the index alone.
+"""An engine without a model: it emits tokens at a fixed rate, and each token follows from the prompt and the index.
 
-Load and fault tests use it where the model would only cost time: any token that is lost, repeated or changed on the way
-shows, because everybody can compute what it had to be.
+Load and fault tests use it where a model would only cost time. Any token that is lost, repeated or changed on the way
+is detected, because every test can compute the expected token.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From a conversation to token ids, through the checkpoint's own chat template.
+"""From a conversation to token ids, with the checkpoint's own chat template.
 
-The ids are a pure function of what is passed in, so that an answer resumed elsewhere has the same prompt; `digest` lets
-the two be compared. What people wrote is text: the names of special tokens in it never become special tokens.
+The ids are a pure function of the arguments, so an answer that is resumed elsewhere has the same prompt; `digest`
+compares the two. Names of special tokens in users' text are removed and never become special tokens.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Message(Protocol):
 
 
 class PromptTooLong(Exception):  # noqa: N818  the name its readers use
-    """The prompt alone does not fit the model's context; the message is one line."""
+    """The prompt alone does not fit into the model's context; the message is one line."""
 
 
 class PromptError(Exception):
-    """The checkpoint's chat template refuses these messages; the message is one line."""
+    """The checkpoint's chat template rejects these messages; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltPrompt:
-    """Token ids, how many of the newest turns are in them, and a short hash of them.
+    """Token ids, how many of the newest turns they contain, and a short hash of them.
 
-    The first `shared` tokens are the service's own words, which stand before everybody's.
+    The first `shared` tokens come from the service and are the same for every user.
     """
 
     ids: tuple[int, ...]
@@ -78,7 +78,7 @@ class PromptBuilder:
     ) -> BuiltPrompt:
         """The prompt for `prompt` after `history`, or for `messages` as they are, with room for `reserve` tokens.
 
-        History that leaves no such room loses its oldest turns first. `at` is the Unix time that a template sees.
+        If the history leaves no such room, its oldest turns are dropped. `at` is the Unix time that a template sees.
         """
         if messages is not None:
             talk = [{"role": message.role, "content": message.content} for message in messages]
@@ -91,7 +91,7 @@ class PromptBuilder:
         room = self._context_length - reserve
         used, ids = len(turns), render(len(turns))
         if len(ids) > room and turns:
-            # fewer turns are never longer: find the most that fit
+            # dropping turns never lengthens it: find the most that fit
             low, high, best = 0, used - 1, (0, render(0))
             while low < high:
                 middle = (low + high + 1) // 2
@@ -105,10 +105,10 @@ class PromptBuilder:
         return _built(ids, used, self._shared(ids, system, at))
 
     def _shared(self, ids: Sequence[int], system: str, at: float) -> int:
-        """How many tokens the prompt has in common with anybody's: the service's words and the template's."""
+        """How many tokens the prompt shares with every other: those of the system prompt and the template."""
         preamble = self._preambles.get(system)
         if preamble is None or tuple(ids[: len(preamble)]) != preamble:
-            # The first, or one whose template shows another day.
+            # the first prompt, or one whose template shows another date
             preamble = self._preambles[system] = self._preamble(system, at)
         return len(preamble) if tuple(ids[: len(preamble)]) == preamble else 0
 
@@ -157,7 +157,7 @@ class PromptBuilder:
                 talk, tokenize=False, add_generation_prompt=True, strftime_now=moment.strftime
             )
         except TemplateError as error:
-            raise PromptError(f"the model's chat template refuses these messages: {error}") from error
+            raise PromptError(f"the model's chat template rejects these messages: {error}") from error
         return str(rendered)
 
     def _renders_system(self) -> bool:

@@ -1,9 +1,9 @@
-"""Draws the next token of many answers at once.
+"""Draw the next token of many answers at once.
 
-A row's token is `argmax(logits / temperature + noise(seed, index))` over what its filters leave: an exact draw from
-its distribution that no other row of the batch can change. Temperature 0 takes the largest logit, and so does one so
-small that it comes to the same. A row whose logits are not finite has no token; it is told apart here, so that its
-neighbours go on.
+A row's token is `argmax(logits / temperature + noise(seed, index))` over what its filters keep: an exact sample of its
+distribution that no other row of the batch can influence. Temperature 0 takes the largest logit, and so does a
+temperature so small that the result is the same. A row whose logits are not finite has no token; it is detected here,
+so that the other rows continue.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from models.generation import Sampling, TokenLogprob
 from models.noise import gumbel, key
 from models.scripts import compiled
 
-COLDEST = 1e-5  # a temperature up to which the largest logit is taken: by less, float32 cannot divide
+COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 cannot divide by less
 
 
-@dataclass(slots=True, eq=False)  # not frozen, which takes three times as long: one a row and step
+@dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per row and step
 class Draw:
     """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far.
 
-    `allowed` has a bit for each token that may be drawn, the lowest bit of the first byte being token 0; None: all.
+    `allowed` is a bit mask of the tokens that may be drawn, token 0 being the lowest bit of the first byte; None: all.
     """
 
     sampling: Sampling
@@ -40,7 +40,7 @@ class Draw:
 
 
 class Token(NamedTuple):
-    """A drawn token; not to be used where the row's logits were not `finite`."""
+    """A drawn token; invalid if the row's logits were not `finite`."""
 
     token: int
     finite: bool
@@ -48,7 +48,7 @@ class Token(NamedTuple):
 
 
 class Drawn:
-    """The tokens of some rows, which may be on their way from the device still. `tokens` [rows] are on the device."""
+    """The tokens of some rows, possibly still on their way from the device. `tokens` [rows] are on the device."""
 
     def __init__(self, logits: Tensor, draws: Sequence[Draw], tokens: Tensor, best: Tensor) -> None:
         self.tokens = tokens
@@ -62,7 +62,7 @@ class Drawn:
             self._arrived.record()
 
     def read(self) -> list[Token]:
-        """Waits for them, and for nothing that was asked of the device later."""
+        """Wait for them, and not for work that was submitted to the device later."""
         if self._arrived is not None:
             self._arrived.synchronize()
         tokens, best = self._here
@@ -90,18 +90,18 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
 
 
 def _sent(found: Tensor) -> Tensor:
-    """Memory of the host that the device copies to without anybody waiting."""
+    """Host memory to which the device copies asynchronously."""
     return torch.empty(found.shape, dtype=found.dtype, pin_memory=True).copy_(found, non_blocking=True)
 
 
 @cache
 def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """`choose`; on a CPU as a script, which gives the interpreter away once (engine/forward.py)."""
+    """`choose`; on a CPU as a script, which releases the GIL once (models/scripts.py)."""
     return compiled(choose) if device == "cpu" else choose
 
 
 def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """With the penalties and biases of the rows that have some, and without what their shapes do not allow."""
+    """Apply penalties, biases and output constraints of those rows that have any."""
     rows = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     shaped = [row for row, draw in enumerate(draws) if draw.allowed is not None]
     if not rows and not shaped:
@@ -129,14 +129,14 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
 
 
 def _outside(allowed: Sequence[bytes], vocabulary: int, device: torch.device) -> Tensor:
-    """Where no bit is set: [rows, vocabulary]."""
+    """Where the bit is not set: [rows, vocabulary]."""
     packed = torch.frombuffer(bytearray(b"".join(allowed)), dtype=torch.uint8).view(len(allowed), -1).to(device)
     bits = packed.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=device)
     return (bits & 1).view(len(allowed), -1)[:, :vocabulary] == 0
 
 
 def adjusts(sampling: Sampling) -> bool:
-    """Whether what was said changes how the next token is drawn."""
+    """Whether the answer so far influences how the next token is drawn."""
     return bool(
         sampling.logit_bias
         or sampling.presence_penalty
@@ -152,14 +152,14 @@ def choose(
 
     `rows` draw, with the noise of their `keys` and their `shares`: temperature, top_p and min_p.
     """
-    best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also tells whether a row is finite
+    best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also shows whether a row is finite
     if len(rows) == 0:
         return tokens, best
     at = placed(torch.tensor(rows), scores)
     chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
     noise = placed(torch.tensor(keys, dtype=torch.int32), scores)
     share = placed(torch.tensor(shares, dtype=torch.float32), scores)
-    filtered = max(top_k) > 0  # told from the lists: to ask the tensors would wait for a GPU
+    filtered = max(top_k) > 0  # read from the lists: reading tensors would wait for a GPU
     for each in shares:
         filtered = filtered or each[1] < 1 or each[2] > 0
     drawn = draw_tokens(chosen.float() / share[:, :1], noise, share, top_k, filtered)
@@ -201,12 +201,12 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def filter_scores(values: Tensor, most: Tensor, shares: Tensor) -> Tensor:
-    """top_k first, then top_p and min_p of what it left; the most likely token always stays."""
+    """top_k first, then top_p and min_p of the rest; the likeliest token always stays."""
     values = values.masked_fill(torch.arange(values.size(1), device=values.device) >= most, -math.inf)
-    likely = values.double().softmax(dim=-1)  # double: the last bits depend on how wide the rows are
+    likely = values.double().softmax(dim=-1)  # double: the last bits depend on the width of the rows
     outside = likely < likely[:, :1] * shares[:, 2:]
     mass = shares[:, 1:2]
-    above = likely.cumsum(dim=-1) - likely  # what the more likely tokens have together
+    above = likely.cumsum(dim=-1) - likely  # the sum over more likely tokens
     outside = outside | ((above >= mass) & (mass < 1))
     outside[:, 0] = False
     return values.masked_fill(outside, -math.inf)

@@ -1,11 +1,11 @@
 """Scripts: functions and modules that torch runs from beginning to end without the interpreter.
 
-The event loop and the engine are threads of one interpreter. Each operation that Python calls gives it away and has to
-get it back, which takes up to a switch interval while the loop is busy. A script gives it away once, and once more for
-each tensor from outside that it lets go of.
+The event loop and the engine are threads of one interpreter. Each operation called from Python releases the GIL and has
+to reacquire it, which takes up to a switch interval while the event loop is busy. A script releases it once, and
+reacquires it once more for each external tensor that it frees.
 
-TorchScript is deprecated in favour of compilers that need one on the machine. Where it does not compile any more, the
-same code runs eagerly.
+TorchScript is deprecated in favour of compilers that need a C++ compiler on the machine. Where it no longer compiles,
+the same code runs eagerly.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 
 def compiled(code: T) -> T:
-    """The script of `code`, or itself where this torch does not make one."""
+    """The script of `code`, or `code` itself if this torch cannot compile it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is deprecated
+            warnings.simplefilter("ignore")  # the deprecation warning
             return cast(T, torch.jit.script(code))
     except Exception as error:  # noqa: BLE001  whatever it is, without a script it computes the same
         what = getattr(code, "__name__", type(code).__name__)
-        log.info("%s stays eager: %s", what, (str(error).splitlines() or [type(error).__name__])[0])
+        log.info("%s runs eagerly: %s", what, (str(error).splitlines() or [type(error).__name__])[0])
         return code

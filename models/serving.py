@@ -1,4 +1,4 @@
-"""Models ready to be asked: each an engine, and prompts in the form that the engine takes."""
+"""Models ready for requests: an engine, and prompts in the form that the engine takes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Prompts(Protocol):
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """Token ids of `prompt` behind `history`, or of `messages`; raises `PromptTooLong` or `PromptError`."""
+        """Token ids of `prompt` after `history`, or of `messages`; raises `PromptTooLong` or `PromptError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """`names` are what a request's `model` may say and mean this one; `text_of` is the text of one token alone.
+    """`names` are the values of a request's `model` that mean this one; `text_of` is the text of a single token.
 
-    With `adapter` it is a LoRA adapter over the engine's model, and `adapter_version` tells its bytes apart.
+    With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
 
     engine: Engine
@@ -41,24 +41,24 @@ class Serving:
 
     @property
     def model_version(self) -> str:
-        """The bytes that answer: a resumed answer compares it."""
+        """Identifies the weights that answer; a resumed answer compares it."""
         base = self.engine.model_version
         return f"{base}+{self.adapter_version}" if self.adapter else base
 
 
 class Servings:
-    """Which model answers. The first is asked where a request names none."""
+    """The served models. The first one answers requests that name none."""
 
     def __init__(self, *servings: Serving) -> None:
-        """Raises `ValueError` where two answer to one name."""
+        """Raises `ValueError` if two models have one name."""
         if not servings:
-            raise ValueError("no model to be asked")
+            raise ValueError("no model is served")
         self._all = servings
         self._of: dict[str, Serving] = {}
         for serving in servings:
             for name in (*serving.names, serving.model_version):
                 if self._of.setdefault(name, serving) is not serving:
-                    raise ValueError(f"two models answer to the name {name}")
+                    raise ValueError(f"two models have the name {name}")
 
     def __iter__(self) -> Iterator[Serving]:
         return iter(self._all)
@@ -69,7 +69,7 @@ class Servings:
 
     @property
     def engines(self) -> list[Engine]:
-        """Each once: adapters share that of their model."""
+        """Each engine once: adapters share that of their model."""
         return list({id(serving.engine): serving.engine for serving in self._all}.values())
 
     @property
@@ -77,5 +77,5 @@ class Servings:
         return sorted(self._of)
 
     def find(self, name: str | None) -> Serving | None:
-        """The one that `name` means, a name or a model version; None where there is none."""
+        """The model that `name` means, a name or a model version; None if there is none."""
         return self.default if name is None else self._of.get(name)

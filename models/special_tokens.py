@@ -1,8 +1,7 @@
-"""Text without the names of special tokens.
+"""Remove the names of special tokens from text.
 
-What people wrote must not become special tokens, and taking one name out may join the halves of another. So after each
-removal the seam is looked at again. Only the seam: to read the whole text anew each time would take a time quadratic in
-its length.
+User text must not become special tokens, and removing one name may join the halves of another. After each removal the
+seam is therefore checked again, and only the seam: rereading the whole text each time would be quadratic in its length.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class SpecialTokens:
         return kept.text
 
     def _close(self, kept: _Kept, text: str, at: int) -> int:
-        """Take out what the seam between `kept` and the text from `at` on has joined; where the rest begins then."""
+        """Remove what the seam between `kept` and the text from `at` on has joined; returns where the rest begins."""
         assert self._pattern is not None
         while True:
             before = kept.last(self._reach)
@@ -44,7 +43,7 @@ class SpecialTokens:
 
 
 class _Kept:
-    """The text so far, in pieces, so that its end can be taken back cheaply."""
+    """The text so far, in pieces, so that removing its end is cheap."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -58,7 +57,7 @@ class _Kept:
             self._pieces.append(piece)
 
     def last(self, length: int) -> str:
-        """The last characters, at most so many."""
+        """The last characters, at most that many."""
         found: list[str] = []
         for piece in reversed(self._pieces):
             if length <= 0:

@@ -1,1 +1,1 @@
-"""What is remembered: conversations, ended requests, erased users, and the rules of forgetting."""
+"""The tables: conversations, ended requests, erased users and usage windows, and when their rows expire."""

@@ -1,7 +1,7 @@
-"""What a conversation remembers, and when it forgets.
+"""What a conversation remembers, and when it expires.
 
-A request sees the conversation as of its own record's timestamp, never as of the clock: a request that is answered
-again after a crash gets the prompt it had the first time.
+A request sees the conversation as of its record's timestamp, not as of the current time. A request that is answered
+again after a crash therefore gets the same prompt.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tables.records import Activity, Conversation, Turn, encode
 
-# A changelog record must stay far below the 1 MiB that a broker takes.
+# A changelog record must stay far below the 1 MiB that a broker accepts by default.
 MAX_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRules:
-    """How much is remembered (`turns`) and for how long after the last turn (`ttl_ms`)."""
+    """How many turns are remembered (`turns`), and for how long after the last one (`ttl_ms`)."""
 
     turns: int
     ttl_ms: int
@@ -25,13 +25,13 @@ class MemoryRules:
         return at - conversation.last_activity > self.ttl_ms
 
     def recall(self, conversation: Conversation | None, at: int) -> tuple[Turn, ...]:
-        """The turns that a request of time `at` builds on, oldest first."""
+        """The turns that a request of the time `at` sees, oldest first."""
         if conversation is None or self.turns == 0 or self.expired(conversation, at):
             return ()
         return conversation.turns[-self.turns :]
 
     def remember(self, conversation: Conversation | None, turn: Turn, at: int) -> Conversation:
-        """Append the `turn` of a request of time `at`; a turn that is there already changes nothing."""
+        """Append the `turn` of a request of the time `at`; does nothing if the turn is there already."""
         known = self.recall(conversation, at)
         if conversation is not None and any(t.request_id == turn.request_id for t in known):
             return conversation

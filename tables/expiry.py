@@ -1,7 +1,7 @@
-"""Finding what is to be forgotten: the tombstones of a sweep.
+"""Find expired rows: the tombstones of a sweep.
 
-A sweep measures age against the partition's watermark, the time up to which every request has been answered, and not
-against the clock: what a request still waiting in the partition may need is never deleted under it.
+Age is measured against the partition's watermark, the time up to which every request has been answered. It is not
+measured against the clock: a sweep must never delete what a request that is still waiting may need.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def tombstones(
     scanned: Counter[Table],
     on_mark: Callable[[str, Erased], object] = lambda _user, _mark: None,
 ) -> Iterator[Change | None]:
-    """A deletion for every row that no request at or after `watermark` (Unix ms) may need; counts what is `scanned`.
+    """Yield a deletion for each row that no request at or after `watermark` (Unix ms) can need; counts `scanned` rows.
 
-    `ended_ms` and `erased_ms` are how long the ids of ended requests and the marks of erasures are kept; None is for
-    ever. `on_mark` is called with each user and mark that stay.
+    `ended_ms` and `erased_ms` say how long ended request ids and erasure marks are kept; None means for ever. `on_mark`
+    is called with each user and mark that stay.
 
-    None for a row that stays, so that the caller may pause at any row. What changed meanwhile is seen: a row is read
-    again before its deletion is given out, and is to be deleted before the next pause.
+    Yields None for each row that stays, so that the caller can pause at any row. A row is read again right before its
+    deletion is yielded, and the caller must delete it before it pauses.
     """
 
     def old(table: Table, value: bytes) -> bool:
@@ -53,15 +53,15 @@ def tombstones(
 
 
 def mark_of(store: PartitionStore, user_id: str) -> Erased | None:
-    """The mark of the user's last erasure; None where the partition holds none."""
+    """The mark of the user's last erasure, None if the partition has none."""
     raw = store.get(Table.ERASED, row_key(user_id))
     return None if raw is None else decode(raw, Erased)
 
 
 def erasure(store: PartitionStore, user_id: str) -> list[Change]:
-    """Deletions of everything that is remembered of a user's conversations.
+    """Deletions of all conversations of a user.
 
-    Ended request ids stay until their own horizon: they hold no text, and without them a replayed request would be
+    Ended request ids stay until their own expiry. They hold no text, and without them a replayed request would be
     answered again.
     """
     return [Change(Table.CONVERSATIONS, key, None) for key, _ in store.scan(Table.CONVERSATIONS, user_prefix(user_id))]

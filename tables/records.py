@@ -7,8 +7,8 @@
 | erased | `["user"]` | `Erased` |
 | usage | tables/usage.py | |
 
-Keys and values are JSON in UTF-8, so a changelog can be read with any Kafka tool. No value holds its own expiry, only
-the time of the last activity: the TTL can change over a populated store. Times are Unix milliseconds.
+Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
+and not its expiry, so the TTL can be changed on a populated store. Times are Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The last turns of a conversation, oldest first; `last_activity` is the end of the newest."""
+    """The last turns of a conversation, oldest first; `last_activity` is the end time of the newest."""
 
     last_activity: int
     turns: tuple[Turn, ...] = ()
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What a `Conversation` is decoded as where its age alone matters: its turns are skipped over."""
+    """What a sweep decodes of a `Conversation`: its age, without its turns."""
 
     last_activity: int
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A request that got its end, error ends too, and so gets no second one."""
+    """A request that has ended, also with an error; a second record with its id is a duplicate."""
 
     at: int
 
 
 class Erased(msgspec.Struct, frozen=True):
-    """A user whose records up to `at` must not come back, whatever is replayed.
+    """A user whose records up to `at` are erased and must not come back by a replay.
 
-    at: The time of the erasure.
-    indexed: The time up to which the user's rows are deleted in Milvus, too; it follows `at`.
-    applied: When the erasure was carried out. Answers that were begun before that may build on what it erased.
+    at: Time of the erasure.
+    indexed: The rows in Milvus are deleted up to this time; it follows `at`.
+    applied: When the erasure was carried out. Answers that began before this time may quote what was erased.
     """
 
     at: int
@@ -70,7 +70,7 @@ class Erased(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A row to put, or to delete where `value` is None; one record of the table's changelog."""
+    """A row to put, or to delete if `value` is None; one record of the table's changelog."""
 
     table: Table
     key: bytes
@@ -95,5 +95,5 @@ def key_parts(raw: bytes) -> tuple[str, ...]:
 
 
 def user_prefix(user_id: str) -> bytes:
-    """What the keys of all rows of a user begin with, where the key has a second part."""
+    """The common prefix of the keys of a user's rows, for keys with two parts."""
     return encode([user_id])[:-1] + b","

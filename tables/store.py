@@ -1,13 +1,13 @@
-"""The rows of one partition on disk: one RocksDB for its tables.
+"""The rows of one partition on disk, in one RocksDB.
 
-Layout: row keys are one byte of table (`c`, `e`, `x`, `u`) and the row's key; `m` + table holds the offset of the last
-changelog record that is applied, and `m` alone the time at which the store was last known to be up to date. `f` + table
-holds fingerprints of the last few records that were applied, as JSON `[[offset, checksum], ...]`. They show whether a
-log of that name is still the one that filled the store.
+Layout: a row's key is one byte for its table (`c`, `e`, `x`, `u`) followed by the row's own key. `m` + table holds the
+offset of the last applied changelog record; `m` alone holds the time at which the store was last known to be up to
+date. `f` + table holds fingerprints of the last few applied records, as JSON `[[offset, checksum], ...]`. They show
+whether a changelog is still the log that filled the store, or another one of the same name.
 
-Rows and offsets change in one write batch, so that the store is always the exact image of a changelog's beginning,
-whatever moment the process dies at. A store that was away for longer than the changelog keeps tombstones could miss
-deletions for ever; it is wiped instead of caught up.
+Rows and offsets change in one write batch, so at any crash the store equals a prefix of the changelog. A store that was
+offline for longer than the changelog keeps tombstones could miss deletions; it is wiped and restored from the
+beginning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WRITE_BUFFER = 4 << 20
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
-    """A record of a changelog: its offset, and a checksum of its key and value."""
+    """Offset of a changelog record, and a checksum of its key and value."""
 
     offset: int
     checksum: int
@@ -53,7 +53,7 @@ class StoreLockedError(Exception):
 
 
 class PartitionStore:
-    """Rows of one partition; not thread-safe, every call is short but `scan` and `wipe`."""
+    """Rows of one partition. Not thread-safe. Every call is short, except `scan` and `wipe`."""
 
     def __init__(self, path: Path, db: rocksdict.Rdict) -> None:
         self.path = path
@@ -62,7 +62,8 @@ class PartitionStore:
 
     @classmethod
     def open(cls, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:
-        """Open or create the store; a corrupt or a too old one is wiped, to be restored from the changelog.
+        """Open or create the store. A corrupt store, or one that is too old, is wiped, to be restored from the
+        changelog.
 
         Raises:
             StoreLockedError: another process has it open.
@@ -79,7 +80,7 @@ class PartitionStore:
             log.warning("%s cannot be read (%s); it is wiped and restored from the changelog", path, error)
             return cls._fresh(path)
         if seen is not None and now_ms - seen > tombstones_kept_ms:
-            log.warning("%s was away for longer than deletions are kept; it is wiped and restored", path)
+            log.warning("%s was offline for longer than the changelog keeps deletions; it is wiped and restored", path)
             store.close()
             return cls._fresh(path)
         return store
@@ -100,9 +101,9 @@ class PartitionStore:
         now_ms: int,
         prints: Mapping[Table, Fingerprint] = MappingProxyType({}),
     ) -> None:
-        """Write rows and the changelog offsets that they bring the store to, all or nothing.
+        """Write rows together with the changelog offsets that they correspond to, atomically.
 
-        `prints` are of the newest record of each table that is applied.
+        `prints` are the fingerprints of the newest applied records, by table.
         """
         batch = rocksdict.WriteBatch(raw_mode=True)
         for change in changes:
@@ -120,12 +121,12 @@ class PartitionStore:
         self._db.write(batch)
 
     def offset(self, table: Table) -> int | None:
-        """Offset of the last changelog record that is applied."""
+        """Offset of the last applied changelog record."""
         raw = self._db.get(_META + table.value.encode())
         return None if raw is None else int(raw)
 
     def prints(self, table: Table) -> list[Fingerprint]:
-        """Of the last few records that were applied, the oldest first; empty where an older version wrote the store."""
+        """Fingerprints of the last few applied records, oldest first; empty if an older version wrote the store."""
         if table not in self._prints:
             raw = self._db.get(_PRINTS + table.value.encode())
             self._prints[table] = [] if raw is None else msgspec.json.decode(raw, type=list[Fingerprint])
@@ -136,7 +137,7 @@ class PartitionStore:
         return None if raw is None else int(raw)
 
     def scan(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Rows in key order, as they were when the scan began."""
+        """Rows in key order, as of the start of the scan."""
         start = _PREFIX[table] + prefix
         for row, value in self._db.items(from_key=start):
             if not row.startswith(start):
@@ -144,12 +145,12 @@ class PartitionStore:
             yield row[1:], value
 
     def size_bytes(self) -> int:
-        """Of all its rows, on disk and in memory; an estimate."""
+        """Approximate size of all rows, on disk and in memory."""
         names = ("rocksdb.total-sst-files-size", "rocksdb.cur-size-all-mem-tables")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
     def wipe(self) -> None:
-        """Empty the store, offsets too."""
+        """Delete all rows and offsets."""
         self._prints.clear()
         self._db.close()
         shutil.rmtree(self.path, ignore_errors=True)

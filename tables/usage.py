@@ -1,18 +1,18 @@
-"""Usage windows of one partition: what was answered in each minute, by tenant and model, and the rules of closing.
+"""Usage windows of one partition: what was answered in each minute, by tenant and model, and when a window closes.
 
-Rows of the table `usage`, keys and values in JSON like all others:
+Rows of the table `usage`; keys and values are JSON, as in all tables:
 
 | key | value |
 |---|---|
-| `["progress"]` | `Progress`: up to where `turns` is counted |
+| `["progress"]` | `Progress`: the position up to which `turns` is counted |
 | `[start, length, "tenant", "model"]` | `Tally` |
 
-A window closes once the watermark has passed its end, and is told then. Turns that come later, within the grace, make
-it told again under the next revision, each revision the whole window. After the grace the row is deleted; a turn that
-is later still is counted in the window of the watermark, and in its `late`: so the sum over all windows is always the
-number of turns, which matters more to a bill than the minute. The watermark is event time, so that counting old turns
-again gives the same windows; only where nothing is left to count does the clock move it on. Times are Unix
-milliseconds.
+A window closes when the watermark passes its end, and is published then. Turns that arrive later, within the grace
+period, cause a new revision, which holds the whole window. After the grace period the row is deleted. A turn that
+arrives later still is counted in the current window, and in its `late`. The sum over all windows therefore always
+equals the number of turns, which matters more for billing than the exact minute. The watermark is event time, so
+counting old turns again gives the same windows. The clock advances it only when no turns are left to count. Times are
+Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ import msgspec
 
 from tables.records import Change, Table, encode
 
-# What is on its way into `turns` when a window ends: without it every busy window would be told twice.
+# Time for turns that are still on their way when a window ends. Without it, every busy window would be published twice.
 SETTLE_MS = 2000
 
 BOUNDS_MS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
-"""Upper bounds of the latency buckets, inclusive; one more bucket holds what is above the last."""
+"""Upper bounds of the latency buckets, inclusive; one more bucket holds larger values."""
 
 PROGRESS = encode(["progress"])
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """Latencies in milliseconds; `buckets[i]` counts those up to `BOUNDS_MS[i]` and above the bound before."""
+    """Latencies in milliseconds: `buckets[i]` counts those above `BOUNDS_MS[i - 1]` and up to `BOUNDS_MS[i]`."""
 
     count: int = 0
     sum: int = 0
@@ -49,7 +49,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a window holds; `told` is the number of its last revision, 0 where it was never told."""
+    """The counts of one window; `told` is its last published revision, 0 if it was never published."""
 
     told: int = 0
     requests: int = 0
@@ -63,12 +63,12 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Up to where turns are counted.
+    """How far turns are counted.
 
-    next: Offset of `turns` up to which all is counted.
-    seen: The newest time that was counted.
-    forgotten: Windows that begin before this time were forgotten, and are not begun again: their revisions are out, and
-        a longer grace than they had does not bring them back.
+    next: Offset in `turns` of the next turn to count.
+    seen: The newest event time that was counted.
+    forgotten: Windows that begin before this time are deleted and not created again, even if the grace period is made
+        longer: their final revisions are published.
     """
 
     next: int = 0
@@ -89,7 +89,7 @@ class WindowKey(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """One turn as it is counted. `first_token_ms` is None for an answer without tokens."""
+    """The counted fields of one turn. `first_token_ms` is None for an answer without tokens."""
 
     at: int
     tenant: str
@@ -104,7 +104,7 @@ class Counted:
 
 @dataclass(slots=True)
 class Windows:
-    """The windows that are open or within their grace, as of `next`. What changes is kept until `drain`."""
+    """The windows that are open or within their grace period, as of `next`. Changes accumulate until `drain`."""
 
     length: int
     grace: int
@@ -117,7 +117,7 @@ class Windows:
 
     @classmethod
     def load(cls, rows: Iterable[tuple[bytes, bytes]], *, length: int, grace: int) -> Windows:
-        """The state that the rows of the table hold."""
+        """Restore the state from the table's rows."""
         windows = cls(length, grace)
         for key, value in rows:
             if key == PROGRESS:
@@ -125,7 +125,7 @@ class Windows:
                 windows.next, windows._seen, windows._forgotten = progress.next, progress.seen, progress.forgotten
             else:
                 windows._tallies[msgspec.json.decode(key, type=WindowKey)] = msgspec.json.decode(value, type=Tally)
-        # A row that was told once is as it was told: its record was committed with it.
+        # A published window is as it was published: its row was committed with the record.
         windows._untold = {key for key, tally in windows._tallies.items() if not tally.told}
         return windows
 
@@ -135,12 +135,12 @@ class Windows:
 
     @property
     def due_at(self) -> int | None:
-        """The clock's time at which the next window can be told or forgotten; None where there is no window."""
+        """The clock's time at which the next window can be published or deleted; None if there is no window."""
         ends = [key.end if key in self._untold else key.end + self.grace for key in self._tallies]
         return min(ends) + SETTLE_MS if ends else None
 
     def count(self, turn: Counted, *, now: int) -> None:
-        """A time in the future counts as now, so that no clock that is fast closes windows of the others."""
+        """Treat a time in the future as now, so that one fast clock does not close the windows of others."""
         at = min(turn.at, now)
         start = at - at % self.length
         key = WindowKey(start, self.length, turn.tenant, turn.model)
@@ -153,11 +153,11 @@ class Windows:
         self._seen = max(self._seen, at)
 
     def advance(self, now: int) -> None:
-        """Nothing is left to count: time goes on by the clock."""
+        """Advance the watermark by the clock; called when no turns are left to count."""
         self._seen = max(self._seen, now)
 
     def close(self) -> Iterator[tuple[WindowKey, Tally]]:
-        """The windows to be told now, each with its new revision; those past their grace are forgotten."""
+        """The windows to publish now, each with its new revision. Windows past their grace period are deleted."""
         for key in sorted(self._untold, key=lambda key: key.start):
             if key.end <= self.watermark:
                 tally = self._tallies[key]
@@ -170,7 +170,7 @@ class Windows:
             self._changed[key] = None
 
     def drain(self) -> tuple[Change, ...]:
-        """The rows that have changed, with the progress; empty where no window has."""
+        """The changed rows and the progress; empty if no window has changed."""
         if not self._changed:
             return ()
         rows = [

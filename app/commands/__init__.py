@@ -1,7 +1,7 @@
 """The command line: `parley COMMAND`.
 
-Parley's own commands are imported when they are called, so that `parley chat` waits for no Faust and no torch. All that
-is not one of them is Faust's: `parley worker` is `faust -A app worker`.
+Parley's commands are imported when they are called, so that `parley chat` imports neither Faust nor torch. All other
+commands are Faust's: `parley worker` is `faust -A app worker`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _WrongUseError(click.ClickException):
 
 
 class _Commands(click.Group):
-    """Wrong use is told in one line, where Click's own way takes three or four."""
+    """Report wrong usage in one line, where Click prints three or four."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
@@ -60,7 +60,7 @@ class _Commands(click.Group):
 
 def _in_one_line(error: click.UsageError) -> click.ClickException:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        return error  # it shows the help
+        return error  # it prints the help
     path = "parley" if error.ctx is None else error.ctx.command_path
     return _WrongUseError(f"{' '.join(error.format_message().split())} (see `{path} --help`)")
 
@@ -73,7 +73,7 @@ def parley() -> None:
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def worker(arguments: tuple[str, ...]) -> None:
-    """Answer requests; the options are those of `faust worker`."""
+    """Run a worker; the options are those of `faust worker`."""
     from app import app  # noqa: PLC0415 - builds the Faust application
 
     sys.argv[1:] = ["worker", *arguments]
@@ -81,7 +81,7 @@ def worker(arguments: tuple[str, ...]) -> None:
 
 
 def main() -> None:
-    # While a command is being imported nobody else minds the signal; commands that clean up take it over.
+    # During an import nothing needs the signal; commands that clean up install their own handler.
     signal.signal(signal.SIGTERM, _leave)
     parley(prog_name="parley")
 

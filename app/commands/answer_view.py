@@ -1,4 +1,4 @@
-"""One answer on the terminal, written as it comes."""
+"""Print one answer to the terminal as it is generated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from app.wire import EventType, FinishReason
 
 
 def show(update: Update) -> None:
-    """Write what the update adds, with its end."""
+    """Print what the update adds, including the end."""
     event = update.event
     if event.notice is not None:
         note(f"[{printable(event.notice.message)}]")
         return
     if update.cut is not None:
-        note("\n[the answer was taken back in part; it is]")
+        note("\n[part of the answer was retracted; it is now]")
         _write(update.answer.text)
     else:
         if update.gap:
@@ -30,7 +30,7 @@ def show(update: Update) -> None:
 
 
 def show_json(update: Update) -> None:
-    """Write the event as it stands in `tokens`."""
+    """Print the event as it is in `tokens`."""
     click.echo(msgspec.json.encode(update.event))
 
 

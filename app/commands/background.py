@@ -1,4 +1,4 @@
-"""An event loop beside the terminal: the main thread may wait for a key while records go on coming."""
+"""An event loop beside the terminal: the main thread can wait for a key while records arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TICK_S = 0.1
 
 
 class BackgroundLoop:
-    """Runs coroutines in a thread of its own. Ctrl-C always reaches the main thread, which waits for them."""
+    """Runs coroutines in a second thread. Ctrl-C always reaches the main thread, which waits for them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -41,9 +41,9 @@ class BackgroundLoop:
         on_interrupt: Callable[[], None] | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> T:
-        """The result of `work`. The first Ctrl-C calls `on_interrupt`, if there is one; the next one gives it up.
+        """The result of `work`. The first Ctrl-C calls `on_interrupt`, if given; the next one cancels the work.
 
-        `meanwhile` is called some times a second.
+        `meanwhile` is called several times per second.
         """
         future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -62,12 +62,12 @@ class BackgroundLoop:
             raise
 
     def _run(self) -> None:
-        # The system may give a signal to any thread: only the main one waits for it, maybe in a read of the keyboard.
+        # The system may deliver a signal to any thread; only the main thread handles it, possibly during a read.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         self._loop.run_forever()
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Start `work` without waiting for it; it tells its failures itself."""
+        """Start `work` without waiting; it reports its failures itself."""
         asyncio.run_coroutine_threadsafe(work, self._loop)
 
 

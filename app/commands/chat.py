@@ -1,4 +1,4 @@
-"""`parley chat`: a talk in the terminal, over Kafka."""
+"""`parley chat`: chat in the terminal, over Kafka."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ PATIENCE_S = 15.0
 
 
 @click.command()
-@click.option("--user", required=True, help="Who asks: the key of the records.")
-@click.option("--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Which of the user's talks.")
+@click.option("--user", required=True, help="User id; the key of the records.")
+@click.option("--conversation", default=DEFAULT_CONVERSATION, show_default=True, help="Conversation id.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Longest answer.")
-@click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the events of `tokens`, one JSON object per line.")
 @click.argument("prompt", required=False)
 def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, prompt: str | None) -> None:
-    """Ask PROMPT and print the answer as it comes; without PROMPT, talk: in a terminal /help tells how.
+    """Send PROMPT and print the answer as it is generated.
 
-    Lines of a pipe or a file are prompts as they stand, also those that begin with a slash.
+    Without PROMPT, start an interactive session; type /help for its commands. Input from a pipe or a file is sent line
+    by line, also lines that begin with a slash.
 
-    Ctrl-C stops the answer, a second one leaves.
+    The first Ctrl-C stops the answer, the second one exits.
     """
     if not is_user_id(user):
         raise WrongUseError("--user must have 1-128 characters")
@@ -47,7 +48,7 @@ def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, pr
             loop.wait(session.start())
             failed = Talk(loop, session, as_json=as_json).go_on(prompt)
         except KeyboardInterrupt:
-            note("\nleft before the end")
+            note("\ninterrupted before the end of the answer")
             sys.exit(1)
         finally:
             loop.wait(session.stop())
@@ -62,7 +63,7 @@ class Talk:
         self._lines = Lines()
 
     def go_on(self, prompt: str | None) -> bool:
-        """Ask the prompt, or all that are typed; whether the last answer was an error."""
+        """Send the prompt, or each typed prompt. Returns whether the last answer was an error."""
         prompts: Iterable[str] = self._lines if prompt is None else [prompt]
         is_typed = prompt is None and self._lines.is_terminal
         error: ErrorInfo | None = None
@@ -81,7 +82,7 @@ class Talk:
 
         def cancel() -> None:
             self._loop.begin(self._cancel(request_id))
-            note("\n[cancelling; Ctrl-C again leaves at once]")
+            note("\n[cancelling; press Ctrl-C again to exit at once]")
 
         def look() -> None:
             self._lines.look(on_stop=cancel)
@@ -96,7 +97,7 @@ class Talk:
 
     async def _print(self, following: Following) -> ErrorInfo | None:
         hint = asyncio.get_running_loop().call_later(
-            PATIENCE_S, note, "[no answer yet; a worker must be running: `faust -A app worker -l info`]"
+            PATIENCE_S, note, "[no answer yet; is a worker running? `faust -A app worker -l info`]"
         )
         error = None
         try:

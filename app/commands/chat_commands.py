@@ -1,4 +1,4 @@
-"""What a person can tell `parley chat` itself, behind a slash."""
+"""The slash commands of `parley chat`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def is_command(line: str) -> bool:
 
 
 def obey(line: str, session: ChatSession, loop: BackgroundLoop) -> bool:
-    """Do as the line says; whether to stay."""
+    """Carry out the command. Returns False to exit."""
     name, _, rest = line.partition(" ")
     rest = rest.strip()
     match name:
@@ -35,22 +35,22 @@ def obey(line: str, session: ChatSession, loop: BackgroundLoop) -> bool:
         case "/search" if rest:
             _search(session, rest, loop)
         case "/search":
-            note("[say what to look for: /search WORDS]")
+            note("[usage: /search WORDS]")
         case "/stop":
-            note("[no answer is coming]")
+            note("[no answer is running]")
         case "/help":
             note(_HELP)
         case "/quit" | "/exit":
             return False
         case _:
-            note(f"[{name} is not known; /help lists what is]")
+            note(f"[unknown command {name}; /help lists the commands]")
     return True
 
 
 def _new(session: ChatSession, name: str) -> None:
     name = name or secrets.token_hex(4)
     if not is_conversation_id(name):
-        note("[a conversation's name has at most 256 characters]")
+        note("[a conversation id has at most 256 characters]")
         return
     session.conversation_id = name
     note(f"[conversation {name}]")

@@ -1,7 +1,7 @@
-"""What a person types: line editing, a history that outlives the program, prompts of several lines.
+"""Terminal input: line editing, persistent history, prompts of several lines.
 
-A line that ends with a backslash goes on in the next one; what is pasted stays together where readline can tell. What
-is typed while an answer comes is kept for afterwards, except for `/stop`.
+A line that ends with a backslash continues on the next line. Pasted text stays together if readline detects it. Lines
+typed while an answer is running are kept for afterwards, except `/stop`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STOP = "/stop"
 
 
 class Lines:
-    """The prompts of the standard input; a terminal has a history and may be typed into at any time."""
+    """Prompts from standard input; in a terminal, input is accepted at any time and a history is kept."""
 
     def __init__(self) -> None:
         self.is_terminal = sys.stdin.isatty()
@@ -38,10 +38,10 @@ class Lines:
                     yield prompt
 
     def look(self, on_stop: Callable[[], None]) -> None:
-        """While an answer comes: keep what was typed, and call `on_stop` for `/stop`."""
+        """While an answer is running: keep typed lines, and call `on_stop` for `/stop`."""
         if not self.is_terminal or not select.select([sys.stdin], [], [], 0)[0]:
             return
-        # A terminal gives one line a read.
+        # A terminal returns one line per read.
         *lines, self._rest = (self._rest + os.read(sys.stdin.fileno(), 65536)).split(b"\n")
         for line in lines:
             text = line.decode(errors="replace").strip()
@@ -64,7 +64,7 @@ class Lines:
                 note("")
                 return None
             except KeyboardInterrupt:
-                note("\n[Ctrl-D or /quit leaves]")
+                note("\n[Ctrl-D or /quit exits]")
                 parts = []
                 continue
             if not parts[-1].endswith("\\"):
@@ -81,7 +81,7 @@ def _history() -> Iterator[None]:
         try:
             readline.read_history_file(place)
         except OSError as error:
-            note(f"[no history: {error}]")
+            note(f"[cannot read the input history: {error}]")
     try:
         yield
     finally:
@@ -90,4 +90,4 @@ def _history() -> Iterator[None]:
             readline.write_history_file(place)
             place.chmod(0o600)
         except OSError as error:
-            note(f"[the history is not kept: {error}]")
+            note(f"[cannot save the input history: {error}]")

@@ -1,4 +1,4 @@
-"""One user's talk over Kafka: requests out, answers in."""
+"""One user's session over Kafka: sends requests, reads answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STOP_S = 5.0
 
 
 class ChatSession:
-    """Sends to `requests` and `controls`, and reads the one partition of `tokens` that is this user's."""
+    """Writes to `requests` and `controls`, and reads the user's partition of `tokens`."""
 
     def __init__(self, settings: Settings, user_id: str, conversation_id: str, max_tokens: int | None) -> None:
         self.settings = settings
@@ -40,7 +40,7 @@ class ChatSession:
         return self
 
     async def stop(self) -> None:
-        """One that is cancelled meanwhile still has `_STOP_S` to close its connections."""
+        """A cancelled caller still has `_STOP_S` to close its connections."""
         parts = [part for part in (self._producer, self._reader) if part is not None]
         stopping = asyncio.gather(*(part.stop() for part in parts))
         try:
@@ -52,7 +52,7 @@ class ChatSession:
             raise
 
     async def ask(self, prompt: str) -> tuple[str, Following]:
-        """Send the prompt; its request id, and the answer's updates."""
+        """Send the prompt. Returns its request id and the answer's updates."""
         assert self._reader is not None, "the session was not started"
         request = Request(
             request_id=new_request_id(),

@@ -1,4 +1,4 @@
-"""`parley demo`: the whole system on this machine, talked to by two users."""
+"""`parley demo`: the whole system on this machine, with two scripted users."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from app.local.report import timed
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="End after the script instead of staying up.")
+@click.option("--once", is_flag=True, help="Exit after the script instead of staying up.")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
     default=Path(".parley/demo"),
     show_default=True,
-    help="Where Kafka, Milvus and the worker keep their data and logs.",
+    help="Data and logs of Kafka, Milvus and the worker.",
 )
 def demo(once: bool, data_dir: Path) -> None:
-    """Start everything, let two users chat through Kafka, and find what they said.
+    """Start Kafka, Milvus, a worker and a gateway, let two users chat, and search their history.
 
-    Ctrl-C stops all of it.
+    Ctrl-C stops everything.
     """
     with local_failures():
         settings = settings_of_terminal()
         instance = local_instance(data_dir, takes_env_file=False)
         from app.demo.show import Show  # noqa: PLC0415  # needs packages of an extra
 
-        # A shell that starts it in the background lets it ignore Ctrl-C; then only a kill would end it.
+        # A shell starts background jobs with SIGINT ignored; then only SIGKILL would end it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         show = Show(settings, instance, _screen(), timed(click.echo))
         try:

@@ -1,4 +1,4 @@
-"""`parley gateway`: the HTTP edge."""
+"""`parley gateway`: the HTTP gateway."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.telemetry.log_format import JsonFormatter
 @click.option("--host", help="Address to bind instead of PARLEY_GATEWAY_HOST.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port instead of PARLEY_GATEWAY_PORT; 0 takes a free one.")
 def gateway(host: str | None, port: int | None) -> None:
-    """Serve HTTP: the chat page, OpenAI's API, and answers as event streams. SIGTERM ends it."""
+    """Serve HTTP: the chat page, OpenAI's API, and answers as event streams. SIGTERM stops it."""
     named = {"gateway_host": host, "gateway_port": port}
     settings = settings_of_terminal().model_copy(
         update={name: value for name, value in named.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Hits of a search as a table, the words that were asked for marked.
+"""Search hits as a table with highlighted words.
 
-`rank` is by meaning and words together; `near` is the cosine alone, so it need not fall from row to row.
+`rank` combines meaning and words; `near` is the cosine alone, so it need not decrease from row to row.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def show(hits: Sequence[Hit], query: str, console: Console) -> None:
 
 
 def passage(text: str, words: re.Pattern[str] | None) -> Text:
-    """What fits of the text, around the first word that was asked for."""
+    """The part of the text around the first match that fits."""
     text = " ".join(printable(text).split())
     found = words.search(text) if words else None
     start = 0

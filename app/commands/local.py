@@ -1,4 +1,4 @@
-"""`parley local`: a Kafka and a Milvus on this machine."""
+"""`parley local`: Kafka and Milvus on this machine."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from app.local.instance import LocalInstance
 
 PORT = click.IntRange(0, 65535)
-PORT_HELP = "Default: the one it had, at first a free one. 0: a new free one. What runs keeps its port."
+PORT_HELP = "Port of a running part, else the previous port, else a free one. 0: a new free one."
 
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
     default=Path(".parley/local"),
     show_default=True,
-    help="The instance: its data, its logs, its ports.",
+    help="Folder of the instance: data, logs, ports.",
 )
 
 
 @click.group()
 def local() -> None:
-    """A Kafka and a Milvus on this machine, in the background."""
+    """Run Kafka and Milvus on this machine, in the background."""
     warn_of_unknown_settings()
 
 
@@ -43,38 +43,39 @@ def local() -> None:
 @click.option("--kafka-port", type=PORT, help=PORT_HELP)
 @click.option("--milvus-port", type=PORT, help=PORT_HELP)
 def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
-    """Start what does not run, create the topics, write .parley/local.env.
+    """Start Kafka and Milvus, create the topics, and write .parley/local.env.
 
-    The commands in this directory then talk to this instance; whose settings the file had before is told.
+    Commands in this directory then use this instance. If the file had another instance's settings, a line says so.
     """
     with local_failures():
         instance = local_instance(data_dir)
         addresses = instance.up(kafka_port, milvus_port, timed(click.echo))
     for name, value in addresses.as_settings().items():
         click.echo(f"{name}={value}")
-    click.echo(f"written to {instance.env_file.path}; data and logs in {instance.folder}")
+    click.echo(f"settings written to {instance.env_file.path}; data and logs in {instance.folder}")
 
 
 @local.command()
 @data_dir_option
 def down(data_dir: Path) -> None:
-    """Stop what runs and wait until it is gone; the data stays.
+    """Stop Kafka and Milvus and wait until they have exited; the data stays.
 
-    .parley/local.env is removed if it is this instance's; a running one that had it before has it back.
+    If .parley/local.env belongs to this instance, it is removed; if it replaced the settings of an instance that still
+    runs, they are restored.
     """
     with local_failures():
         if not local_instance(data_dir).down(timed(click.echo)):
-            click.echo(f"nothing runs in {data_dir}")
+            click.echo(f"nothing is running in {data_dir}")
 
 
 @local.command()
 @data_dir_option
 def status(data_dir: Path) -> None:
-    """Say what runs; exit code 1 unless everything does."""
+    """Show what is running; exit code 1 unless everything is."""
     with local_failures():
         parts = local_instance(data_dir).status()
     if not parts:
-        click.echo(f"nothing is in {data_dir} yet: `parley local up` starts it")
+        click.echo(f"nothing in {data_dir} yet: start it with `parley local up`")
     for part in parts:
         state = "is down" if part.pid is None else f"is up, pid {part.pid}"
         if part.pid is not None and not part.answers:
@@ -93,9 +94,9 @@ def local_instance(folder: Path, *, takes_env_file: bool = True) -> LocalInstanc
 
 @contextmanager
 def local_failures() -> Iterator[None]:
-    """What goes wrong with the local parts, as one line with its exit code."""
+    """Report a failure of a local part in one line, with its exit code."""
     with plain_failures(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownSettingWarning)  # the command has told them
+        warnings.simplefilter("ignore", UnknownSettingWarning)  # the command has printed them
         try:
             yield
         except LocalError as error:

@@ -1,4 +1,4 @@
-"""Times as people write them on a command line: `2024-05-01`, `2024-05-01T09:30`, or `90m`, `36h`, `7d` ago."""
+"""Times on the command line: `2024-05-01`, `2024-05-01T09:30`, or `90m`, `36h`, `7d` ago."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_
 
 
 class Moment(click.ParamType):
-    """Unix milliseconds. A time without a zone is the local one."""
+    """Unix milliseconds. A time without a zone is local."""
 
     name = "time"
 
@@ -26,5 +26,7 @@ class Moment(click.ParamType):
             return int(datetime.fromisoformat(value).astimezone().timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             self.fail(
-                f"{value!r} is no time; write 2024-05-01, 2024-05-01T09:30, or 90m, 36h, 7d for so long ago", param, ctx
+                f"{value!r} is not a time; write 2024-05-01, 2024-05-01T09:30, or 90m, 36h, 7d for a time ago",
+                param,
+                ctx,
             )

@@ -1,4 +1,4 @@
-"""`parley quantize`: a model in fewer bits, and what that costs."""
+"""`parley quantize`: quantize a model and report the loss of quality."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from app.commands.terminal import WrongUseError, note, warn_of_unknown_settings
 
-_TOLD_EVERY = 8  # prompts, where there is no terminal
+_TOLD_EVERY = 8  # prompts, if standard error is no terminal
 TO = ("gptq", "int8", "fp8")
 FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -21,22 +21,38 @@ FILE: click.Path = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command()
 @click.argument("model")
 @click.argument("out", required=False, type=click.Path(path_type=Path))
-@click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="int8 and fp8 are a report alone.")
+@click.option("--to", type=click.Choice(TO), default="gptq", show_default=True, help="int8 and fp8 only report.")
 @click.option("--bits", type=click.Choice(("4", "8")), default="4", show_default=True)
 @click.option("--group-size", type=int, default=128, show_default=True, help="Inputs that share a scale; -1: all.")
-@click.option("--sym/--asym", default=True, show_default=True, help="Whether zero lies in the middle.")
-@click.option("--act-order", is_flag=True, help="The most active inputs first: better, and a little slower.")
+@click.option("--sym/--asym", default=True, show_default=True, help="Symmetric quantization.")
+@click.option("--act-order", is_flag=True, help="Quantize the most active inputs first: better, and a little slower.")
 @click.option(
     "--calibration", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="JSON lines of messages."
 )
 @click.option(
-    "--held-out", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The same, to examine with."
+    "--held-out",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="JSON lines of messages for the report.",
 )
-@click.option("--examples", type=click.IntRange(1), default=128, show_default=True, help="Dialogues to calibrate with.")
-@click.option("--prompts", type=click.IntRange(1), default=48, show_default=True, help="Held-out prompts to ask.")
-@click.option("--new-tokens", type=click.IntRange(1), default=64, show_default=True, help="Of an answer at most.")
-@click.option("--report-only", is_flag=True, help="OUT is there already: examine it.")
-@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option(
+    "--examples", type=click.IntRange(1), default=128, show_default=True, help="Number of dialogues to calibrate with."
+)
+@click.option(
+    "--prompts",
+    type=click.IntRange(1),
+    default=48,
+    show_default=True,
+    help="Number of held-out prompts for the report.",
+)
+@click.option(
+    "--new-tokens",
+    type=click.IntRange(1),
+    default=64,
+    show_default=True,
+    help="Most tokens of an answer in the report.",
+)
+@click.option("--report-only", is_flag=True, help="OUT exists already: only report.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def quantize(
     model: str,
     out: Path | None,
@@ -54,14 +70,14 @@ def quantize(
     report_only: bool,
     as_json: bool,
 ) -> None:
-    """Write MODEL to folder OUT as a GPTQ checkpoint, and report the quality before and after.
+    """Quantize MODEL to the folder OUT as a GPTQ checkpoint, and report the quality before and after.
 
-    MODEL is `demo`, a folder or a Hugging Face name. Without files it is calibrated with the dialogues of the demo's
-    shop, which suits no other model: give your own. A worker serves the result with PARLEY_MODEL=OUT; for int8 and fp8
-    nothing is written, PARLEY_QUANTIZE does it when the model is loaded.
+    MODEL is `demo`, a folder or a Hugging Face name. Without --calibration it is calibrated with dialogues of the
+    demo's shop, which fit no other model. A worker serves the result with PARLEY_MODEL=OUT. For int8 and fp8 nothing is
+    written: set PARLEY_QUANTIZE, and the worker quantizes while it loads the model.
     """
     if (to == "gptq") != (out is not None):
-        raise WrongUseError("OUT is for --to gptq, and needed there; int8 and fp8 write nothing")
+        raise WrongUseError("OUT is required for --to gptq and not allowed otherwise; int8 and fp8 write nothing")
     if out is not None and report_only != any(out.glob("*.safetensors")):
         raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
     if out is not None and not report_only and find_spec("gptqmodel") is None:
@@ -69,7 +85,7 @@ def quantize(
             "GPTQModel is needed; install it without constraints.txt: pip install 'parley[quantize]', or see --to int8"
         )
     warn_of_unknown_settings()
-    note(f"the report asks both models {prompts} prompts at most: minutes on a CPU; --prompts makes it fewer")
+    note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
     from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415  torch takes seconds
     from models.quantization.dialogues import of_file, of_the_shop  # noqa: PLC0415
     from models.quantization.gptq import QuantizationError  # noqa: PLC0415
@@ -82,8 +98,8 @@ def quantize(
         asked = (of_file(held_out) if held_out else of_the_shop(prompts, held_out=True))[:prompts]
         if out is not None and not report_only:
             if calibration is None and model != "demo":
-                note(f"warning: {model} is calibrated with the dialogues of the demo's shop; --calibration gives yours")
-            with contextlib.redirect_stdout(sys.stderr):  # GPTQModel's progress is not the report
+                note(f"warning: {model} is calibrated with the demo's dialogues; pass your own with --calibration")
+            with contextlib.redirect_stdout(sys.stderr):  # GPTQModel's progress must not mix with the report
                 solve(model, out, Recipe(int(bits), group_size, sym, act_order), shown[:examples])
         before = load_checkpoint(model)
         after = load_checkpoint(model, quantize=to) if out is None else load_checkpoint(str(out))

@@ -30,7 +30,7 @@ _DECODERS: dict[str, Callable[..., Any]] = {
 
 
 def line_of(topic: str, record: Any) -> dict[str, Any]:
-    """Where the record stands, its key and value; a value that cannot be read as text is given in base64."""
+    """A record's position, key and value; a value that is not text is given in Base64."""
     line = {
         "partition": record.partition,
         "offset": record.offset,

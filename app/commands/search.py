@@ -1,4 +1,4 @@
-"""`parley search`: what a user said and was told, found by meaning and by words."""
+"""`parley search`: search a user's history by meaning and by words."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("query", nargs=-1, required=True)
 @click.option("-u", "--user", help="Whose history.")
-@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many hits.")
+@click.option("-n", "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Most hits to print.")
 @click.option("--conversation", help="Only this conversation.")
-@click.option("--role", type=click.Choice(["user", "assistant"]), help="Only what this side said.")
+@click.option("--role", type=click.Choice(["user", "assistant"]), help="Only texts of this role.")
 @click.option("--since", type=Moment(), help="Only from this time on: 2024-05-01, 2024-05-01T09:30, or 36h ago.")
 @click.option("--until", type=Moment(), help="Only before this time.")
-@click.option("--dense", is_flag=True, help="By meaning alone, not by words.")
+@click.option("--dense", is_flag=True, help="By meaning only, not by words.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Find QUERY in a user's history, the best hit first.
+    """Search a user's history for QUERY, best hits first.
 
-    The rank is that of meaning and words together. NEAR is nearness in meaning alone (the cosine), and orders the hits
-    only with --dense.
+    The rank combines meaning and words. NEAR is the similarity in meaning alone (the cosine); it orders the hits only
+    with --dense.
 
     `parley search reindex`, without a user, fills a new collection from the topic `turns` with the embedder of
-    PARLEY_EMBEDDER, while the old one serves, and then replaces the old one.
+    PARLEY_EMBEDDER while the current one serves, and then replaces the current one.
     """
     if options["user"] is None:
         if query != ("reindex",):
-            raise WrongUseError("whose history is it? name the user with --user")
+            raise WrongUseError("name the user with --user")
         run(fill_again(settings_of_terminal()))
         return
     text = " ".join(query)
     if not text.strip():
-        raise WrongUseError("QUERY is empty; say what to look for")
+        raise WrongUseError("QUERY is empty")
     hits = run(find(settings_of_terminal(), text, options))
     if as_json:
         click.echo(msgspec.json.encode(hits))
@@ -55,7 +55,7 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 
 def tell(hits: list[Hit], text: str, user: str) -> None:
-    """A table for people."""
+    """Print a table."""
     if not hits:
         note(f"nothing found in the history of {printable(user)}")
         return
@@ -77,15 +77,15 @@ async def fill_again(settings: Settings) -> None:
         try:
             done = await Reindex(settings, milvus, embedder, note).run()
         except (KafkaError, KafkaUnusableError) as error:
-            raise click.ClickException(f"{error}; the collection in use is as it was") from None
+            raise click.ClickException(f"{error}; the collection in use is unchanged") from None
         note(f"{settings.milvus_collection} is now {done.collection}: {done.turns} turns, {done.rows} rows")
         if done.left_out:
-            note(f"{done.left_out} turns were left out: erased, expired or without text")
-        note(f"start the workers and gateways with PARLEY_EMBEDDER={settings.embedder}, if they have another one")
+            note(f"{done.left_out} turns were skipped: erased, expired or without text")
+        note(f"restart workers and gateways that have another embedder with PARLEY_EMBEDDER={settings.embedder}")
 
 
 async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
-    """The best first; raises `click.ClickException` with one line."""
+    """The hits, best first; raises `click.ClickException` with one line."""
     async with _history(settings) as (milvus, embedder):
         from app.search.query import HistorySearch  # noqa: PLC0415 - slow to import
 
@@ -94,7 +94,7 @@ async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[H
 
 @asynccontextmanager
 async def _history(settings: Settings) -> AsyncIterator[tuple[Milvus, Embedder]]:
-    """Milvus and the embedder; what goes wrong with them is raised as `click.ClickException`, with one line."""
+    """Milvus and the embedder. Their failures are raised as `click.ClickException`, with one line."""
     if settings.embedder == "none":
         raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
     from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError  # noqa: PLC0415 - slow to import
@@ -103,7 +103,7 @@ async def _history(settings: Settings) -> AsyncIterator[tuple[Milvus, Embedder]]
 
     milvus = Milvus(settings.milvus_uri, settings.milvus_token)
     try:
-        await milvus.call("get_server_version")  # whether it is there is known before the model is loaded
+        await milvus.call("get_server_version")  # check that it exists before the model is loaded
         embedder = await asyncio.to_thread(load_embedder, settings.embedder)
         try:
             yield milvus, embedder

@@ -1,4 +1,4 @@
-"""`parley send`: records from a file to Kafka."""
+"""`parley send`: write records from a file to Kafka."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from app.settings import Settings
     "--topic", type=click.Choice(["requests", "controls"]), default="requests", show_default=True, help="Where to."
 )
 def send(file: TextIO, topic: str) -> None:
-    """Send each line of FILE, a JSON record, under its user's key; `-` is the standard input.
+    """Send each line of FILE, a JSON record, with its user as the key; `-` is standard input.
 
-    A line that breaks the contract is told and not sent. A request without `request_id` gets one.
+    A line that violates the contract is reported and not sent. A request without `request_id` gets one.
     """
     failed = run(_send(settings_of_terminal(), file, topic), interrupted=1)
     sys.exit(1 if failed else 0)
@@ -31,5 +31,5 @@ async def _send(settings: Settings, file: TextIO, topic: str) -> int:
         for number, line in enumerate(file, 1):
             if line.strip():
                 await sender.send(number, line)
-    note(f"sent {sender.sent} to {settings.topic(topic)!r}" + (f", {sender.failed} not" if sender.failed else ""))
+    note(f", {sender.failed} not" + (f", {sender.failed} not" if sender.failed else ""))
     return sender.failed

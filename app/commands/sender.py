@@ -1,4 +1,4 @@
-"""Lines to records of a topic, many on their way at once."""
+"""Send lines as records of a topic, with many in flight."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PROGRESS_S = 0.2
 
 
 class Sender:
-    """Counts what Kafka has taken and what was not sent, and says why."""
+    """Counts records that were sent and lines that were not, and reports why."""
 
     def __init__(self, settings: Settings, topic: str) -> None:
         self.sent = 0
@@ -78,7 +78,7 @@ class Sender:
         delivery.add_done_callback(lambda done: self._delivered(number, done))
 
     def _record(self, line: str) -> tuple[bytes, bytes, Any]:
-        """Key, value and headers; unknown fields travel along in JSON."""
+        """Key, value and headers; unknown fields are passed on in JSON."""
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
         if self._topic == "controls":
@@ -124,7 +124,7 @@ def _with_request_id(raw: bytes) -> bytes:
     try:
         record = msgspec.json.decode(raw)
     except (ValueError, RecursionError):
-        return raw  # the decoder of requests says what is wrong
+        return raw  # the request decoder reports the error
     if not isinstance(record, dict) or "request_id" in record:
         return raw
     return msgspec.json.encode({"request_id": new_request_id(), **record})

@@ -1,4 +1,4 @@
-"""`parley settings`: what is set, what it means, and the README's table."""
+"""`parley settings`: the current settings and their meaning, and the README's table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEEDS_QUOTES = re.compile(r"[\s#'\"]")
 @click.command()
 @click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in the README.")
 def settings(*, markdown: bool) -> None:
-    """Show every setting with its value, as `.env` takes it; secrets and logins in URLs as ***."""
+    """Show every setting with its value in the format of `.env`; secrets and credentials in URLs are shown as ***."""
     if markdown:
         click.echo(settings_table())
         return
@@ -30,7 +30,7 @@ def settings(*, markdown: bool) -> None:
 
 
 def _env_value(value: object) -> str:
-    """As `.env` takes it. What is empty needs quotes too, or the comment behind it would be the value."""
+    """A value in the format of `.env`. An empty one needs quotes, or the comment after it would be the value."""
     text = "" if value is None else _LOGIN_IN_URL.sub("***@", str(value))
     if text and not _NEEDS_QUOTES.search(text):
         return text

@@ -1,4 +1,4 @@
-"""`parley tail`: the records of a topic as lines of JSON."""
+"""`parley tail`: print the records of a topic as lines of JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICS = ["tokens", "requests", "turns", "controls", "usage", "dead-letters"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are printed."""
+    """Which records to print."""
 
     topic: str
     from_beginning: bool
@@ -39,14 +39,14 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @click.argument("topic", type=click.Choice(TOPICS))
-@click.option("--from-beginning", is_flag=True, help="From the oldest record on; else what is new.")
-@click.option("--no-follow", "follow", flag_value=False, default=True, help="Stop at what is the end now.")
+@click.option("--from-beginning", is_flag=True, help="Start at the oldest record instead of the end.")
+@click.option("--no-follow", "follow", flag_value=False, default=True, help="Stop at the current end.")
 @click.option("--partition", type=click.IntRange(min=0), help="Only this partition.")
-@click.option("--user", help="Only records under this key.")
-@click.option("--request", help="Only records of this request id.")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option("--user", help="Only records with this key.")
+@click.option("--request", help="Only records with this request id.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many records.")
 def tail(**options: Any) -> None:
-    """Print the records of TOPIC as they come, one line of JSON each. Ctrl-C ends it."""
+    """Print the records of TOPIC as they arrive, one line of JSON each. Ctrl-C stops it."""
     run(_tail(settings_of_terminal(), Choice(**options)))
 
 
@@ -91,6 +91,6 @@ def _partitions(choice: Choice, count: int) -> list[int]:
         if choice.partition >= count:
             raise WrongUseError(f"--partition {choice.partition}: the topic has the partitions 0 to {count - 1}")
         return [choice.partition]
-    if choice.user is not None and choice.topic != "dead-letters":  # those may have come with any key
+    if choice.user is not None and choice.topic != "dead-letters":  # its records may have any key
         return [partition_for(choice.user, count)]
     return list(range(count))

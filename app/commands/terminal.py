@@ -1,4 +1,4 @@
-"""What the commands share: how they begin, how they fail, and what they print."""
+"""Shared by the commands: start, errors, output."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 
 class WrongUseError(click.ClickException):
-    """The command line or a setting is wrong: exit code 2 and one line that says what to change."""
+    """The command line or a setting is wrong: exit code 2 and one line with the remedy."""
 
     exit_code = 2
 
 
 def settings_of_terminal() -> Settings:
-    """The settings; a wrong one ends the command, an unknown one is told in one line."""
+    """Read the settings. An invalid one ends the command, an unknown one prints a warning."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -39,14 +39,14 @@ def settings_of_terminal() -> Settings:
 
 
 def warn_of_unknown_settings() -> None:
-    """For commands that a wrong setting does not end: each unknown name is told in one line."""
+    """For commands that work with invalid settings: warn about each unknown name in one line."""
     for name in unknown_names(named()):
-        note(f"warning: {name} is not a setting of Parley; it is ignored")
+        note(f"warning: {name} is not a setting of Parley and is ignored")
 
 
 @contextmanager
 def plain_failures() -> Iterator[None]:
-    """Kafka's trouble as one line with exit code 1, without the log lines of its client; SIGTERM is a clean end."""
+    """Report failures of Kafka in one line with exit code 1, without log lines of its client; SIGTERM exits cleanly."""
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     before = signal.signal(signal.SIGTERM, _leave)
     try:
@@ -58,7 +58,7 @@ def plain_failures() -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, T], *, interrupted: int = 0) -> T:
-    """Run the command's work; Ctrl-C and SIGTERM end it after its cleaning up, Ctrl-C with the exit code given."""
+    """Run the command's coroutine. Ctrl-C and SIGTERM end it after its cleanup, Ctrl-C with the given exit code."""
     with plain_failures():
         try:
             return asyncio.run(_until_terminated(work))
@@ -69,7 +69,7 @@ def run(work: Coroutine[Any, Any, T], *, interrupted: int = 0) -> T:
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """SIGTERM cancels the work, instead of breaking into whichever task is just running."""
+    """Make SIGTERM cancel the coroutine instead of interrupting an arbitrary task."""
     task = asyncio.current_task()
     assert task is not None, "runs in a task"
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -77,12 +77,12 @@ async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
 
 
 def note(text: str) -> None:
-    """A line about the work, beside its output."""
+    """Print a status line to standard error."""
     click.echo(text, err=True)
 
 
 def printable(text: str) -> str:
-    """The text without what could steer the terminal."""
+    """The text without control characters."""
     return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

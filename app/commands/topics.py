@@ -1,4 +1,4 @@
-"""`parley topics`: the topics of the settings."""
+"""`parley topics`: create and check the topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.topics import FoundTopic, TopicsError, create_topics, find_topics
 
 @click.group()
 def topics() -> None:
-    """The topics that Parley works with."""
+    """Parley's topics."""
 
 
 @topics.command()
@@ -26,12 +26,12 @@ def create() -> None:
     for name in created:
         click.echo(f"created {name}, {settings.partitions} partitions")
     if not created:
-        click.echo("all topics were there")
+        click.echo("all topics exist")
 
 
 @topics.command("list")
 def list_topics() -> None:
-    """Say which topics are there; exit code 1 unless all are as the settings say."""
+    """Show which topics exist; exit code 1 unless all are as in the settings."""
     found = run(find_topics(settings_of_terminal()), interrupted=1)
     for topic in found:
         click.echo(_line(topic))

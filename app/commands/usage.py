@@ -22,12 +22,12 @@ _PIPE_WIDTH = 200
 
 
 @click.command()
-@click.option("--tenant", help="Only this tenant; '' for requests that name none.")
+@click.option("--tenant", help="Only this tenant; '' for requests without one.")
 @click.option("--model", help="Only this model version.")
 @click.option("--since", type=Moment(), default="24h", show_default=True, help="Windows from this time on.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -> None:
-    """Show what was answered, in windows of a minute. A window is there soon after its end."""
+    """Show usage by minute. A window is published shortly after its end."""
     windows = run(_windows(settings_of_terminal(), since))
     sums = merged(
         window
@@ -41,11 +41,11 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
     elif sums:
         _show(sums)
     else:
-        note("no usage yet; a window is told soon after its end")
+        note("no usage yet; a window is published shortly after its end")
 
 
 async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
-    """All records of `usage` that can tell of windows from `since` on: a window is told after it has begun."""
+    """All records of `usage` that may concern windows from `since` on: a record is written after its window begins."""
     topic = settings.topic("usage")
     count = (await partitions_of(settings.cluster, [topic]))[topic]
     records = consumer(settings.cluster)
@@ -72,7 +72,7 @@ def _decoded(batch: Iterable[Any]) -> Iterable[UsageWindow]:
         try:
             yield decode_usage(record.value, record.headers)
         except WireError as error:
-            note(f"usage partition {record.partition} offset {record.offset} is left out: {error}")
+            note(f"usage partition {record.partition} offset {record.offset} is skipped: {error}")
 
 
 def _show(sums: list[Sum]) -> None:

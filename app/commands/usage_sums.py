@@ -1,4 +1,4 @@
-"""Usage windows of all partitions added up: the newest revision of each counts."""
+"""Sums of usage windows over all partitions; the newest revision of each counts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Sum:
 
 
 def merged(windows: Iterable[UsageWindow]) -> list[Sum]:
-    """In order of time, then tenant, then model."""
+    """Ordered by time, then tenant, then model."""
     newest: dict[tuple[int, int, str, str, int], UsageWindow] = {}
     for window in windows:
         key = (window.window_start, window.window_ms, window.tenant, window.model, window.partition)
@@ -90,7 +90,7 @@ def merged(windows: Iterable[UsageWindow]) -> list[Sum]:
 
 
 def quantile(latencies: Latencies, share: float) -> int | None:
-    """Upper bound of the bucket that holds the quantile, at most the longest; None where nothing was measured."""
+    """Upper bound of the bucket with the quantile, at most the maximum; None if nothing was measured."""
     if not latencies.count:
         return None
     seen = 0
@@ -114,7 +114,7 @@ def _latency(latencies: Latencies) -> dict[str, int | None]:
 
 
 def _quantiles(latencies: Latencies) -> str:
-    """p50 / p95, each up to so many milliseconds."""
+    """p50 / p95, as upper bounds in milliseconds."""
     if not latencies.count:
         return "-"
     return f"≤{quantile(latencies, 0.5)} / ≤{quantile(latencies, 0.95)} ms"

@@ -1,7 +1,7 @@
-"""An answer as readers get it: its events in the log, and its text so far.
+"""One answer as its reader sees it: its events in the log, and its text so far.
 
 An answer ends before its record on `turns` would be too large for Kafka. The record is measured as JSON, whatever
-`PARLEY_WIRE_FORMAT` is: the row of the conversation holds the same texts, and is always JSON.
+`PARLEY_WIRE_FORMAT` is, because the conversation's row holds the same texts and is always JSON.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from models.serving import Serving
 
 
 class AnswerLog:
-    """Writes the events of one claim, from where its former owner left off.
+    """Writes the events of one request, continuing where its former owner stopped.
 
-    `first_at` and `ended_at` are Unix milliseconds, `gaps` the seconds between its deltas as they came from the engine.
+    `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
     """
 
     def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
@@ -73,15 +73,15 @@ class AnswerLog:
         return Logprob(told.token, self._text_of(told.token), told.logprob, rivals)
 
     async def plan(self, at: int) -> None:
-        """Record the time at which the request sees its conversation, before anything depends on it."""
+        """Record the time as of which the request sees its conversation, before anything depends on it."""
         await self._note_first(PLAN, "the record's timestamp is ahead of the broker's clock", {"at": at})
 
     async def attempt(self, number: int) -> None:
-        """Record that the answer is begun, before it can end the worker."""
-        await self._note_first(ATTEMPT, "the request is begun again", {"attempt": number})
+        """Record that an attempt begins, before the request can crash the worker."""
+        await self._note_first(ATTEMPT, "the request is tried again", {"attempt": number})
 
     async def resumed(self) -> None:
-        await self._send(self._notice(RESUMED, "a worker was lost; the answer goes on"))
+        await self._send(self._notice(RESUMED, "a worker was lost; the answer continues"))
 
     async def _note_first(self, code: str, message: str, details: dict[str, Any]) -> None:
         await self._send(self._notice(code, message, details))
@@ -90,8 +90,8 @@ class AnswerLog:
     async def _delivered(self) -> None:
         """Wait for all deliveries.
 
-        An answer and the partition that lets it go may wait for them at the same time. A cancelled `gather` cancels
-        what it waits for, so without the shields the timeout of the one would end the other.
+        An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
+        cancels what it waits for, so without the shields the timeout of one would cancel the deliveries of the other.
         """
         await asyncio.gather(*map(asyncio.shield, self._deliveries))
 
@@ -99,7 +99,7 @@ class AnswerLog:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
 
     async def done(self, reason: FinishReason, usage: Usage, text: str = "") -> TokenEvent:
-        """The end of the answer; `text` is what was held back for a stop string."""
+        """Write the end of the answer; `text` is text that was held back for a stop string."""
         self._texts.append(text)
         return await self._end(
             self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=usage)
@@ -109,7 +109,9 @@ class AnswerLog:
         return await self._end(self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, message)))
 
     async def _end(self, event: TokenEvent) -> TokenEvent:
-        """Send the end and see the whole answer delivered: it is complete in the log before the request is finished."""
+        """Write the end and wait for all deliveries: the answer is complete in the log before the request is
+        committed.
+        """
         await self._send(event)
         self.ended_at = self._now()
         await self._delivered()

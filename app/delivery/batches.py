@@ -1,4 +1,4 @@
-"""From claims to streams: each partition's batchers, one in front of each engine."""
+"""From requests to token streams: the batchers of each partition, one per engine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Asked:
 
 
 class Batches:
-    """Hands jobs to their engine in batches of their partition. Belongs to the event loop that makes it."""
+    """Submits jobs to their engine in batches per partition. Belongs to the event loop that creates it."""
 
     def __init__(self, *, max_size: int, budget_s: float, observe: Callable[[int, Flush], None] | None = None) -> None:
         self._max_size = max_size
@@ -31,7 +31,7 @@ class Batches:
 
     @asynccontextmanager
     async def stream(self, partition: int, engine: Engine, job: Job, claim: Claim) -> AsyncIterator[Stream]:
-        """The job's stream, which ends early where the claim is stopped; left early, it is cancelled."""
+        """The job's stream, which ends early if the request is stopped. Closing it early cancels the job."""
         stream = await self._begin(partition, engine, job, claim)
         claim.on_stop = stream.cancel
         if claim.stop is not None:
@@ -44,7 +44,7 @@ class Batches:
             stream.cancel()
 
     async def _begin(self, partition: int, engine: Engine, job: Job, claim: Claim) -> Stream:
-        """Wait for the job's batch to leave; cancelling the wait takes the job out."""
+        """Wait until the job's batch is submitted; cancelling the wait removes the job."""
         batcher = self._of.get((partition, engine)) or self._make(partition, engine)
         asked = _Asked(job, claim, asyncio.get_running_loop().create_future())
         batcher.add(asked, job.priority)

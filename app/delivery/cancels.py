@@ -1,4 +1,4 @@
-"""Cancels that came before their request: topics have no order among them, so the request may still be on its way."""
+"""Cancels that arrived before their request: topics have no common order, so the request may still be on its way."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ class _Remembered:
 
 
 class Cancels:
-    """Remembers each for five minutes; `settle` is called when it is taken, or when it is forgotten.
+    """Remembers each cancel for five minutes; `settle` is called when it is used or dropped.
 
-    The record of a cancel stays open until then, so a restart within the five minutes reads it again. A flood is
-    bounded: beyond `MOST_OF_USER` of one user and `MOST` in all, the oldest are forgotten early. They are most likely
-    cancels of requests that never come.
+    The cancel's record stays uncommitted until then, so it is read again after a restart. The number is bounded: beyond
+    `MOST_OF_USER` of one user and `MOST` in all, the oldest are dropped early. Most likely their requests never come.
     """
 
     def __init__(self) -> None:
@@ -43,7 +42,9 @@ class Cancels:
             self._forget(next(iter(self._remembered)))
 
     def take(self, key: RequestKey) -> Callable[[], None] | None:
-        """The `settle` of a request that was cancelled, to be called once the request has ended; None if it was not."""
+        """The `settle` of the request's cancel, to be called once the request has ended; None if it was not
+        cancelled.
+        """
         remembered = self._remembered.pop(key, None)
         if remembered is None:
             return None

@@ -1,12 +1,12 @@
-"""Bringing a partition's store up to date with its changelogs.
+"""Bring a partition's store up to date with its changelogs.
 
-Each table has a compacted topic `<app>-<table>-changelog`, partitioned as `requests` is. Only a partition's owner
-writes to it, in the transaction that finishes a request; so once a former owner is fenced, the end of the log stands
-still and "restored" is a position, not a guess. The end is compared with the reader's position and not with the
-offsets of records, since the last offsets of a log are transaction markers, which no consumer is ever handed.
+Each table has a compacted topic `<app>-<table>-changelog`, partitioned like `requests`. Only a partition's owner writes
+to it, in the transaction that commits a request. Once a former owner is fenced, the end of the log no longer moves, so
+"restored" is an exact position. The end is compared with the consumer's position and not with the offsets of records,
+because the last offsets of a log are transaction markers, which a consumer never returns.
 
-A store that is ahead of its changelog, or that holds another record than the log at the place of its newest one, was
-filled from a log that was deleted and created anew. It is wiped and restored.
+A store that is ahead of its changelog, or that holds another record than the log at its newest offset, was filled from
+a log that has been deleted and created again. It is wiped and restored.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def changelogs(settings: Settings, partition: int) -> Mapping[TopicPartition, Ta
 def changelog_config(settings: Settings) -> Mapping[str, str]:
     return MappingProxyType({
         "cleanup.policy": "compact",
-        # Deleted rows, and so erased text, leave the log within this time and a run of the cleaner.
+        # Deleted rows, and with them erased text, leave the log within this time plus one run of the cleaner.
         "max.compaction.lag.ms": str(settings.compaction_lag_s * 1000),
-        # A store that was away for less than this learns of every deletion.
+        # A store that was offline for less than this sees every deletion.
         "delete.retention.ms": str(TOMBSTONES_MS),
-        # As durable as the records of `turns` with which the rows are committed.
+        # As durable as `turns`, whose records are committed together with the rows.
         "min.insync.replicas": str(max(1, settings.replication - 1)),
     })  # fmt: skip
 
@@ -65,11 +65,11 @@ def _rules(settings: Settings, replicas: int) -> tuple[Rule, ...]:
 
 
 async def create_changelogs(settings: Settings) -> None:
-    """Create the changelog topics that are missing, and check the others; several workers may do so at once.
+    """Create the changelog topics that are missing and check the others. Several workers may call it at once.
 
     Raises:
-        KafkaError: the broker is away, or one of the topics could not be made.
-        TopicConfigError: one of the topics is not configured as it has to be, and may not be changed.
+        KafkaError: the broker is unreachable, or it refused to create a topic.
+        TopicConfigError: a topic has a wrong configuration that may not be changed.
     """
     admin = AIOKafkaAdminClient(**settings.cluster.options())
     await admin.start()
@@ -93,9 +93,9 @@ async def create_changelogs(settings: Settings) -> None:
 
 
 async def restore(reader: AIOKafkaConsumer, store: PartitionStore, logs: Mapping[TopicPartition, Table]) -> int:
-    """Apply what the store has not seen, up to the logs' ends of now; returns how many records that were.
+    """Apply what the store has not seen, up to the current end of the logs. Returns the number of records.
 
-    `reader` is started, read_committed and without a group; its assignment is replaced.
+    `reader` is started, read_committed and in no group. Its assignment is replaced.
     """
     reader.assign(list(logs))
     ends: dict[TopicPartition, int] = await reader.end_offsets(list(logs))
@@ -121,9 +121,10 @@ async def _is_same_log(
     logs: Iterable[TopicPartition],
     end: int,
 ) -> bool:
-    """Whether the log holds one of these records, and no other at its offset.
+    """Whether the log holds one of these records, and no other record at its offset.
 
-    Compaction may have taken some of them out, and hardly ever all. Then it is not known, and restoring is safe.
+    Compaction may have removed some of them, but rarely all. If it has removed all, the answer is unknown, and
+    restoring is safe.
     """
     wanted = {one.offset: one for one in prints}
     last = min(end, prints[-1].offset + 1)
@@ -160,7 +161,7 @@ async def _apply_until(
                 told = time.monotonic()
                 left = ends[tp] - await reader.position(tp)
                 log.info("restoring %s partition %s: %s records applied, %s offsets left", *tp, count, left)
-        # Also where nothing was left: the log may end in markers behind the last record.
+        # Set it even if nothing was left: the log may end with markers after its last record.
         store.apply((), {table: ends[tp] - 1} if ends[tp] else {}, now_ms=time.time_ns() // 1_000_000)
     return count
 

@@ -1,18 +1,20 @@
-"""What a partition's owner commits with the `requests` offset, in the offset's metadata.
+"""What a partition's owner commits in the metadata of the `requests` offset.
 
 Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,...],"l":lost_epoch}`.
 
-- `e`: epoch of the owner that committed, so that an owner that was cut off learns whether it has a successor before it
-  touches anything (see partition.py).
-- `t`: offset in the same-numbered `tokens` partition at or before which the oldest open answer began. A successor reads
-  what was said from there, never from a timestamp, which a producer's clock could spoil.
-- `f`: the newest epoch that began before `t`, -1 if none did. Whoever reads from `t` on does not see that fence, and
-  must drop the late words of older epochs all the same.
-- `a`: offsets finished ahead of the committed one: from it, skip `gap` offsets, then `run` are finished, and so on.
-- `l`: where `tokens` was created anew, the highest epoch that its readers may have seen of it; -1 otherwise.
+- `e`: epoch of the owner that committed. An owner that was disconnected compares it to find out whether it has a
+  successor, before it writes anything (see ownership.py).
+- `t`: the oldest open answer began at or after this offset of the same-numbered `tokens` partition. A new owner reads
+  from there. An offset is used because timestamps depend on a producer's clock.
+- `f`: the newest epoch that began before `t`, -1 if there is none. A reader that starts at `t` does not see that fence,
+  and must drop late events of older epochs all the same.
+- `a`: offsets finished ahead of the committed one: from there, skip `gap` offsets, then `run` offsets are finished, and
+  so on.
+- `l`: if `tokens` was created anew, the highest epoch that its readers may have seen before; -1 otherwise.
 
-Kafka refuses metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out from
-the far end: their records are then known by the table of ended requests, and a dead letter may be written twice.
+Kafka rejects metadata of more than 4,096 bytes (`offset.metadata.max.bytes`). Runs that do not fit are left out, the
+highest offsets first. After a crash those records are recognized by the table of ended requests; a dead letter among
+them may be written twice.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ MAX_AHEAD = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`head` is the committed offset itself; -1 where nothing was committed yet."""
+    """`head` is the committed offset itself, -1 if nothing was committed yet."""
 
     head: int = -1
     epoch: int = -1
@@ -59,7 +61,9 @@ def encode_metadata(checkpoint: Checkpoint) -> str:
 
 
 def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
-    """Metadata that is not ours (an offset reset by hand, say) reads as none: everything is said anew from there."""
+    """Parse the metadata. Foreign metadata (after a manual offset reset, for example) reads as none: requests from
+    there on are answered anew.
+    """
     if head < 0:
         return Checkpoint()
     try:

@@ -1,4 +1,4 @@
-"""A request that this worker has taken to answer."""
+"""A request in flight: one that this worker has accepted and not committed yet."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A request from its record to its commit, and what has become known of it on the way.
+    """A request from its record to its commit, and its state on the way.
 
-    at: It sees its conversation as it was at this time, Unix milliseconds: the record's timestamp, unless that is
-        ahead of the broker's clock.
-    planned: The log holds `at`.
-    said: What readers have of the answer already.
+    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
+        of the broker's clock.
+    planned: `at` is recorded in the log.
+    said: The part of the answer that readers have already.
     replayed: Its record was in the log before this ownership began.
-    attempt: The number of its attempts that the log holds (quarantine.py).
-    recalled: Its prompt holds turns of its conversation.
-    cancelled: A record of `controls` waits for its end.
-    stop: Why the answer is to end early.
-    forget: Nothing of it may be kept: its user was erased after it was sent, or while it built on what was erased.
-    forget_history: What it built on may not be kept: its user was erased while it waited.
-    carried: The headers of its trace, which go with everything that is written for it.
-    taken_ns, batched_ns, begun_ns: When its record came, its batch left, the engine began; Unix nanoseconds.
-    span: The observer's.
-    on_finish: Called once it is committed.
+    attempt: The number of its attempts, as recorded in the log (quarantine.py).
+    recalled: Its prompt contains turns of its conversation.
+    cancelled: A record of `controls` cancels it.
+    stop: Why the answer ends early.
+    forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
+    forget_history: Its history may not be kept: its user was erased while it waited.
+    carried: Trace headers, added to every record that is written for it.
+    taken_ns, batched_ns, begun_ns: When its record arrived, its batch was submitted, the engine began; Unix
+        nanoseconds.
+    span: Belongs to the observer.
+    on_finish: Called after its commit.
     """
 
     record: Record
@@ -71,17 +72,17 @@ class Claim:
         return self.request.user_id, self.request.conversation_id
 
     def time_of(self, now: int) -> int:
-        """The broker's clock, but not before the request's own time: clocks agree to a few milliseconds only."""
+        """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""
         return max(self.at, now)
 
     def abandon(self) -> None:
-        """This worker has nothing to do with it any more."""
+        """The request leaves this worker."""
         self.on_stop = None
         if self.deadline_timer is not None:
             self.deadline_timer.cancel()
 
     def stop_with(self, reason: FinishReason) -> None:
-        """End the answer early; the first reason stands."""
+        """End the answer early. The first reason stands."""
         if self.stop is None:
             self.stop = reason
             if self.on_stop is not None:

@@ -1,4 +1,4 @@
-"""The Kafka clients of delivery, and what their errors mean."""
+"""The Kafka clients of delivery, and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from app.delivery.record import SOURCES
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
 
-# What a broker that is away, or a producer that has lost its place, makes aiokafka raise: a fatal transaction state
-# shows as a bare AssertionError. None of them says what became of the records, so the log itself is asked.
+# Raised by aiokafka when a broker is unreachable or a producer was fenced; a fatal transaction state raises a bare
+# AssertionError. None of these says whether the records were written, so the next owner reads the log to find out.
 TROUBLE = (KafkaError, AssertionError, TimeoutError, OSError)
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
 
-# What a broker, or the client before it, refuses of one record: to try the same record again would never help.
+# The broker, or the client itself, rejects this one record. Sending it again would not help.
 RECORD_ERRORS = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTimestampError)
 
 _TRANSACTION_TIMEOUT_MS = 30_000
@@ -35,12 +35,12 @@ _TRANSACTION_TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """Makes clients for one worker; whoever asks for one starts and stops it."""
+    """Creates the clients of one worker; the caller starts and stops them."""
 
     settings: Settings
 
     def transactional_producer(self, partition: int) -> AIOKafkaProducer:
-        """The one writer of a partition: starting it fences whoever was it before (KIP-98, KIP-890)."""
+        """The only writer of a partition: starting it fences its predecessor (KIP-98, KIP-890)."""
         return AIOKafkaProducer(
             **self.settings.cluster.options(),
             transactional_id=f"{self.settings.group}-{partition}",
@@ -61,9 +61,9 @@ class Clients:
         )
 
     def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
-        """Reads partitions that are assigned by hand, committed records alone, from where it is told.
+        """A consumer with a manual assignment, read_committed.
 
-        `wait_ms`: how long the broker may hold a fetch that finds nothing; whoever stays at the end asks so often.
+        `wait_ms`: how long the broker may hold a fetch at the end of the log.
         """
         return AIOKafkaConsumer(
             **self.settings.cluster.options(),
@@ -76,7 +76,7 @@ class Clients:
         )
 
     def end_reader(self) -> AIOKafkaConsumer:
-        """Tells where partitions end, with what open transactions have written."""
+        """A consumer that finds the ends of partitions, including records of open transactions."""
         return AIOKafkaConsumer(
             **self.settings.cluster.options(),
             enable_auto_commit=False,
@@ -87,7 +87,7 @@ class Clients:
         )
 
     async def committed(self, partition: int) -> dict[str, OffsetAndMetadata]:
-        """What the partition's owner committed last, by topic; offset -1 where it never did."""
+        """The offsets that the partition's owner committed last, by topic; -1 for a topic without a commit."""
         partitions = {name: TopicPartition(self.settings.topic(name), partition) for name in SOURCES}
         admin = AIOKafkaAdminClient(**self.settings.cluster.options())
         await admin.start()
@@ -97,6 +97,6 @@ class Clients:
             await admin.close()
         missing = [name for name, topic_partition in partitions.items() if topic_partition not in found]
         if missing:
-            # A coordinator that has just started answers without them; that is not "nothing was committed".
-            raise CoordinatorLoadInProgressError(f"no committed offsets told of {', '.join(missing)}")
+            # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
+            raise CoordinatorLoadInProgressError(f"the coordinator left out the offsets of {', '.join(missing)}")
         return {name: found[topic_partition] for name, topic_partition in partitions.items()}

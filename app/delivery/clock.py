@@ -1,11 +1,11 @@
-"""The broker's clock, as the owner of a partition knows it.
+"""The broker's clock, as known to the owner of a partition.
 
-A worker's own clock can be hours off, and so can a producer's. What several workers must agree on (when a turn ended,
-when a conversation expires, when a user was erased) is therefore measured by the broker's clock: `tokens` has
-LogAppendTime, so the acknowledgement of every fence and every token event tells what the broker's clock said when it
-appended the record. In between, the process's monotonic clock goes on from there.
+The clock of a worker, or of a producer, can be hours off. Everything that several workers must agree on (when a turn
+ended, when a conversation expires, when a user was erased) is therefore measured by the broker's clock. `tokens` uses
+LogAppendTime, so the acknowledgement of each fence and each token event contains the broker's time. Between
+acknowledgements, the process's monotonic clock advances it.
 
-An acknowledgement bounds the broker's clock from both sides: the broker appended the record after it was sent, and
+An acknowledgement bounds the broker's clock from both sides: the broker appended the record after it was sent and
 before the acknowledgement arrived. `now` is the lower bound, so it is never ahead of the broker. `time_of` rejects a
 timestamp only if it is ahead of the upper bound: a worker that was suspended right after it wrote its fence knows the
 broker's clock only to within a few seconds, and must not move an erasure back by them.
@@ -22,15 +22,15 @@ _TOLERANCE_MS = 1000
 
 
 class BrokerClock:
-    """Unix milliseconds; the process's own clock until the first acknowledgement."""
+    """Unix milliseconds; from the process's own clock until the first acknowledgement."""
 
     def __init__(self) -> None:
-        # of the monotonic clock: at the least, and at the most
+        # broker's time minus monotonic time: lower and upper bound
         self._ahead_ms: float | None = None
         self._most_ahead_ms = float("inf")
 
     def acknowledged(self, metadata: RecordMetadata, sent_at: float) -> None:
-        """Take the time at which the broker appended a record, from its acknowledgement.
+        """Update the clock with the append time in an acknowledgement.
 
         `sent_at`: `time.monotonic()` right before the record was sent.
         """
@@ -40,7 +40,9 @@ class BrokerClock:
             self._most_ahead_ms = min(self._most_ahead_ms, metadata.timestamp - sent_at * 1000)
 
     def time_of(self, timestamp: int) -> int:
-        """A producer's timestamp, or the time of now where it is ahead by more than clocks may differ."""
+        """A producer's timestamp, or the current time if the timestamp is in the future by more than clocks may
+        differ.
+        """
         return timestamp if timestamp <= self._latest() + _TOLERANCE_MS else self.now()
 
     def _latest(self) -> float:

@@ -1,26 +1,26 @@
-"""The finish of requests: everything that a request leaves behind, in one Kafka transaction.
+"""Group commit: everything that requests leave behind, in one Kafka transaction.
 
-A transaction of partition p holds, for each request of its group, the changelog records of its rows, its record on
-`turns` or `dead-letters`, and for all of them the `requests` offset with the checkpoint in its metadata; the offsets of
-`controls` and `turns` go the same way, and Faust commits nothing. It is either
-all there for a read_committed reader or not at all, and a former owner cannot commit one (the transactional id is the
-partition's, so its next owner fences it).
+A transaction of partition p holds, for each request of its group, the changelog records of its rows and its record on
+`turns` or `dead-letters`, and for all of them the `requests` offset with the checkpoint in its metadata. The offsets of
+`controls` and `turns` are committed in the same way; Faust commits nothing. A read_committed consumer sees all of it or
+nothing, and a former owner cannot commit: the transactional id belongs to the partition, so the next owner fences it.
 
-    1. begin
-    2. send changelog and output records, await every delivery  (commit_transaction itself ignores failed batches)
-    3. send the offset and the checkpoint
-    4. commit
-    5. write rows and changelog offsets to the store, in one batch  (a crash before it is repaired by restoring)
-    6. resolve the futures of those who wait for it
+1. Begin.
+2. Send the changelog and output records and await every delivery (commit_transaction itself ignores failed batches).
+3. Send the offset and the checkpoint.
+4. Commit.
+5. Write rows and changelog offsets to the store, in one batch. A crash before this is repaired by restoring.
+6. Resolve the futures of the callers.
 
-What arrives during one transaction forms the next group: with any window the first of a group would only wait longer.
+Commits that arrive during a transaction form the next group. A group has no waiting time: that would only delay its
+first member.
 
-A finish belongs to the ownership under which it was decided. When that ends, for whatever reason, everything in the
-queue is dropped: records are taken again, and a sweep or a usage window is decided anew from the rows as they are then.
-A tombstone that outlived its ownership could delete what another worker has written since.
+A commit belongs to the ownership under which it was decided. When that ownership ends, the whole queue is dropped:
+records are processed again, and a sweep or a usage window is decided anew from the rows as they are then. A tombstone
+that outlived its ownership could delete what another worker has written since.
 
-A record that the broker refuses for what it is (too large, a timestamp out of bounds) is no trouble of the broker. The
-transaction is aborted, the finishes of its group are committed one by one, and the one at fault ends with
+If the broker rejects a single record (too large, timestamp out of bounds), that is no failure of the broker. The
+transaction is aborted, the members of the group are committed one by one, and the one at fault ends with
 `RecordRefusedError`.
 """
 
@@ -44,15 +44,15 @@ from app.settings import Settings
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
 
-# Fences that are written at most to get above the epoch of a lost tail; a topic that was created anew needs more.
+# Fences written at most to get above the epoch of a lost tail; a topic that was created anew needs more.
 MOST_FENCES = 100_000
-# Keeps a transaction short, and far from its timeout, however much has piled up while the broker was away.
+# Keeps a transaction far shorter than its timeout, even after an outage of the broker.
 GROUP_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What one record leaves behind. `record` is None where none is finished by it, as in a sweep."""
+    """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep."""
 
     record: Record | None = None
     changes: tuple[Change, ...] = ()
@@ -67,16 +67,16 @@ class Waiting:
 
 
 class LostError(Exception):
-    """The ownership has ended, and it is not known that this finish was committed."""
+    """The ownership has ended before this commit was confirmed."""
 
 
 class RecordRefusedError(Exception):
-    """The broker will never take one of the records of this finish."""
+    """The broker rejects one of the records of this commit, and always will."""
 
 
 @dataclass(slots=True)
 class FinishQueue:
-    """Finishes of one ownership that wait for the next transaction."""
+    """The commits of one ownership that wait for the next transaction."""
 
     waiting: list[Waiting] = field(default_factory=list)
     in_hand: list[Waiting] = field(default_factory=list)
@@ -93,7 +93,7 @@ class FinishQueue:
         return committed
 
     def take(self) -> list[Waiting]:
-        """The next group; what was cancelled meanwhile is not in it."""
+        """Take the next group, without commits that were cancelled meanwhile."""
         group = [entry for entry in self.waiting if not entry.committed.cancelled()]
         group, self.waiting = group[:GROUP_LIMIT], group[GROUP_LIMIT:]
         self.in_hand = group
@@ -102,12 +102,12 @@ class FinishQueue:
         return group
 
     def done(self) -> None:
-        """The group that was taken is committed."""
+        """Mark the taken group as committed."""
         self.in_hand = []
 
     @property
     def age_s(self) -> float:
-        """For how long the oldest finish has waited for its commit, in seconds; 0 where none waits."""
+        """How long the oldest commit has waited, in seconds; 0 if none waits."""
         oldest = next((entry.since for entry in (*self.in_hand, *self.waiting)), None)
         return 0.0 if oldest is None else time.monotonic() - oldest
 
@@ -117,21 +117,21 @@ class FinishQueue:
         self.arrived.set()
 
     def drop(self) -> None:
-        """The ownership has ended: end every wait with `LostError`."""
+        """The ownership has ended: fail every waiter with `LostError`."""
         for entry in self.waiting:
             if not entry.committed.done():
                 entry.committed.set_exception(LostError())
-                entry.committed.exception()  # those who wait may have been cancelled at the same moment
+                entry.committed.exception()  # a waiter may have been cancelled at the same moment
         self.waiting = []
 
     def close(self) -> None:
-        """Nothing will be committed here any more."""
+        """Reject all further commits."""
         self.closed = True
         self.drop()
 
 
 class Finisher:
-    """Commits the finishes of one partition, under one producer, store and epoch."""
+    """Commits the queue of one partition, with one producer, store and epoch."""
 
     def __init__(
         self,
@@ -157,10 +157,10 @@ class Finisher:
         self.epoch = -1
         self.committed_at = time.monotonic()
         self.confirmed_at = -math.inf
-        """The process's monotonic time at which the broker is known to have taken this producer for the owner's."""
+        """The last monotonic time at which the broker confirmed this producer as the owner's."""
 
     async def run(self) -> None:
-        """Commit group after group until something fails; a failed group is back in the queue then."""
+        """Commit group after group until one fails; a failed group returns to the queue."""
         while True:
             await self._queue.arrived.wait()
             group = self._queue.take()
@@ -189,10 +189,10 @@ class Finisher:
             group[0].committed.set_exception(RecordRefusedError(str(refused) or type(refused).__name__))
 
     async def fence(self, fence: Outgoing, mine: set[int], above: int = -1) -> RecordMetadata:
-        """Write the fence record and make its offset the epoch, in one transaction; returns the broker's receipt.
+        """Write the fence record and use its offset as the epoch, in one transaction. Returns the broker's receipt.
 
-        Where the log has lost its tail, so many fences are written that the last one's offset is `above` that again.
-        The epoch is in `mine` before the commit, whose outcome may never be learnt.
+        If the log has lost its tail, write fences until the last one's offset exceeds `above`. The epoch is added to
+        `mine` before the commit, because its outcome may never become known.
         """
         async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
             await self._producer.begin_transaction()
@@ -219,7 +219,7 @@ class Finisher:
         receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)
         newest: dict[Table, Fingerprint] = {}
-        for change, receipt in zip(changes, receipts, strict=False):  # outputs come after the changes
+        for change, receipt in zip(changes, receipts, strict=False):  # outputs follow the changes
             newest[change.table] = Fingerprint.of(receipt.offset, change.key, change.value)
         applied = {table: one.offset for table, one in newest.items()}
         self._store.apply(changes, applied, now_ms=time.time_ns() // 1_000_000, prints=newest)
@@ -236,7 +236,7 @@ class Finisher:
             for record in records:
                 deliveries.append(await self._send(record))  # noqa: PERF401 - what was sent before an error counts
         except RECORD_ERRORS:
-            await asyncio.gather(*deliveries, return_exceptions=True)  # an abort must not overtake them
+            await asyncio.gather(*deliveries, return_exceptions=True)  # an abort must not overtake the sends
             raise
         return await asyncio.gather(*deliveries)
 

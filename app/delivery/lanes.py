@@ -1,11 +1,13 @@
-"""Order per conversation, concurrency across them.
+"""Run requests in order within a conversation, and concurrently across conversations.
 
-Every conversation is a lane in which one request runs at a time; a request behind another of its lane waits outside
-the partition's slots, so that one busy conversation takes one slot and no more. Free slots go to the fronts of the
-lanes by priority; a later arrival overtakes by at most `OVERTAKE` places a priority, so that nothing waits for ever.
+Each conversation is a lane, in which one request runs at a time. A request behind another of its lane occupies no slot
+of the partition, so one busy conversation takes one slot and no more. Free slots go to the fronts of the lanes by
+priority. A later request overtakes an earlier one of lower priority only if it came at most `OVERTAKE` places later per
+priority level, so every request runs eventually.
 
-Users share the slots: each request that a user has here already puts the user's next one `SPREAD` places back. So a
-user with a thousand conversations delays another user's first request by the answers in hand, and not by the thousand.
+Users share the slots: a user's new request is put `SPREAD` places back for each request that the user already has here.
+A user with a thousand conversations therefore delays another user's first request by the running answers only, not by
+the thousand.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class _Place(Generic[T]):
 
 
 class Lanes(Generic[T]):
-    """Runs `answer(item)` for each item added, `limit` at once; what `answer` raises goes to `on_error`."""
+    """Runs `answer(item)` for each added item, at most `limit` at once; exceptions of `answer` go to `on_error`."""
 
     def __init__(
         self, limit: int, answer: Callable[[T], Awaitable[None]], on_error: Callable[[BaseException], None]
@@ -57,7 +59,7 @@ class Lanes(Generic[T]):
         return self._waiting
 
     def add(self, lane: Hashable, item: T, priority: int = 0, user: Hashable | None = None) -> None:
-        """`user` None: the lane is a user of its own."""
+        """Add an item. With `user` None, the lane counts as a user of its own."""
         user = lane if user is None else user
         arrival = next(self._arrivals)
         turn = arrival + priority * OVERTAKE + self._users[user] * SPREAD
@@ -72,7 +74,7 @@ class Lanes(Generic[T]):
         self._fill()
 
     def withdraw(self, lane: Hashable, item: T) -> bool:
-        """Take out an item that has not begun; False if it has."""
+        """Remove an item that has not begun; False if it has."""
         places = self._lanes.get(lane, deque())
         for place in places:
             if place.item is item and place not in self._running.values():
@@ -88,7 +90,7 @@ class Lanes(Generic[T]):
         return False
 
     async def cancel(self) -> None:
-        """Stop everything at once; nothing that waits will begin."""
+        """Stop everything at once; no waiting item begins."""
         self._lanes.clear()
         self._ready.clear()
         self._users.clear()

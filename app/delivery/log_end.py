@@ -1,4 +1,4 @@
-"""Where `requests` ends now, by the broker's answer; a consumer's own high watermark may be stale."""
+"""Where `requests` ends now, according to the broker; a consumer's cached high watermark may be stale."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LOOK_MS = 500
 
 
 class LogEnd:
-    """One reader for all partitions of a worker, started when it is first needed; calls must not overlap."""
+    """One consumer for all partitions of a worker, started on first use. Calls must not overlap."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._reader: AIOKafkaConsumer | None = None
 
     async def of(self, at: TopicPartition, read_up_to: int) -> int | None:
-        """The end of the log, or `read_up_to` where no record stands behind it; None while the broker is away.
+        """The end of the log, or `read_up_to` if no record follows it; None if the broker is unreachable.
 
-        The last offsets of a log may be transaction markers, which no consumer is ever handed. Records of open and of
-        aborted transactions count: what will become of them is not known.
+        The last offsets of a log may be transaction markers, which a consumer never returns. Records of open and of
+        aborted transactions count, because their outcome is not known here.
         """
         try:
             if self._reader is None:
@@ -36,7 +36,7 @@ class LogEnd:
                 return end
             return end if await self._has_record(self._reader, at, read_up_to, end) else read_up_to
         except TROUBLE as error:
-            log.warning("the end of %s[%d] is not known: %r; asked again at the next sweep", *at, error)
+            log.warning("cannot find the end of %s[%d]: %r; retrying at the next sweep", *at, error)
             await self.stop()
             return None
 
@@ -57,4 +57,4 @@ class LogEnd:
             try:
                 await reader.stop()
             except TROUBLE as error:
-                log.debug("the reader of log ends did not stop cleanly: %r", error)
+                log.debug("the consumer that finds log ends did not stop cleanly: %r", error)

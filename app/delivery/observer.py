@@ -1,4 +1,4 @@
-"""What delivery tells whoever measures it: metrics, logs and traces. Most tests need none of them."""
+"""The events of delivery that metrics, logs and traces are made from. Most tests need none of them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tables.records import Table
 
 
 class Observer(Protocol):
-    """Called on the event loop; nothing here may wait or raise."""
+    """Called on the event loop. No method may block or raise."""
 
     def admitted(self, partition: int, claim: Claim) -> None:
-        """A request was taken and waits for its turn."""
+        """A request was accepted and is queued."""
 
     def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
-        """A request is finished and committed."""
+        """A request is committed."""
 
     def refused(self, record: Record, event: TokenEvent) -> None:
-        """The record is no request that can be answered, and its sender was told so by the event."""
+        """The record is not a valid request; the event reports the error to its sender."""
 
     def batch_left(self, partition: int, flush: Flush) -> None: ...
 
     def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None:
-        """A transaction of these finishes."""
+        """A transaction with these commits has ended."""
 
     def flow(self, partition: int, topic: str, *, paused: bool) -> None:
-        """Records of the topic are left in Kafka from now on, or no longer."""
+        """The consumption of a topic was paused or resumed."""
 
     def swept(self, partition: int, held: Mapping[Table, int], expired: Mapping[Table, int]) -> None:
-        """The rows that a sweep has left, and those that it has deleted."""
+        """How many rows a sweep has kept and deleted."""
 
     def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
-        """A record of `turns`, taken at that Unix time, is in Milvus."""
+        """A record of `turns`, received at that Unix time, is in Milvus."""
 
 
 class Unobserved:

@@ -1,4 +1,4 @@
-"""The partitions of this worker: which it has, how full they are, and how it leaves them."""
+"""The partitions of this worker: assignment, flow control, and the orderly release."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
-# Records of one partition held in memory, as multiples of the requests that may run: Kafka is the buffer, and what is
-# left when the flow resumes bridges the second or so that the consumer takes to go on with a partition. Their bytes are
-# bounded as well, by a setting.
+# Records of one partition held in memory, as multiples of the requests that may run. Kafka is the buffer; the records
+# that remain when the flow resumes bridge the second or so until the consumer fetches again. A setting also bounds
+# their bytes.
 _PAUSE_AT = 8
 _RESUME_AT = 3
 _RESUME_AT_SHARE = 0.4
 
 
 class Flow(Protocol):
-    """The consumer's flow of a topic's partition."""
+    """Pauses and resumes the consumption of a topic's partition."""
 
     def pause(self, topic: str, partition: int) -> None: ...
 
@@ -66,9 +66,9 @@ class Owner:
         await asyncio.gather(*(partition.unsettle() for partition in self.partitions.values()))
 
     async def assigned(self, numbers: Iterable[int], standbys: Iterable[int] = ()) -> None:
-        """This is what the group gives this worker from now on; what is not in it is somebody else's.
+        """Take over the partitions that the group assigns, and release the others.
 
-        Records flow while this goes on, so every partition is there for them before anything is waited for.
+        Records arrive while this runs, so every partition object exists before anything is awaited.
         """
         numbers = set(numbers)
         self._retaken.clear()
@@ -77,7 +77,7 @@ class Owner:
         gone += [self.partitions.pop(number) for number in fenced]
         kept = list(self.partitions.values())
         for partition in (*gone, *kept):
-            self._flows_again(partition)  # the consumer forgets what was paused
+            self._flows_again(partition)  # the consumer forgets which partitions were paused
         new = [
             Partition(self._place(number), self._agent, self._relieve)
             for number in sorted(numbers - set(self.partitions))
@@ -92,7 +92,9 @@ class Owner:
             partition.renew()
 
     def retake(self, partition: Partition) -> bool:
-        """Take a fenced partition back that no rebalance has taken away; once an assignment, then it is no accident."""
+        """Take over a fenced partition again that no rebalance has revoked. Allowed once per assignment: a second time
+        is no accident.
+        """
         if partition.number in self._retaken:
             return False
         self._retaken.add(partition.number)
@@ -100,7 +102,7 @@ class Owner:
         return True
 
     def take(self, record: Record) -> None:
-        """A record has come; one of a partition that was lost meanwhile is somebody else's."""
+        """Accept a record; one of a partition that was lost meanwhile belongs to another worker."""
         partition = self.partitions.get(record.partition)
         if partition is not None and not self._leaving:
             partition.take(record)
@@ -110,13 +112,17 @@ class Owner:
         return partition if partition is not None and partition.state is State.OWNED else None
 
     async def drain(self, grace_s: float, *, orderly: bool = True) -> None:
-        """Take nothing more, let what runs end within the grace, and leave the rest to the next owner."""
+        """Accept nothing more, let running answers end within the grace period, and leave the rest to the next
+        owner.
+        """
         self._leaving = True
         deadline = asyncio.get_running_loop().time() + grace_s
         while self.unfinished and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - many partitions' state
             await asyncio.sleep(0.02)
         if self.unfinished:
-            log.warning("leaving %s answers unfinished after %s s; they go on elsewhere", self.unfinished, grace_s)
+            log.warning(
+                "leaving %s answers unfinished after %s s; the next owner continues them", self.unfinished, grace_s
+            )
         await self.stop(orderly=orderly)
 
     async def stop(self, *, orderly: bool = True) -> None:
@@ -131,7 +137,7 @@ class Owner:
         return sum(partition.open_of(REQUESTS) for partition in self.partitions.values())
 
     async def watermark(self, partition: Partition) -> int | None:
-        """The time (Unix ms) up to which all requests of the partition are answered; None where it is not known.
+        """The time (Unix ms) up to which all requests of the partition are answered; None if it is not known.
 
         The partition must be owned.
         """
@@ -159,9 +165,9 @@ class Owner:
         partition.paused.clear()
 
     def _relieve(self, partition: Partition) -> None:
-        """Let records wait in Kafka rather than here; each topic alone, so that a full one delays no other."""
+        """Pause topics whose records pile up; each topic separately, so that a full one delays no other."""
         if self.partitions.get(partition.number) is not partition:
-            return  # it is being closed; its flow is somebody else's
+            return  # it is being closed; its next owner controls the flow
         limit, limit_bytes = self._settings.max_in_flight, self._settings.partition_held_mb * 1024 * 1024
         for topic in (REQUESTS, TURNS):
             held, held_bytes = partition.open_of(topic), partition.bytes_of(topic)

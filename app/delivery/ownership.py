@@ -1,16 +1,16 @@
-"""One ownership of a partition: from the fence that begins it to the trouble or the revocation that ends it.
+"""One ownership of a partition: from the fence that begins it to the failure or revocation that ends it.
 
-Taking over:
+Taking over a partition:
 
-    1. Start the partition's transactional producer. The broker fences the former owner and settles what it left open.
-    2. Read the checkpoint. A worker that owned the partition until now, and finds the epoch of somebody else in it,
-       was replaced meanwhile and has no business here any more.
-    3. Restore the store from the changelogs.
-    4. Write the fence, in a transaction that commits the checkpoint under the new epoch.
-    5. Read what was said before the fence, of requests that have no end yet.
+1. Start the partition's transactional producer. The broker fences the former owner and settles its open transaction.
+2. Read the checkpoint. A worker that has owned the partition until now and finds another worker's epoch in it was
+   replaced meanwhile, and must stop.
+3. Restore the store from the changelogs.
+4. Write the fence, in a transaction that commits the checkpoint with the new epoch.
+5. Read the events before the fence that belong to requests without an end.
 
-There is no other way to begin: a crash, a rebalance and a broker that was away all end in these steps. What was under
-way when trouble came is dropped and found again in the log.
+Every ownership begins with these steps: after a crash, after a rebalance, and after an outage of the broker. Work that
+was in progress is dropped and recovered from the log.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ TOMBSTONES_KEPT_MS = TOMBSTONES_MS // 2
 
 
 OpenStore = Callable[..., PartitionStore]
-"""As `PartitionStore.open`."""
+"""See `PartitionStore.open`."""
 
 
 class FencedError(Exception):
-    """Another worker has taken the partition over."""
+    """Another worker has taken over the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which partition, with what."""
+    """Which partition to take over, and the resources for it."""
 
     number: int
     settings: Settings
@@ -84,14 +84,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: the checkpoint, and the first offset of each topic that is not finished."""
+    """Where to begin: the checkpoint, and the first unfinished offset of each topic."""
 
     checkpoint: Checkpoint
     heads: Mapping[str, int]
 
 
 class Ownership:
-    """What the owner of a partition holds. Made by `take_over` alone."""
+    """The resources and state of a partition's owner. Created by `take_over` only."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Ownership:
         return self.tokens.epoch
 
     async def run(self) -> None:
-        """Commit finishes until something fails, and raise that."""
+        """Commit until a commit fails, and raise its error."""
         committing = asyncio.ensure_future(self.finisher.run())
         try:
             await asyncio.wait({committing, self._failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -152,20 +152,20 @@ class Ownership:
                 await committing
 
     def fail(self, error: BaseException) -> None:
-        """Nothing said or finished from now on can be trusted to be in the log: end this ownership."""
+        """The log may lack events or commits from now on: end this ownership."""
         if not self._failed.done():
             self._failed.set_exception(error)
-            # Nobody waits for it where the ownership ends at the same moment.
+            # The exception is not retrieved if the ownership ends at the same moment.
             self._failed.exception()
 
     def take(self, record: Record) -> bool:
-        """Open the record; False where it was taken or finished before."""
+        """Open the record; False if it was opened or finished before."""
         tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.tokens.position
         return self.offsets[record.topic].take(record.offset, tokens_from, record.after)
 
     @property
     def resuming(self) -> bool:
-        """Whether a request of a former owner may still come."""
+        """Whether a request of a former owner may still arrive."""
         if self.said and self._resume_until is not None and self._next_request >= self._resume_until:
             self.said.clear()
         return self._resume_until is None or bool(self.said)
@@ -175,13 +175,13 @@ class Ownership:
         return self.offsets[REQUESTS].next
 
     def is_replayed(self, record: Record) -> bool:
-        """Whether the record was in the log before this ownership began, so that another owner may have begun it."""
+        """Whether the record was in the log before this ownership began, so that a former owner may have begun it."""
         return self._resume_until is None or record.offset < self._resume_until
 
     def known(self, key: RequestKey, at: int) -> bool:
-        """Whether a request of the time `at` (Unix ms) is running, or ended within `PARLEY_DEDUP_S` before that.
+        """Whether a request of the time `at` (Unix ms) is running, or has ended within `PARLEY_DEDUP_S` before that.
 
-        The record's own time counts: a replayed record is as old as it was, however late it is replayed.
+        The record's own time counts, so a record that is replayed late is judged as it was the first time.
         """
         if key in self.claims or key in self.refused:
             return True
@@ -202,16 +202,17 @@ class Ownership:
 
     @property
     def needs_new_fence(self) -> bool:
-        """Whether `tokens` was created anew, and has grown beyond the epoch that its readers may have seen before.
+        """Whether `tokens` was created anew and has since grown beyond the epochs that its readers may have seen
+        before.
 
-        Until a fence stands behind that epoch, readers that did not notice drop everything as late.
+        Until a fence stands after that epoch, readers that did not notice drop all events as late.
         """
         return self.epoch <= self._lost_epoch < self.tokens.position
 
     async def is_confirmed(self) -> bool:
-        """Whether the broker has confirmed within the session that this worker still owns the partition.
+        """Whether the broker has confirmed within the session timeout that this worker still owns the partition.
 
-        Asks it where the last commit is older: a process that was suspended, or cut off, does not know otherwise.
+        Asks the broker if the last commit is older. A process that was suspended or disconnected cannot know otherwise.
         """
         fresh_until = self.finisher.confirmed_at + self.place.settings.session_timeout_s
         if time.monotonic() < fresh_until:
@@ -225,7 +226,7 @@ class Ownership:
             return True
 
     async def end(self) -> None:
-        """Let everything go. The broker aborts a transaction that is still open when the next owner starts."""
+        """Release everything. The broker aborts an open transaction when the next owner starts."""
         await stop_producer(self._producer)
         self.store.close()
 
@@ -246,10 +247,10 @@ class Ownership:
         )
 
     def _inherited(self, epoch: int) -> tuple[int, int]:
-        """Where the former owner's answers begin, and the floor there, as seen from a fence at the offset `epoch`.
+        """Where the former owner's open answers begin, and the floor there, for a fence at the offset `epoch`.
 
-        The former checkpoint names offsets before its log's end. A fence that stands before one of them tells that
-        `tokens` has lost its tail, or was created anew.
+        The former checkpoint names offsets before the end of the log. If the fence's offset is below one of them,
+        `tokens` has lost its tail or was created anew.
         """
         floor = self._former.floor if epoch > self._former.epoch else -1
         return min(self._former.tokens_offset, epoch), floor
@@ -258,7 +259,7 @@ class Ownership:
         end = max(self._former.tokens_offset, self._former.epoch + 1)
         if self.epoch < end:
             log.error(
-                "%s[%s] has lost records: it had ended at offset %s or later; lost answers are generated again",
+                "%s[%s] has lost records: it ended at offset %s or later; lost parts of answers are generated again",
                 self.place.settings.topic("tokens"),
                 self.place.number,
                 end,
@@ -269,7 +270,7 @@ class Ownership:
         self.restored = await restore(reader, self.store, logs)
 
     async def recall(self, reader: AIOKafkaConsumer) -> None:
-        """Read what was said before the fence, and up to which request it may matter."""
+        """Read the events before the fence, and up to which request they may matter."""
         self._log_lost_records()
         requests = self.place.topic_partition("requests")
         start, floor = self._inherited(self.epoch)
@@ -288,12 +289,12 @@ class Ownership:
 
 
 async def take_over(place: Place, mine: set[int]) -> Ownership:
-    """Become the owner. `mine` are the epochs that this worker has had without a break; empty at an assignment.
+    """Become the owner. `mine` are the epochs that this worker has held without a break; empty after an assignment.
 
     Raises:
-        FencedError: somebody else has owned the partition since.
+        FencedError: another worker has owned the partition since.
         TROUBLE: the broker could not be reached; nothing is held, try again.
-        StoreLockedError: the data directory is another process's.
+        StoreLockedError: another process uses the data directory.
     """
     if mine:
         _check_unbroken(await _committed(place), mine, place)
@@ -318,7 +319,7 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
 
 
 async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, reader: AIOKafkaConsumer) -> None:
-    """The store first, since the rest can be cancelled: one that stays open locks the next owner out."""
+    """Close the store first, because the rest can be cancelled; a store that stays open locks out the next owner."""
     if store is not None:
         store.close()
     await stop_producer(producer)
@@ -338,7 +339,7 @@ async def _start(place: Place, reader: AIOKafkaConsumer, mine: set[int]) -> Star
     checkpoint = _checkpoint(committed[REQUESTS])
     if mine:
         _check_unbroken(checkpoint, mine, place)
-    # Ours from here on, whatever becomes of the fence's transaction: nobody else can commit before the next take-over.
+    # Ours from here on, whatever the outcome of the fence's transaction: only a later take-over can commit after it.
     mine.add(checkpoint.epoch)
     first = await reader.beginning_offsets([place.topic_partition(topic) for topic in SOURCES])
     heads = {topic: max(committed[topic].offset, first[place.topic_partition(topic)]) for topic in SOURCES}

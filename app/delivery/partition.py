@@ -1,7 +1,7 @@
-"""A partition that is assigned to this worker: one ownership after the other, and the records that come in between.
+"""A partition that is assigned to this worker: one ownership after another, and the records that arrive meanwhile.
 
-Whatever goes wrong with the broker ends an ownership and begins the next (ownership.py). The records that were open
-are kept here and taken again, since Faust hands them out once.
+A failure of the broker ends an ownership, and a new one begins (ownership.py). Open records are kept here and processed
+again, because Faust delivers each record once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RETRY_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 # An ownership that ends sooner counts as one more failure in a row.
 _STEADY_S = 10.0
 _RELEASE_S = 1.0
-# What was dropped at a rebalance comes again within a moment; a busy machine may take seconds.
+# Records dropped at a rebalance are delivered again within a moment; a busy machine may take seconds.
 _SESSIONS = 2
 
 
@@ -49,42 +49,42 @@ _NEXT = {
 
 
 class Agent(Protocol):
-    """What is done with a partition's requests."""
+    """How a partition's records are processed."""
 
     def take(self, partition: Partition, record: Record) -> None:
-        """Called in offset order for each record that is new; must not wait."""
+        """Called in offset order for each new record; must not block."""
 
     async def answer(self, partition: Partition, claim: Claim) -> None:
-        """Called when it is the claim's turn in its conversation."""
+        """Called when no earlier request of the conversation is open."""
 
     def reduced(self, finish: Finish, reason: str) -> Finish:
-        """What to commit instead of a finish of which the broker refuses a record."""
+        """What to commit instead of outputs that the broker rejects."""
 
     def owned(self, partition: Partition) -> None:
-        """An ownership has begun; what was open before is taken next."""
+        """An ownership has begun; open records are processed next."""
 
     def released(self, partition: Partition) -> None:
-        """The ownership has ended; what was taken under it is taken again, here or elsewhere."""
+        """The ownership has ended; its open records are processed again, here or by the next owner."""
 
     def fenced(self, partition: Partition, error: FencedError) -> None: ...
 
     def broken(self, error: BaseException) -> None:
-        """An error that nobody foresaw; the worker must end, so that another one tries."""
+        """An unexpected error. The worker must stop, so that another one can try."""
 
 
 def _place_of(finish: Finish) -> str:
     record = finish.record
-    return "a finish without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
+    return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
 
 def _arrived_in_order(record: Record) -> Record:
-    """The record, with nothing said of the one before it, which has arrived."""
+    """The record, without its predecessor, which has arrived."""
     return record if record.after < 0 else dataclasses.replace(record, after=-1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Gap:
-    """The offset that is missing; since when, and until when, records behind it came (the event loop's time)."""
+    """The missing offset; since when, and until when, records after it arrived (the event loop's time)."""
 
     begin: int
     since: float
@@ -92,7 +92,7 @@ class _Gap:
 
 
 class Partition:
-    """Keeps the records that come, and takes itself over after `begin`; `close` when it is revoked."""
+    """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
 
     def __init__(self, place: Place, agent: Agent, on_load: Callable[[Partition], None]) -> None:
         self.place = place
@@ -110,7 +110,7 @@ class Partition:
         self._gaps: dict[str, _Gap] = {}
         self._taken_back: list[Claim] = []
         self.begun: dict[RequestKey, int] = {}
-        """The newest attempt of each request that this process has begun, and lived through (quarantine.py, 3)."""
+        """The newest attempt of each request that this process has begun and survived (quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
@@ -121,7 +121,7 @@ class Partition:
 
     @property
     def own(self) -> Ownership:
-        """What the owner holds; only while OWNED, which it is for all that the agent does."""
+        """The current ownership; valid only in the state OWNED, in which all agents run."""
         assert self._ownership is not None
         return self._ownership
 
@@ -131,34 +131,34 @@ class Partition:
         return self._lanes
 
     def open_of(self, topic: str) -> int:
-        """Records of the topic in memory that are not finished."""
+        """The number of open records of the topic."""
         return len(self._open[topic]) + sum(record.topic == topic for record in self._early)
 
     def bytes_of(self, topic: str) -> int:
-        """What those records cost in memory, at the most (`Record.cost`)."""
+        """The upper bound of the memory of open records, in bytes (`Record.cost`)."""
         return self._bytes[topic]
 
     @property
     def oldest_request(self) -> int | None:
-        """Timestamp of the oldest request in memory."""
+        """Timestamp of the oldest open request."""
         early = (record for record in self._early if record.topic == REQUESTS)
         return min((record.timestamp for record in (*self._open[REQUESTS].values(), *early)), default=None)
 
     def take(self, record: Record) -> None:
-        """A record has come. Those that come twice or while nothing is owned are dealt with."""
+        """Accept a record. Duplicates, and records that arrive while the partition is not owned, are handled."""
         if record.after <= self._arrived[record.topic]:
             record = _arrived_in_order(record)
         if self._take(record):
             self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
 
     def _take(self, record: Record) -> bool:
-        """False where a record before it is missing, so that it has to come again."""
+        """False if a record before it is missing, so that it must be delivered again."""
         try:
             if self.state is not State.OWNED:
                 self._early.append(record)
                 self._bytes[record.topic] += record.cost
             elif self.own.take(record):
-                # Under the next ownership the records between may be finished and gone.
+                # Under the next ownership the records between may be finished and no longer delivered.
                 self._open[record.topic][record.offset] = _arrived_in_order(record)
                 self._bytes[record.topic] += record.cost
                 self._agent.take(self, record)
@@ -170,11 +170,11 @@ class Partition:
         return True
 
     def _expect_again(self, record: Record, lost: LostRecordError) -> None:
-        """Leave the record out. Faust drops records at a rebalance and goes back to the committed offset, but what was
-        fetched before that may come after; then all of them come again, in order, once the broker gives them.
+        """Skip the record. At a rebalance Faust drops records and seeks to the committed offset, but records fetched
+        before may still be delivered. All of them are then delivered again, in order.
 
         Raises:
-            LostRecordError: records have been coming all the time, and what is missing has not.
+            LostRecordError: records keep arriving, and the missing one does not.
         """
         now, begin = asyncio.get_running_loop().time(), self.own.offsets[record.topic].next
         wait_s = _SESSIONS * self.place.settings.session_timeout_s
@@ -187,15 +187,15 @@ class Partition:
         self._arrived[record.topic] = begin - 1
 
     def begin(self) -> None:
-        """Nobody else in this process has anything of the partition any more."""
+        """No other part of this process holds anything of the partition."""
         self._settled.set()
 
     async def finish(self, finish: Finish) -> None:
-        """Commit what a record leaves behind; raises `LostError` where the ownership ends before."""
+        """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
         try:
             await self.place.queue.put(finish)
         except RecordRefusedError as error:
-            log.error("partition %s: %s cannot be committed whole: %s", self.number, _place_of(finish), error)
+            log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(finish), error)
             await self._finish_reduced(self._agent.reduced(finish, str(error)))
         if finish.record is not None:
             held = self._open[finish.record.topic].pop(finish.record.offset, None)
@@ -206,19 +206,19 @@ class Partition:
         try:
             await self.place.queue.put(finish)
         except RecordRefusedError as error:
-            log.critical("partition %s: %s is finished without a trace: %s", self.number, _place_of(finish), error)
+            log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(finish), error)
             await self.place.queue.put(Finish(finish.record))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that ends with the ownership at the latest."""
+        """Run a task that is cancelled when the ownership ends."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._worked)
 
     def renew(self) -> None:
-        """The partition was assigned to its owner again: a new epoch, and the answers go on.
+        """The partition was assigned to this worker again: begin a new epoch and continue the answers.
 
-        Whoever has had it in between has lost it with this assignment, so it may be taken back from anybody.
+        Any other owner has lost the partition with this assignment, so fencing it is allowed.
         """
         self._mine.clear()
         self._settled.set()
@@ -232,9 +232,10 @@ class Partition:
             self.spawn(self.own.write_fence(self._mine))
 
     async def unsettle(self) -> None:
-        """A rebalance has begun: what is owned goes on, and nothing is taken over before the assignment.
+        """A rebalance has begun: the ownership goes on, but nothing is taken over before the assignment.
 
-        What is lost meanwhile may be lost to the next owner, who must not be fenced by one that has not heard yet.
+        A partition that is lost meanwhile may be lost to its new owner, which must not be fenced by a worker that does
+        not know the new assignment yet.
         """
         self._settled.clear()
         if self.state is State.OWNED:
@@ -244,16 +245,16 @@ class Partition:
             self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
     def retake(self) -> None:
-        """Take a fenced partition back: the group says that it is ours, so whoever had it had no business here."""
+        """Take over a fenced partition again: according to the group it is ours, so the other worker was wrong."""
         self._mine.clear()
         self._become(State.TAKING_OVER)
         self.place.queue.closed = False
         self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
     async def close(self, *, orderly: bool = True) -> None:
-        """Let the partition go as it is; what is unfinished goes on elsewhere.
+        """Release the partition as it is; the next owner continues what is unfinished.
 
-        Not `orderly` is the end of a worker that something has broken, which may be one of its requests.
+        Not `orderly` means that the worker failed, possibly because of one of its requests.
         """
         if self.state is State.OWNED and orderly:
             await self._take_attempts_back()
@@ -265,10 +266,10 @@ class Partition:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        await self._let_go()  # the cancel may have come into the middle of it
+        await self._let_go()  # the cancellation may have interrupted it
 
     async def _take_attempts_back(self) -> None:
-        """See quarantine.py, 3. Where the broker cannot be reached, the attempts stay counted."""
+        """See quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
         with suppress(*TROUBLE):
             async with asyncio.timeout(_RELEASE_S):
                 for claim in list(self.own.claims.values()):
@@ -316,7 +317,7 @@ class Partition:
 
     def _take_again(self) -> None:
         log.info(
-            "partition %s: epoch %s, from offset %s, %s answers to go on with, %s rows restored",
+            "partition %s: epoch %s, from offset %s, %s answers to continue, %s rows restored",
             self.number,
             self.own.epoch,
             self.own.offsets[REQUESTS].next,

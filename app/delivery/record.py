@@ -1,4 +1,4 @@
-"""A record as it came from Kafka: raw bytes, decoded by nobody yet."""
+"""A record as read from Kafka: raw bytes, not decoded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
-"""The topics that a worker consumes. One user is one partition in all of them, so one owner has them together."""
+"""The topics that a worker consumes. A user has the same partition in all of them, so one owner holds them together."""
 
 _OBJECT_BYTES = 256
 _VALUE_BYTES = 96
@@ -17,9 +17,9 @@ HeaderList = Sequence[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`topic` is the name without the prefix of the settings, `timestamp` is Unix milliseconds.
+    """`topic` is the name without the prefix of the settings; `timestamp` is Unix milliseconds.
 
-    `after` is the offset of the record that the consumer was handed before this one, -1 where that is not known.
+    `after` is the offset of the record that was fetched before this one, -1 if that is not known.
     """
 
     topic: str
@@ -33,10 +33,10 @@ class Record:
 
     @property
     def cost(self) -> int:
-        """Bytes of memory that the record takes while it is held, at the most: as it came, and decoded.
+        """Upper bound of the memory that the record takes while it is held, raw and decoded, in bytes.
 
-        Python takes up to a hundred bytes for a JSON value of three, so the values are counted as well as the bytes.
-        The count is of the characters that values are separated by, which costs less than to parse them.
+        Python takes up to a hundred bytes for a JSON value of three characters, so values are counted as well as bytes.
+        They are counted by their separators, which is cheaper than parsing.
         """
         if self.value is None:
             return _OBJECT_BYTES
@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be written to `topic`, by its whole name, in the partition at hand unless it names another."""
+    """A record to write to `topic` (full name), in the current partition unless it names another."""
 
     topic: str
     key: bytes | None

@@ -1,8 +1,8 @@
-"""What was already said of unfinished requests: the tokens topic as the write-ahead log of generation.
+"""Recovery of partial answers: the tokens topic is the write-ahead log of generation.
 
-A new owner writes its fence first and reads up to it, by the reader rule. What stands before the fence is what readers
-accept as said; a former owner's event behind it is of a lower epoch and dropped by everyone. So both agree, without
-talking. Notices are read by the same rule: what was decided about an answer (`plan`), and how often it was begun
+A new owner writes its fence first and reads up to it, by the reader rule. Readers accept exactly the events before the
+fence; they drop an event of a former owner behind it, because its epoch is lower. Owner and readers therefore agree
+without communication. Notices are read by the same rule: the decisions about an answer (`plan`), and its attempts
 (`attempt`).
 """
 
@@ -27,7 +27,7 @@ RequestKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the log holds of the requests that may be unfinished."""
+    """What the log holds of requests that may be unfinished."""
 
     answers: dict[RequestKey, Answer] = field(default_factory=dict)
     plans: dict[RequestKey, PlanDetails] = field(default_factory=dict)
@@ -58,13 +58,14 @@ class Said:
 async def read_said(
     reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, floor: int, fence: int
 ) -> Said:
-    """Read `tokens` from offset `start` up to the own `fence`; `floor` is the newest epoch that began before `start`.
+    """Read `tokens` from the offset `start` up to the own `fence`; `floor` is the newest epoch that began before
+    `start`.
 
-    An answer that began before `start` was finished by then; the rest of such a one is left out.
+    An answer that began before `start` was finished by then; its remaining events are skipped.
     """
     said = Said()
     rule = ReaderRule(remember=sys.maxsize)
-    # What is of older epochs came too late already for those who saw the fence before `start`.
+    # A reader that saw the fence before `start` has already dropped events of older epochs.
     rule.epochs[topic_partition.partition] = floor
     reader.assign([topic_partition])
     earliest = (await reader.beginning_offsets([topic_partition]))[topic_partition]
@@ -81,6 +82,6 @@ async def read_said(
                     key = (update.answer.user_id, update.answer.request_id)
                     said.note(key, event.notice, event.index or 0)
             except (WireError, msgspec.ValidationError):
-                continue  # not written by a worker; readers leave it out too
+                continue  # not written by a worker; readers skip it too
     said.answers.update({key: one for key, one in rule.answers.items() if one.epoch >= 0 and not one.missing})
     return said

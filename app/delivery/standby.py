@@ -1,8 +1,8 @@
-"""Warm copies: the stores of partitions that somebody else owns, kept up to date from their changelogs.
+"""Standbys: warm copies of stores whose partitions another worker owns, kept up to date from the changelogs.
 
-When their owner is lost, the group's assignor gives such a partition to a worker that is its standby, which then only
-has the last moments to restore. A standby reads committed records alone, so its store is always the exact image of a
-changelog's beginning, as an owner's is.
+When the owner is lost, the group's assignor gives the partition to a worker with a standby of it, which then only has
+to restore the last moments. A standby reads committed records only, so like an owner's store it always equals a prefix
+of the changelog.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Standbys:
         self._following: dict[int, asyncio.Task[None]] = {}
 
     async def keep(self, numbers: Collection[int]) -> None:
-        """Follow no others any more; their stores are closed when this returns."""
+        """Stop following all other partitions; their stores are closed when this returns."""
         ended = [self._following.pop(number) for number in list(self._following) if number not in numbers]
         for task in ended:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
 
     def follow(self, places: Iterable[Place]) -> None:
-        """Follow these too."""
+        """Follow these partitions as well."""
         for place in places:
             if place.number not in self._following:
                 self._following[place.number] = asyncio.create_task(_follow(place), name=f"standby-{place.number}")
@@ -46,7 +46,7 @@ async def _follow(place: Place) -> None:
         try:
             await _copy(place)
         except (*TROUBLE, StoreLockedError) as error:
-            log.warning("standby of partition %s: %r; trying again", place.number, error)
+            log.warning("standby of partition %s: %r; retrying", place.number, error)
             await asyncio.sleep(_FOLLOW_S)
 
 

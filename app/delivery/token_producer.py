@@ -1,6 +1,6 @@
-"""The idempotent producer that the token logs of all partitions share, replaced when it has failed.
+"""The idempotent producer that all partitions of a worker share for token events, replaced after a failure.
 
-After a batch has failed, the producer's sequence no longer matches the broker's, so nothing more goes through it.
+After a failed batch, the producer's sequence number no longer matches the broker's, so all further sends would fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class TokenProducer:
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def current(self) -> AIOKafkaProducer:
-        """A working producer; raises one of `TROUBLE` while the broker cannot be reached."""
+        """A working producer. Raises one of `TROUBLE` if the broker cannot be reached."""
         async with self._starting:
             if self._current is None:
                 producer = self._clients.token_producer()
@@ -38,7 +38,7 @@ class TokenProducer:
             return self._current
 
     def retire(self, producer: AIOKafkaProducer) -> None:
-        """Let the next `current` make a new one; only the first of many who complain counts."""
+        """Make the next `current` create a new producer. Of several reports about one producer, the first counts."""
         if self._current is producer:
             self._current = None
             task = asyncio.create_task(stop_producer(producer))
@@ -52,9 +52,9 @@ class TokenProducer:
 
 
 async def stop_producer(producer: AIOKafkaProducer) -> None:
-    """Stop within two seconds, whatever state the broker and the producer are in."""
+    """Stop within two seconds, whatever the state of the broker and the producer."""
     try:
         async with asyncio.timeout(_STOP_S):
             await producer.stop()
     except TROUBLE as error:
-        log.debug("a producer that is given up did not stop cleanly: %r", error)
+        log.debug("a replaced producer did not stop cleanly: %r", error)

@@ -1,8 +1,8 @@
-"""Writing the events of one partition's answers, under one epoch at a time.
+"""Write the events of one partition's answers, under one epoch at a time.
 
-Events go out at once through an idempotent producer that all partitions share, outside any transaction. What is not
-delivered is not said: whoever finishes a request awaits the delivery of all its events first, and a delivery that
-fails makes the partition start over from what the log holds (partition.py).
+Events are sent immediately through an idempotent producer that all partitions share, outside any transaction. An event
+counts only after its delivery: before a request is committed, the delivery of all its events is awaited, and a failed
+delivery makes the partition start over from what the log holds (partition.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.wire.event import TokenEvent
 
 
 class TokenLog:
-    """Events of one partition; `position` is the offset behind the newest one that was delivered."""
+    """The events of one partition; `position` is the offset after the newest delivered one."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class TokenLog:
         return self._clock.now()
 
     def open(self, epoch: int) -> None:
-        """Let events out under `epoch`, the offset of the fence that stands before them."""
+        """Allow events under `epoch`, the offset of the fence before them."""
         self.epoch = epoch
         self.position = max(self.position, epoch + 1)
         self._open.set()
 
     async def hold(self) -> None:
-        """Keep further events back, and see those on their way delivered: a fence must not overtake them."""
+        """Hold back further events, and wait for deliveries in progress: a fence must not overtake them."""
         self._open.clear()
         await self._none_sending.wait()
         if self._pending:
@@ -68,8 +68,8 @@ class TokenLog:
     async def send(
         self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]] = ()
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand the event to the producer; the future ends with its delivery."""
-        while not self._open.is_set():  # it may be held again before this task runs
+        """Hand the event to the producer; the future resolves with its delivery."""
+        while not self._open.is_set():  # events may be held again before this task runs
             await self._open.wait()
         self._sending += 1
         self._none_sending.clear()

@@ -1,5 +1,5 @@
-"""`parley demo`: two users chat through a real Kafka, and what they said is found again by its meaning.
+"""`parley demo`: two users chat through a real Kafka, and a search finds what they said.
 
-Everything is as in production, only on one machine: the parts are those of `parley local`, the worker is
-`faust -A app worker`, and the talk goes through the topics and comes back by the reader rule.
+Everything is as in production, on one machine: the servers are those of `parley local`, the worker is `faust -A app
+worker`, and the chat uses the topics and the reader rule.
 """

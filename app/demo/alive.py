@@ -1,4 +1,4 @@
-"""Waiting for something that a process does, and no longer than the process lives."""
+"""Wait for something that a process does, but only while the process lives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def while_alive(process: BackgroundProcess, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns; raises `LocalError` with the process's last words once it is dead."""
+    """The result of `work`. Raises `LocalError` with the last line of the process's log once it has exited."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(_watch(process))
     try:

@@ -22,7 +22,7 @@ class DemoGateway:
         self.process = BackgroundProcess("the gateway", f"parley.folder={self._folder}", self._folder / "gateway.log")
 
     def spawn(self, settings: Mapping[str, str]) -> None:
-        """Start it at the port of the settings, or at a free one where that is taken."""
+        """Start it at the port of the settings, or at a free one if that is in use."""
         self._folder.mkdir(parents=True, exist_ok=True)
         port = self._wanted if self._wanted and port_is_free(self._wanted) else free_port()
         self.address = f"http://{LOOPBACK}:{port}"
@@ -37,5 +37,5 @@ class DemoGateway:
         return self.process.stop(STOP_TIMEOUT_S)
 
     def _listens(self) -> bool:
-        """It binds only once its topics are there, and prints where it is once it reads them."""
+        """It binds only once its topics exist, and prints its address once it reads them."""
         return self.address in self.process.log.read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""The talks side by side, redrawn as tokens come."""
+"""Both chats side by side, redrawn as tokens arrive."""
 
 from __future__ import annotations
 

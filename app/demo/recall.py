@@ -1,4 +1,4 @@
-"""The talk in the history: its rows arrive in Milvus, and one is found by other words."""
+"""The history of the chat: wait until its rows are in Milvus, then find one of them by other words."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ROWS_A_TURN = 2
 
 
 async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> Hit:
-    """The best hit, once all rows are there; raises `DemoError` where it is not what was meant."""
+    """The best hit, once all rows are stored; raises `DemoError` if it is the wrong one."""
     talked = next(talk for talk in talks if talk.user_id == wanted.user_id)
-    # Of this talk alone: a user of an earlier demo may have said the same.
+    # Only this conversation: a user of an earlier demo may have said the same.
     query = Query(user_id=wanted.user_id, text=wanted.query, conversation_id=talked.conversation_id, limit=3)
     milvus = Milvus(settings.milvus_uri, settings.milvus_token)
     try:
@@ -45,7 +45,7 @@ async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> H
 
 
 async def _rows(history: HistorySearch, talk: Talk) -> None:
-    """Wait until every turn of the talk has its rows."""
+    """Wait until every turn of the chat has its rows."""
     expected = ROWS_A_TURN * len(talk.request_ids)
     everything = Query(
         user_id=talk.user_id, text="anything", conversation_id=talk.conversation_id, limit=expected + 1, full_text=False
@@ -57,4 +57,4 @@ async def _rows(history: HistorySearch, talk: Talk) -> None:
         if found == expected:
             return
         await asyncio.sleep(0.2)
-    raise DemoError(f"Milvus has {found} rows of {talk.user_id}'s talk after {ROWS_TIMEOUT_S:.0f} s, not {expected}")
+    raise DemoError(f"Milvus has {found} rows of {talk.user_id}'s chat after {ROWS_TIMEOUT_S:.0f} s, not {expected}")

@@ -1,4 +1,4 @@
-"""Two answers at once on one terminal: side by side where the terminal can be redrawn, else line by line."""
+"""Two concurrent answers on one terminal: side by side if it can be redrawn, else line by line."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Screen(Protocol):
     def asked(self, user: str, prompt: str) -> None: ...
 
     def said(self, user: str, text: str) -> None:
-        """More of the answer has come."""
+        """More of the answer has arrived."""
 
     def taken_back(self, user: str, answer: str) -> None:
-        """The answer is this now; a part of what was said does not count."""
+        """Replace the answer: part of the text so far was retracted."""
 
     def ended(self, user: str, answer: str, figures: str) -> None: ...
 
@@ -29,12 +29,12 @@ class Screen(Protocol):
 
 
 class LineScreen:
-    """Tokens as they come, on a new line when the other user's turn it is; then the whole answer."""
+    """Tokens as they arrive, on a new line when the user changes; then the complete answers."""
 
     def __init__(self, colours: dict[str, str]) -> None:
         self._colours = colours
         self._width = max(map(len, colours))
-        self._open: str | None = None  # whose line has not ended
+        self._open: str | None = None  # the user whose line is unfinished
 
     def asked(self, user: str, prompt: str) -> None:
         self._line(user, f"> {prompt}", bold=True)

@@ -1,4 +1,4 @@
-"""What the two users say, and what has to come back."""
+"""What the two users say, and what the answers must contain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Line:
     prompt: str
-    expected: str | None = None  # the answer must hold it: something that an earlier turn told
+    expected: str | None = None  # the answer must contain it: an earlier turn mentioned it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,11 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A question to the history in other words than those that were said."""
+    """A search of the history, in other words than were used."""
 
     user_id: str
     query: str
-    line: int  # the user's line that it means
+    line: int  # the user's line that it should find
 
 
 SPEAKERS = (

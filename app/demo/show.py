@@ -39,7 +39,7 @@ class Show:
     def run(self, *, stay: bool) -> None:
         folder = self._instance.folder
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "demo.lock", f"a demo runs in {folder} already", silent, timeout=0):
+        with locked(folder / "demo.lock", f"a demo is already running in {folder}", silent, timeout=0):
             with self._timed("download"):
                 kafka_jars(self._report)
             worker = DemoWorker(folder / "worker")
@@ -47,7 +47,7 @@ class Show:
             with self._stopped_at_the_end(worker, gateway):
                 for part in (worker, gateway):
                     if part.stop():
-                        self._report(f"{part.process.name} that an earlier demo had left was stopped")
+                        self._report(f"{part.process.name} of an earlier demo was stopped")
                 begun = time.monotonic()
                 addresses = self._instance.up(report=self._report)
                 asyncio.run(self._perform(addresses, worker, gateway, begun))
@@ -65,7 +65,7 @@ class Show:
             worker.spawn(addresses.as_settings())
             gateway.spawn(addresses.as_settings())
             await self._owned(reader, settings.partitions, worker)
-        self._report(f"the worker answers, with the model {settings.model!r}")
+        self._report(f"the worker is ready, with the model {settings.model!r}")
         self._took["start"] = time.monotonic() - begun
         with self._timed("talk"), self._screen:
             talks = await while_alive(worker.process, talk(settings, SPEAKERS, f"demo-{time.time():.0f}", self._screen))
@@ -77,7 +77,7 @@ class Show:
         self._report(f"the chat page is at {gateway.address}")
 
     async def _owned(self, reader: TokenReader, partitions: int, worker: DemoWorker) -> None:
-        """Wait until every partition has its owner: each says so by a fence."""
+        """Wait until every partition has an owner, which shows by its fence."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while len(reader.rule.epochs) < partitions:
             worker.process.require_alive()
@@ -89,8 +89,8 @@ class Show:
         self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
         settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
         told = settings if self._instance.env_file.is_of_another else ""
-        self._report(f"talk to it: {gateway.address}, or {told}.venv/bin/parley chat --user you")
-        self._report("all of it stays up until Ctrl-C")
+        self._report(f"try it: {gateway.address}, or {told}.venv/bin/parley chat --user you")
+        self._report("everything stays up until Ctrl-C")
         while True:
             for part in (worker, gateway):
                 part.process.require_alive()
@@ -116,7 +116,7 @@ class Show:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of it running; every stop has its own limit of time."""
+    """A second Ctrl-C must not leave half of it running; each stop has its own time limit."""
 
     def ignore(_number: int, _frame: FrameType | None) -> None:
         return None

@@ -1,4 +1,4 @@
-"""The script, spoken through Kafka: both users at once, each one's lines in order."""
+"""The script, run through Kafka: both users at once, each one's lines in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """What one user asked: the request ids of the lines, in order."""
+    """The request ids of one user's lines, in order."""
 
     user_id: str
     conversation_id: str
@@ -29,7 +29,7 @@ class Talk:
 
 
 async def talk(settings: Settings, speakers: Sequence[Speaker], conversation_id: str, screen: Screen) -> list[Talk]:
-    """Raises `DemoError` where an answer fails, or lacks what an earlier turn told."""
+    """Raises `DemoError` if an answer fails or lacks what an earlier turn mentioned."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_one(settings, speaker, conversation_id, screen)) for speaker in speakers]
@@ -52,7 +52,7 @@ async def _one(settings: Settings, speaker: Speaker, conversation_id: str, scree
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     answer = await _answer(speaker.user_id, following, asked_at, screen)
             except TimeoutError:
-                raise DemoError(f"{speaker.user_id} got no whole answer in {ANSWER_TIMEOUT_S:.0f} s") from None
+                raise DemoError(f"{speaker.user_id} got no complete answer in {ANSWER_TIMEOUT_S:.0f} s") from None
             _check(speaker, line, answer)
     finally:
         await session.stop()
@@ -73,7 +73,7 @@ async def _answer(user: str, following: Following, asked_at: float, screen: Scre
                 screen.said(user, update.text)
     finally:
         following.close()
-    assert answer is not None, "an answer ends with its end"
+    assert answer is not None, "an answer has an end"
     whole = time.monotonic() - asked_at
     screen.ended(user, answer.text, f"{answer.position} tokens, first after {1000 * (first or whole):.0f} ms")
     return answer
@@ -84,7 +84,7 @@ def _check(speaker: Speaker, line: Line, answer: Answer) -> None:
     if error is not None:
         raise DemoError(f"{speaker.user_id} got an error: {error.message} ({error.code})")
     if not answer.complete or not answer.text.strip():
-        raise DemoError(f"{speaker.user_id} got no whole answer to {line.prompt!r}: {_short(answer)}")
+        raise DemoError(f"{speaker.user_id} got no complete answer to {line.prompt!r}: {_short(answer)}")
     if line.expected is not None and line.expected not in answer.text:
         raise DemoError(f"{speaker.user_id} asked {line.prompt!r}, and {line.expected!r} is not in {_short(answer)}")
 

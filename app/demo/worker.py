@@ -10,7 +10,7 @@ from pathlib import Path
 from app.local.ports import LOOPBACK, free_port
 from app.local.process import BackgroundProcess
 
-# It lets answers end within its grace, PARLEY_DRAIN_S.
+# Running answers get its grace period, PARLEY_DRAIN_S.
 STOP_TIMEOUT_S = 30.0
 
 

@@ -1,6 +1,6 @@
-"""The HTTP edge: requests in, live answers out, with nothing but Kafka and Milvus behind it.
+"""The HTTP gateway: accepts requests and streams answers, with only Kafka and Milvus behind it.
 
-A gateway keeps no state that another one lacks: it writes to `requests` and `controls`, reads all of `tokens` without a
-consumer group, and finds what it has not seen in the log. Any number of them may stand behind any balancer, and a
-client that was cut off goes on at another one.
+Gateways are stateless; run any number behind a load balancer. A gateway writes to `requests` and `controls`, reads all
+of `tokens` without a consumer group, and looks up older answers in the log. A client that was disconnected can continue
+at any gateway.
 """

@@ -1,4 +1,4 @@
-"""Who may ask: API keys, tokens, or, where neither is configured, everybody on this machine."""
+"""Authentication: API keys, JWTs or, if neither is configured, any caller on this machine."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _BEARER = "bearer."
 
 
 class OpenHostError(Exception):
-    """Without keys the gateway would let strangers in."""
+    """Without keys, the gateway would accept callers from other machines."""
 
 
 class Caller:
-    """Whoever holds a key. A developer and a tenant's own backend (`takes_users`) say for whom they ask."""
+    """An authenticated caller. A developer and a tenant's backend (`takes_users`) act for users that they name."""
 
     def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
         self._request = request
@@ -33,14 +33,14 @@ class Caller:
 
     @property
     def valid_s(self) -> float | None:
-        """Seconds for which the caller's token is still good; None where it does not expire."""
+        """Seconds until the caller's token expires; None if it does not."""
         if self._grant is None or self._grant.expires_at is None:
             return None
         return max(0.0, self._grant.expires_at - time.time())
 
     @property
     def holder(self) -> str:
-        """Whose key it is: a user's id, a tenant with `/*`, or anybody's in development."""
+        """The key's subject: a user's id, a tenant with `/*`, or any user in development mode."""
         if self._grant is None:
             return DEVELOPER
         if self._grant.user is None:
@@ -48,7 +48,7 @@ class Caller:
         return Identity(self._grant.user, self._grant.tenant).user_id
 
     def identity(self, named: str | None = None) -> Identity:
-        """The user; raises `ApiError` where that is not the caller's."""
+        """The user of the request. Raises `ApiError` if the caller may not act for that user."""
         named = self._request.query_params.get("user_id") or named
         identity = DevelopmentIdentity(named or DEVELOPER) if self._grant is None else _of(self._grant, named)
         if not is_user_id(identity.user_id):
@@ -57,7 +57,7 @@ class Caller:
 
 
 class Access:
-    """Raises `KeysError`, `TokenSettingsError` or `OpenHostError` where the settings cannot stand."""
+    """Raises `KeysError`, `TokenSettingsError` or `OpenHostError` if the settings are invalid."""
 
     def __init__(self, settings: Settings) -> None:
         self._keys = ApiKeys(settings.gateway_api_keys)
@@ -65,20 +65,20 @@ class Access:
         self.development = not self._keys and not self._tokens
         if self.development and not is_loopback(settings.gateway_host):
             raise OpenHostError(
-                f"PARLEY_GATEWAY_HOST={settings.gateway_host} without keys would let everybody in: set "
+                f"PARLEY_GATEWAY_HOST={settings.gateway_host} without keys would accept any caller: set "
                 "PARLEY_GATEWAY_API_KEYS, PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, or bind 127.0.0.1"
             )
 
     async def check(self) -> None:
-        """Raise `JwksUnavailableError` where callers that are known cannot be told from others now."""
+        """Raise `JwksUnavailableError` if tokens cannot be verified at the moment."""
         await self._tokens.check()
 
     async def caller(self, request: HTTPConnection) -> Caller:
-        """Who calls; raises `ApiError`."""
+        """The authenticated caller; raises `ApiError`."""
         return Caller(request, None if self.development else await self._grant(request))
 
     async def identify(self, request: HTTPConnection, named: str | None = None) -> Identity:
-        """Who asks; `named` is the user that the request names beside its query, where it does."""
+        """The caller's identity. `named` is the user that the request names other than in its query."""
         return (await self.caller(request)).identity(named)
 
     async def _grant(self, request: HTTPConnection) -> Grant:
@@ -89,16 +89,16 @@ class Access:
         if grant is None and self._tokens and credential.count(".") == 2:
             grant = await self._tokens.grant(credential)
         if grant is None:
-            raise ApiError(ErrorCode.UNAUTHORIZED, "this API key is not known")
+            raise ApiError(ErrorCode.UNAUTHORIZED, "this API key is unknown")
         return grant
 
 
 def _credential(request: HTTPConnection) -> str:
-    """Empty where there is none."""
+    """The credential, empty if there is none."""
     scheme, _, credential = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return credential.strip()
-    # The one header that a page can set for its WebSocket.
+    # The only header that a page can set for a WebSocket.
     for protocol in request.scope.get("subprotocols", ()):
         if protocol.startswith(_BEARER):
             return str(protocol.removeprefix(_BEARER))
@@ -108,8 +108,8 @@ def _credential(request: HTTPConnection) -> str:
 def _of(grant: Grant, named: str | None) -> Identity:
     if grant.user is not None:
         if named not in {None, grant.user}:
-            raise ApiError(ErrorCode.UNAUTHORIZED, "this key is not that user's", status=403, param="user_id")
+            raise ApiError(ErrorCode.UNAUTHORIZED, "this key belongs to another user", status=403, param="user_id")
         return Identity(grant.user, grant.tenant)
     if not named:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "this key is a tenant's: name the user_id", param="user_id")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this key belongs to a tenant: name the user_id", param="user_id")
     return Identity(named, grant.tenant)

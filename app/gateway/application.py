@@ -36,7 +36,7 @@ def create_application(gateway: Gateway) -> FastAPI:
 
     application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
     application.state.gateway = gateway
-    # The last one that is added is the first that a request meets.
+    # The middleware added last runs first.
     application.add_middleware(HttpTraces, tracing=gateway.tracing)
     if gateway.access.development:
         application.add_middleware(LoopbackOnly)
@@ -56,7 +56,7 @@ def create_application(gateway: Gateway) -> FastAPI:
 
 
 def create_operations(gateway: Gateway) -> FastAPI:
-    """Health and metrics, for a port that callers do not reach."""
+    """Health and metrics, for a port that callers cannot reach."""
     application = FastAPI(title="Parley's operations", docs_url=None, redoc_url=None, openapi_url=None)
     application.state.gateway = gateway
     application.add_exception_handler(HTTPException, _no_route)

@@ -1,9 +1,9 @@
-"""Answers that are older than this gateway's memory: found in `tokens`, then in `turns`.
+"""Answers that are no longer in this gateway's memory: read from `tokens`, then from `turns`.
 
-Ids that are UUIDv7 tell when they were made; a margin allows for clocks. For other ids a bounded number of records
-of the user's partition is read. A search is shared by all that ask for the same answer, and is cancelled when the last
-of them leaves. It reads `tokens` up to where the topic ends when it begins, which is after the place where the live
-reader began: what both have seen is joined without a gap.
+A UUIDv7 contains its creation time; a margin allows for clock differences. For other ids, a bounded number of records
+of the user's partition is read. All callers that ask for the same answer share one search, which is cancelled when the
+last of them leaves. A search reads `tokens` up to the end of the topic at its start. The live reader began before that,
+so the two parts join without a gap.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Archive:
         self._searches: dict[Key, _Search] = {}
 
     async def complete(self, user_id: str, request_id: str) -> None:
-        """See to it that the live memory holds all there is of the answer."""
+        """Make the live memory hold the whole answer, as far as it is written."""
         key = (user_id, request_id)
         answer = self._live.rule.answers.get(key)
         if answer is not None and not answer.missing:
@@ -68,12 +68,12 @@ class Archive:
             search.waiting -= 1
             if not search.waiting:
                 search.task.cancel()
-                # One that is cancelled is no search that the next caller could wait for.
+                # A later caller must not wait for a cancelled search.
                 if self._searches.get(key) is search:
                     del self._searches[key]
 
     async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
-        """The user's turns, oldest first, without those that were erased."""
+        """The user's turns, oldest first, without erased ones."""
         async with self._turns.turn(user_id):
             return await self._read_turns(user_id, since_ms)
 
@@ -83,7 +83,7 @@ class Archive:
         async with aclosing(self._of(user_id, "turns", since_ms)) as records:
             async for record in records:
                 if record.key != user_id.encode():
-                    continue  # others share the partition
+                    continue  # other users share the partition
                 turn = _turn(record)
                 if turn is not None and turn.user_id == user_id and turn.outlives(erased):
                     found[turn.request_id] = turn
@@ -119,13 +119,13 @@ class Archive:
             async for record in records:
                 _read(rule, record, key)
                 if record.timestamp <= erased:
-                    rule.forget(key)  # an id that tells no time: what is said to it since is another answer
+                    rule.forget(key)  # an id without a time: events after the erasure belong to another answer
                 answer = rule.answers.get(key)
-                # Without a time the search may have begun behind a fence, and the end be a former owner's.
+                # Without a time, the scan may have begun after a fence, and this end may be a former owner's.
                 if since_ms is not None and answer is not None and answer.complete:
                     break
         answer = rule.answers.get(key)
-        # What was begun before the erasure may have said its last words after it.
+        # An answer that began before the erasure may have events after it.
         return None if answer is not None and erased and answer.missing else answer
 
     async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
@@ -136,7 +136,7 @@ class Archive:
 
 
 def time_of(request_id: str) -> float | None:
-    """When a UUIDv7 was made, in Unix seconds; what stands behind it and a dot is its maker's own."""
+    """Creation time of a UUIDv7 in Unix seconds; a suffix after a dot is the client's own."""
     try:
         made = uuid.UUID(request_id.partition(".")[0])
     except ValueError:
@@ -148,7 +148,7 @@ def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
     try:
         event = decode_token_event(record.value, record.headers)
     except WireError:
-        return  # the live reader has said so
+        return  # the live reader has logged it
     if event.type is EventType.FENCE or (event.user_id, event.request_id) == key:
         rule.read(record.partition, record.offset, event)
     elif event.epoch is not None:
@@ -156,7 +156,7 @@ def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
 
 
 def _join(answer: Answer, live: Answer | None) -> None:
-    """Append what the live reader has seen since."""
+    """Append what the live reader has read since."""
     if live is None:
         return
     for event in (*live.segments, live.end):
@@ -168,11 +168,11 @@ def _turn(record: ConsumerRecord) -> Turn | None:
     try:
         return decode_turn(record.value, record.headers)
     except WireError:
-        return None  # not one of a worker
+        return None  # not written by a worker
 
 
 def _answer_of(turn: Turn) -> Answer:
-    """All of an answer whose tokens have left the log: its end, which carries the text."""
+    """An answer whose tokens have left the log: its end event, which contains the text."""
     answer = Answer(turn.user_id, turn.request_id, turn.conversation_id)
     answer.end = TokenEvent(
         type=EventType.DONE,

@@ -1,4 +1,4 @@
-"""The body of `POST /v1/requests`: a record of `requests` without what the gateway knows itself."""
+"""The body of `POST /v1/requests`: a record of `requests` without the fields that the gateway sets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whether a request that comes now can be begun in time.
+"""Estimate whether a new request can begin in time.
 
-The worker group's offsets are looked at every few seconds, for all partitions at once and never by a request, so that
-it costs a caller nothing. What a request waits for in its own conversation is not in the estimate.
+A task reads the worker group's offsets every few seconds, for all partitions at once, so a request causes no extra
+reads. The estimate does not include earlier requests of the same conversation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_RETRY_S = 60.0
 
 
 class Backlog:
-    """Looks at the worker group's offsets while the gateway runs."""
+    """Reads the worker group's offsets while the gateway runs."""
 
     def __init__(self, settings: Settings, partitions: int) -> None:
         self._settings = settings
@@ -51,11 +51,11 @@ class Backlog:
                 await self._looking
 
     def ended(self, user_id: str) -> None:
-        """An answer of the user has come to its end."""
+        """An answer of the user has ended."""
         self._ended[partition_for(user_id, len(self._partitions))] += 1
 
     def check(self, user_id: str) -> None:
-        """Raise `ApiError` where the answer could not begin within `gateway_start_s`."""
+        """Raise `ApiError` if the answer could not begin within `gateway_start_s`."""
         wait_s = self._estimate.wait_s(partition_for(user_id, len(self._partitions)), time.monotonic())
         if wait_s > self._settings.gateway_start_s:
             raise ApiError(
@@ -65,7 +65,7 @@ class Backlog:
             )
 
     async def _keep_looking(self) -> None:
-        told = ""  # the trouble that was told last, once
+        told = ""  # the failure that was logged last
         while True:
             admin = AIOKafkaAdminClient(**self._settings.cluster.options())
             ends = consumer(self._settings.cluster)
@@ -79,11 +79,11 @@ class Backlog:
             except (KafkaError, OSError) as error:
                 self._estimate.forget()
                 if told != (told := type(error).__name__):
-                    log.warning("the backlog cannot be seen, nobody is refused for it: %s", error)
+                    log.warning("cannot read the backlog, so no request is rejected for it: %s", error)
             except Exception:
-                # Whatever it is, it must not end the gateway's service: without a look nobody is refused.
+                # No failure here may stop the gateway: without an estimate, no request is rejected.
                 self._estimate.forget()
-                log.exception("the backlog cannot be seen; trying again")
+                log.exception("cannot read the backlog; retrying")
             finally:
                 try:
                     await ends.stop()

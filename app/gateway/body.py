@@ -1,4 +1,4 @@
-"""Bodies of requests: read within a limit, and turned into records whose types are right."""
+"""Request bodies: read within a limit and decoded into typed structs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from app.wire import ErrorCode
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BRACKETS = 100_000
-"""An object of two bytes takes 64 as Python's, so bytes alone bound neither the memory nor the time of a body."""
+"""An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
+time.
+"""
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T")
 
 
 async def read_body(request: Request, record_type: type[T]) -> T:
-    """Raises `ApiError`. Only JSON: a page of another site cannot send that without asking."""
+    """Raises `ApiError`. Accepts JSON only: a page of another site cannot send that without a CORS preflight."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
@@ -41,7 +43,7 @@ async def read_body(request: Request, record_type: type[T]) -> T:
 
 
 def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
-    """What was sent, as a record of the type; raises `ApiError`."""
+    """Decode a body of that type; raises `ApiError`."""
     text = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
     if text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
         raise ApiError(
@@ -59,13 +61,13 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
 
 
 def schema_of(record_type: type) -> dict[str, object]:
-    """The body for the OpenAPI document."""
+    """The body's schema for the OpenAPI document."""
     (schema,), parts = msgspec.json.schema_components([record_type], ref_template="#/components/schemas/{name}")
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema, parts)}}}}
 
 
 def _inlined(schema: object, parts: dict[str, object]) -> object:
-    """FastAPI knows nothing of these types: what is referred to is put in its place."""
+    """Replace references by their targets: FastAPI does not know these types."""
     if isinstance(schema, dict):
         if reference := schema.get("$ref"):
             return _inlined(parts[reference.rpartition("/")[2]], parts)

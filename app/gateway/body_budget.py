@@ -1,6 +1,6 @@
 """A limit for the bytes of all request bodies that the gateway holds at once.
 
-Each body is small (body.py), but a body may take half a minute to arrive, and thousands of connections may send one.
+Each body is small (body.py), but may take half a minute to arrive, and thousands of connections may send one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class BodyBudget:
             self.held -= body.size
 
     def add(self, size: int) -> None:
-        """Raise `ApiError` where there is no room for so many bytes more."""
+        """Raise `ApiError` if there is no room for that many more bytes."""
         if self.held + size > self._most:
-            raise ApiError(ErrorCode.OVERLOADED, "too many requests are being sent at once", retry_after_s=2)
+            raise ApiError(ErrorCode.OVERLOADED, "too many requests are in transfer", retry_after_s=2)
         self.held += size
 
 
 class Body:
-    """The bytes of one body that have come."""
+    """The received bytes of one body."""
 
     def __init__(self, budget: BodyBudget) -> None:
         self.size = 0

@@ -1,4 +1,4 @@
-"""Token buckets: so much a minute for each user or tenant, with a minute's worth at once."""
+"""Token buckets: a rate per minute for each user or tenant, with a burst of one minute's worth."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_USERS = 100_000
 
 
 class Buckets:
-    """A user that is not in the table has a full bucket; the ones longest unused are dropped first."""
+    """A user that is not in the table has a full bucket. The least recently used entries are dropped first."""
 
     def __init__(self, per_minute: int, what: str) -> None:
         self._per_minute = per_minute
@@ -20,18 +20,18 @@ class Buckets:
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def check(self, user_id: str, amount: float = 1.0) -> None:
-        """Raise `ApiError`, with the time after which it is there, where that much is not."""
+        """Raise `ApiError`, with the time to wait, if the bucket holds less than that."""
         if not self._per_minute:
             return
         level = self._level(user_id)
         if level < amount:
             wait_s = (amount - level) * 60 / self._per_minute
             raise ApiError(
-                ErrorCode.RATE_LIMITED, f"more than {self._per_minute} {self._what} a minute", retry_after_s=wait_s
+                ErrorCode.RATE_LIMITED, f"more than {self._per_minute} {self._what} per minute", retry_after_s=wait_s
             )
 
     def spend(self, user_id: str, amount: float) -> None:
-        """Take it; the level may fall below nothing."""
+        """Take that much; the level may become negative."""
         if self._per_minute:
             self._put(user_id, self._level(user_id) - amount)
 

@@ -1,7 +1,7 @@
-"""Behind a trusted proxy: how many requests each address has open.
+"""Behind a trusted proxy: limits the open requests of each client address.
 
-The proxy's connections are shared by all of its callers, so connections.py cannot tell these apart. Uvicorn has put the
-address that the proxy forwards into the scope.
+All callers share the proxy's connections, so connections.py cannot tell them apart. Uvicorn puts the forwarded address
+into the scope.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ByAddress:
             return
         address = group_of((scope.get("client") or ("",))[0])
         if self._open[address] >= self._most:
-            refusal = ApiError(ErrorCode.OVERLOADED, "this address has too many requests open", retry_after_s=5)
+            refusal = ApiError(ErrorCode.OVERLOADED, "this address has too many open requests", retry_after_s=5)
             if scope["type"] == "websocket":
                 await WebSocket(scope, receive, send).send_denial_response(refusal.response())
             else:

@@ -1,7 +1,7 @@
-"""One WebSocket connection: what its client asks, and the answers that it follows.
+"""One WebSocket connection: the client's messages, and the answers that it follows.
 
-Nothing is queued for a reader: each answer that is followed waits for its turn to write, so a connection holds one
-batch of each at the most, and one that takes nothing for a while is dropped.
+Nothing is queued for a reader: each followed answer waits for its turn to write, so a connection holds at most one
+batch of each. A client that accepts no data for a while is disconnected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Channel:
         self._expired = False
 
     async def serve(self, valid_s: float | None = None) -> None:
-        """Until the client leaves or takes nothing any more, the gateway stops, or `valid_s` seconds are over."""
+        """Serve until the client leaves or stalls, the gateway stops, or `valid_s` seconds have passed."""
         receiving = asyncio.create_task(self._receive(), name="messages of a socket")
         stalling = asyncio.create_task(self._stalled.wait(), name="stall of a socket")
         try:
@@ -77,7 +77,7 @@ class Channel:
             async with asyncio.timeout(_CLOSE_S):
                 await self._socket.close(code)
         except (TimeoutError, RuntimeError, WebSocketDisconnect):
-            return  # it is gone, or takes nothing: the server drops the connection
+            return  # it is gone or accepts no data; the server closes the connection
 
     async def _receive(self) -> None:
         """Serve the client's messages until it leaves."""
@@ -129,7 +129,7 @@ class Channel:
         self._follow(identity, asked.request_id, 0)
 
     def _follow(self, identity: Identity, request_id: str, after: int) -> None:
-        """Anew where it is followed already; raises `ApiError`."""
+        """Start following; an existing follower of the answer is replaced. Raises `ApiError`."""
         key = (identity.user_id, request_id)
         if before := self._following.pop(key, None):
             before.cancel()
@@ -163,5 +163,5 @@ class Channel:
         except TimeoutError:
             self._stalled.set()
             raise WebSocketDisconnect(TOO_SLOW) from None
-        except RuntimeError:  # Starlette's, if another answer's task found the connection closed
+        except RuntimeError:  # raised by Starlette if another task has found the connection closed
             raise WebSocketDisconnect(GONE) from None

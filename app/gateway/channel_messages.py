@@ -1,4 +1,4 @@
-"""What the client of a WebSocket may say."""
+"""The messages of a WebSocket client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AskMessage(AskBody, frozen=True, kw_only=True, tag_field="type", tag="ask"
 
 
 class _About(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """A message about a request that was sent, here or elsewhere."""
+    """A message about an existing request."""
 
     request_id: str
     ref: str | None = None
@@ -50,7 +50,7 @@ def decode(raw: str | bytes) -> Message:
     if not is_request_id(message.request_id):
         raise _wrong("request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", "request_id")
     if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= _LARGEST_INDEX:
-        raise _wrong("starting_after: must be the place after an event", "starting_after")
+        raise _wrong("starting_after: must be the position after an event", "starting_after")
     return message
 
 

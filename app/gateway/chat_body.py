@@ -1,4 +1,4 @@
-"""The body of `POST /v1/chat/completions`, as OpenAI's clients send it."""
+"""The body of `POST /v1/chat/completions`, as OpenAI clients send it."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def requests(self, identity: Identity) -> list[Request]:
-        """One request a choice; the first stands in the conversation that is named, each other in one of its own."""
+        """One request per choice. The first belongs to the named conversation, each other to one of its own."""
         self._refuse_unsupported()
         if self.tenant not in {None, identity.tenant}:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "tenant: is who the key says, and not this one", param="tenant")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "tenant: must be the key's own tenant", param="tenant")
         first = self._request(identity, 0)
         choices = self.n or 1
         if choices > 1 and choices * len(msgspec.json.encode(first)) > MAX_CHOICES_BYTES:
-            message = f"n: each choice is a request, and all have more than {MAX_CHOICES_BYTES} bytes together"
+            message = f"n: each choice is a request, and together they exceed {MAX_CHOICES_BYTES} bytes"
             raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413, param="n")
         return [first, *(self._request(identity, number) for number in range(1, choices))]
 
@@ -122,7 +122,7 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _refuse_unsupported(self) -> None:
-        """What would change the answer is refused; what is only a hint is taken and left alone."""
+        """Reject unsupported parameters that would change the answer; ignore those that are only hints."""
         for name in _UNSUPPORTED:
             if getattr(self, name) and (name, self.modalities) != ("modalities", ("text",)):
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: is not supported", param=name)
@@ -133,7 +133,7 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _seed(seed: int | None, number: int) -> int | None:
-    """Of choice `number`: the same seed would say the same thing."""
+    """The seed of choice `number`; the same seed would give the same answer."""
     if seed is None or seed not in INT64:
         return seed
     return (seed + number - INT64.start) % (INT64.stop - INT64.start) + INT64.start

@@ -1,4 +1,4 @@
-"""One choice of a chat completion: one request's answer."""
+"""One choice of a chat completion: the answer to one request."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from app.wire import FinishReason, Logprob, Request, TokenEvent, Usage
 
-# The client's types know no other reasons; `parley` tells the true one.
+# OpenAI's clients know no other reasons; `parley` contains the actual one.
 _REASONS = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
@@ -52,7 +52,7 @@ class ChatChoice:
 
     @property
     def whole(self) -> dict[str, Any]:
-        assert self._reason is not None, "it has ended in `done`"
+        assert self._reason is not None, "the choice has not ended in `done`"
         return {
             "index": self._number,
             "message": {"role": "assistant", "content": "".join(self._texts), "refusal": None},

@@ -1,4 +1,4 @@
-"""An answer in OpenAI's words: one object, or chunks."""
+"""An answer in OpenAI's format: one object, or chunks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from app.wire import Request, TokenEvent
 
 
 class ChatReply:
-    """Both forms of the reply to one chat completion, whose choices may come in any order.
+    """Both forms of the reply to one chat completion, whose choices may progress in any order.
 
-    `parley` tells what OpenAI's types have no place for: the request's id, its conversation, why it ended.
+    `parley` contains what OpenAI's types lack: the request's id, its conversation, the actual finish reason.
     """
 
     def __init__(self, requests: Sequence[Request], *, wants_usage: bool) -> None:
@@ -27,7 +27,7 @@ class ChatReply:
             yield {**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley}
 
     def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[dict[str, Any]]:
-        """What the events of one choice say; an error is not for here."""
+        """The chunks for these events of one choice; the events contain no error."""
         self.take(number, events, keep=False)
         choice = self._choices[number]
         for event in events:
@@ -37,12 +37,12 @@ class ChatReply:
                 yield {**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley}
 
     def last_chunks(self) -> Iterator[dict[str, Any]]:
-        """After the ends of all choices."""
+        """The last chunks, after all choices have ended."""
         if self._wants_usage:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
 
     def take(self, number: int, events: list[TokenEvent], *, keep: bool = True) -> None:
-        """Note what one choice has said; the texts are kept for `whole` alone."""
+        """Record the events of one choice; texts are kept for `whole` only."""
         for event in events:
             self._model = event.model_version or self._model
             self._choices[number].take(event, keep=keep)
@@ -57,7 +57,7 @@ class ChatReply:
 
     @property
     def _usage(self) -> dict[str, Any]:
-        """The answers together; the prompt, which they share, once. Every choice has ended."""
+        """The complete reply, after all choices have ended; prompt tokens are counted once."""
         told = [choice.usage for choice in self._choices if choice.usage is not None]
         prompt = max((usage.prompt_tokens for usage in told), default=0)
         answers = sum(usage.completion_tokens for usage in told)

@@ -1,4 +1,4 @@
-"""One chat completion: its requests, one a choice, sent and followed together."""
+"""One chat completion: its requests, one per choice, sent and followed together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Said = tuple[int, list[TokenEvent]]
 
 
 class Completion:
-    """Choices are answered by any workers at any pace; where one fails, the others are cancelled."""
+    """Different workers answer the choices at different speeds. If one fails, the others are cancelled."""
 
     def __init__(self, gateway: Gateway, requests: Sequence[Request]) -> None:
         self._gateway = gateway
@@ -33,7 +33,7 @@ class Completion:
             raise failed[0]
 
     async def events(self) -> AsyncGenerator[Said, None]:
-        """The events of each choice up to its `done`, with its number; an empty list is a sign of life.
+        """The events of each choice up to its `done`, with its number; an empty list is a keep-alive.
 
         Raises `ApiError` for every other end.
         """
@@ -56,15 +56,17 @@ class Completion:
                     if event.error is not None:
                         raise ApiError(event.error.code, event.error.message)
                     if (event.index or 0) < position:
-                        raise _elsewhere(asked, "a part of the answer was taken back")
+                        raise _elsewhere(asked, "a part of the answer was retracted")
                     position = event.next_index
                 yield said
                 if said and said[-1].is_end:
                     return
-        raise _elsewhere(asked, "this gateway stops")
+        raise _elsewhere(asked, "this gateway is shutting down")
 
     async def _cancel(self) -> None:
-        """What fails has been told already; a cancel that does not arrive costs an answer that nobody reads."""
+        """Cancel the open choices. The error is reported already; a cancel that fails only wastes the rest of an
+        answer.
+        """
         outbox = self._gateway.outbox
         cancels = [outbox.cancel(request.user_id, request.request_id) for request in self._requests]
         for failure in await asyncio.gather(*cancels, return_exceptions=True):

@@ -1,13 +1,13 @@
-"""Connections before the gateway knows the caller: how many, how large their heads, how long a request may take.
+"""Limits that apply before the gateway knows the caller: connections, size of heads, time to receive a request.
 
-Uvicorn's protocol has no such limits: a header may have any size, and a connection that sends one byte a minute stays
-open for ever. The classes here add limits to uvicorn's. A connection is in one phase at a time:
+Uvicorn's protocol has no such limits: a header may have any size, and a connection that sends one byte per minute stays
+open. The classes here add limits to uvicorn's. A connection is in one phase at a time:
 
-    HEAD   the request line and the headers are coming        at most `MAX_HEAD_BYTES`, `MAX_HEADERS`, `HEAD_S`
-    BODY   the head is complete, the body is coming           at most `BODY_S`; body.py bounds its bytes
+    HEAD   request line and headers are being received        at most `MAX_HEAD_BYTES`, `MAX_HEADERS`, `HEAD_S`
+    BODY   the head is complete, the body is being received   at most `BODY_S`; body.py limits its bytes
     OPEN   the request is complete, or became a WebSocket     the limits of users apply
 
-A request that breaks a limit gets 431 or 408, a connection too many gets 503, and in all three cases the connection is
+A request that exceeds a limit gets 431 or 408, a connection over the limit gets 503. In all cases the connection is
 closed.
 """
 
@@ -31,7 +31,7 @@ MAX_HEADERS = 100
 HEAD_S = 10.0
 BODY_S = 30.0
 _OTHER_FILES = 256
-"""Descriptors that the process needs for other things than its callers: Kafka, Milvus, files."""
+"""File descriptors reserved for Kafka, Milvus and files."""
 
 
 class Phase(enum.Enum):
@@ -41,10 +41,10 @@ class Phase(enum.Enum):
 
 
 class Gate:
-    """How many connections are open, in all and from each address.
+    """Counts open connections, in total and per address.
 
-    An IPv6 caller usually has a whole /64, so that counts as one address. Connections of a trusted proxy count only
-    towards the total; `by_address.py` counts the callers behind it.
+    An IPv6 caller usually has a whole /64, which counts as one address. Connections of a trusted proxy count towards
+    the total only; `by_address.py` counts the callers behind it.
     """
 
     def __init__(self, most: int, most_of_address: int, proxies: frozenset[str] = frozenset()) -> None:
@@ -60,7 +60,7 @@ class Gate:
         return len(self._addresses)
 
     def enter(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether the connection may stay; it counts until `leave`."""
+        """Whether the connection is admitted; an admitted one counts until `leave`."""
         peer = transport.get_extra_info("peername")
         address = peer[0] if isinstance(peer, tuple) else ""
         group = group_of(address)
@@ -89,7 +89,7 @@ class Gate:
 
 
 def group_of(address: str) -> str:
-    """What counts as one address: an IPv4 address, or the /64 of an IPv6 address."""
+    """The unit of counting: an IPv4 address, or the /64 of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -102,7 +102,7 @@ def group_of(address: str) -> str:
 
 
 class GuardedHttp(HttpToolsProtocol):
-    """One HTTP connection within the limits."""
+    """One HTTP connection, with the limits."""
 
     def __init__(self, *arguments: Any, gate: Gate, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -116,7 +116,7 @@ class GuardedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
         if not self._gate.enter(transport):
-            self._close_with(ApiError(ErrorCode.OVERLOADED, "too many connections are open", retry_after_s=5))
+            self._close_with(ApiError(ErrorCode.OVERLOADED, "too many open connections", retry_after_s=5))
             return
         self._expect(Phase.HEAD, HEAD_S)
 
@@ -133,7 +133,7 @@ class GuardedHttp(HttpToolsProtocol):
         if self._phase is Phase.HEAD and self._unparsed_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
 
-    # The parser's callbacks. After a refusal it still goes through the rest of what it was given.
+    # The parser's callbacks. After a rejection it still processes the rest of its input.
 
     def on_message_begin(self) -> None:
         self._head_bytes = 0
@@ -191,13 +191,13 @@ class GuardedHttp(HttpToolsProtocol):
     def _too_late(self, within_s: float) -> None:
         if self._phase is Phase.HEAD and not self._unparsed_bytes:
             self._closed = True
-            self.transport.close()  # nothing was asked, so there is nothing to reply to
+            self.transport.close()  # no request has begun, so there is nothing to reply to
             return
-        message = f"the {self._phase.value} of the request did not come within {within_s:g} s"
+        message = f"the {self._phase.value} of the request was not received within {within_s:g} s"
         self._close_with(ApiError(ErrorCode.INVALID_REQUEST, message, status=408))
 
     def _close_with(self, error: ApiError) -> None:
-        """Refuse the request, unless a reply is on its way, and close the connection."""
+        """Reject the request, unless a reply has begun, and close the connection."""
         if self._closed:
             return
         self._closed = True
@@ -210,7 +210,7 @@ class GuardedHttp(HttpToolsProtocol):
 
 
 class GuardedWebSocket(WebSocketsSansIOProtocol):
-    """The connection after it became a WebSocket: the gate counts it until it ends."""
+    """A connection that became a WebSocket: it counts until it ends."""
 
     def __init__(self, *arguments: Any, gate: Gate, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -1,4 +1,4 @@
-"""Around every reply: it is counted, and says how a browser has to treat it."""
+"""Middleware around every reply: counts it and adds security headers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counting:
                 headers = MutableHeaders(scope=message)
                 for name, value in _SAFE.items():
                     headers.setdefault(name, value)
-                # Paths as they were asked would make a series of each.
+                # Route templates, because raw paths would create a series each.
                 route = getattr(scope.get("route"), "path", "other")
                 self._metrics.replies.labels(scope["method"], route, str(message["status"])).inc()
             await send(message)

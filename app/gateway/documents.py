@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of replies: routes make their own, and FastAPI sees nothing of them."""
+"""The OpenAPI description of replies: routes build their own, so FastAPI does not see them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _REFUSAL = {
     },
 }
 _WHY = {
-    400: "The request breaks the contract; `param` names the field.",
-    401: "No key, or one that is not known.",
-    403: "The key is not that user's.",
-    404: "Nothing of this name is there.",
+    400: "The request violates the contract; `param` names the field.",
+    401: "The key is missing or unknown.",
+    403: "The key belongs to another user.",
+    404: "It does not exist.",
     413: "The body is too large.",
     415: "The body is not `application/json`.",
-    429: "The user or the tenant has used up its share; see `Retry-After`.",
+    429: "The user or tenant has used up its limit; see `Retry-After`.",
     500: "The model failed.",
-    503: "It cannot be done now; see `Retry-After`.",
+    503: "A service is unavailable; see `Retry-After`.",
     504: "The deadline has passed.",
 }
 _OF_ALL = (400, 401, 403, 429, 503)
@@ -39,13 +39,13 @@ EVENTS = {"text/event-stream": {"schema": _EVENT}}
 
 
 def shape(**fields: str | list[str]) -> dict[str, Any]:
-    """The JSON of an object that has these fields, by their JSON types."""
+    """The schema of an object with these fields, given by their JSON types."""
     properties = {name: {"type": kind} for name, kind in fields.items()}
     return {"application/json": {"schema": {"type": "object", "required": [*fields], "properties": properties}}}
 
 
 def replies(content: dict[str, Any], *refusals: int, status: int = 200) -> Replies:
-    """The reply of a route, and how it refuses beside what all routes of users do."""
+    """The replies of a route: its own, and the errors that all user routes share."""
     told: Replies = {status: {"description": "Done.", "content": content}}
     for code in (*_OF_ALL, *refusals):
         told[code] = {"description": _WHY[code], "content": {"application/json": {"schema": _REFUSAL}}}
@@ -53,7 +53,7 @@ def replies(content: dict[str, Any], *refusals: int, status: int = 200) -> Repli
 
 
 def document(application: FastAPI) -> None:
-    """Say how one identifies oneself, and leave out FastAPI's own form of a refusal, which is never sent."""
+    """Describe authentication, and remove FastAPI's own form of validation errors, which is never sent."""
     generate = application.openapi
 
     def openapi() -> dict[str, Any]:

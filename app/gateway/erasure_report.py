@@ -1,4 +1,6 @@
-"""The status of an erasure as the gateway reports it: what is done, what remains, until when logs may hold copies."""
+"""The status of an erasure as the gateway reports it: what is done, what remains, and until when logs may hold
+copies.
+"""
 
 from __future__ import annotations
 
@@ -32,5 +34,5 @@ def report(erasures: Erasures, user_id: str, settings: Settings, partitions: int
 
 
 def _kept_ms(retention_s: int) -> int:
-    """Kafka deletes whole segments, so a record may stay until its segment is as old as the retention."""
+    """Kafka deletes whole segments, so a record may stay until its segment exceeds the retention."""
     return (retention_s + min(SEGMENT_S, retention_s)) * 1000

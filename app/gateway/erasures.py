@@ -1,12 +1,12 @@
 """Erased users and the progress of their erasures: the gateway's copy of the workers' table `erased`.
 
-Whatever a gateway serves of the past (answers in memory, `tokens`, `turns`, Milvus) is served only if it was asked
-after its user's last erasure. Gateways decide that by the same table as workers: its changelog is compacted and
-outlives everything that it protects. A shorter-lived topic would not do: once the record of an erasure had left
+A gateway serves older data (answers in memory, `tokens`, `turns`, Milvus) only if it was asked for after the user's
+last erasure. It decides that by the same table as the workers: the table's changelog is compacted and outlives
+everything that it protects. A topic with a shorter retention would not do: once the erasure's record had left
 `controls`, the erased text would be served again.
 
-Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, from the
-workers' committed offsets on.
+Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, starting at the
+workers' committed offsets.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _POLL_MS = 1000
 
 @dataclass(slots=True)
 class Progress:
-    """An erasure that is not complete: the partitions that have forgotten the user, and those whose rows are gone."""
+    """An incomplete erasure: the partitions that have applied it, and those whose rows in Milvus are deleted."""
 
     asked_at: int
     forgotten: set[int] = field(default_factory=set)
@@ -62,7 +62,7 @@ class Erasures:
         self._controls = [TopicPartition(settings.topic(CONTROLS), n) for n in range(partitions)]
 
     async def start(self) -> None:
-        """Returns when everything is known that was written before; raises `KafkaUnusableError`."""
+        """Returns once everything written before is read; raises `KafkaUnusableError`."""
         self._consumer = await self._open_consumer()
         ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
         while any([await self._consumer.position(tp) < end for tp, end in ends.items()]):
@@ -77,15 +77,15 @@ class Erasures:
             await asyncio.gather(self._consumer.stop(), return_exceptions=True)
 
     def at(self, user_id: str) -> int:
-        """When the user asked to be forgotten last, in Unix milliseconds; 0 for never."""
+        """Time of the user's last erasure in Unix milliseconds; 0 if there is none."""
         return self._at.get(user_id, 0)
 
     def progress(self, user_id: str) -> Progress | None:
-        """How far the user's last erasure has got; None where it is complete, or there is none."""
+        """Progress of the user's last erasure; None if it is complete or there is none."""
         return self._open.get(user_id)
 
     def asked(self, user_id: str, at: int) -> None:
-        """The user has asked to be forgotten at that time."""
+        """Record an erasure of the user at that time."""
         if at > self.at(user_id):
             self._at[user_id] = at
             self._open[user_id] = Progress(at)
@@ -95,7 +95,7 @@ class Erasures:
         records = consumer(self._settings.cluster)
         await start(records)
         try:
-            # The first worker creates the table. A gateway may be there before it, and has nothing to protect then.
+            # The first worker creates the table. A gateway that starts before it has nothing to protect.
             self._has_table = self._table[0].topic in await records.topics()
             assigned = [*self._table, *self._controls] if self._has_table else self._controls
             records.assign(assigned)
@@ -108,13 +108,13 @@ class Erasures:
         return records
 
     async def _unread(self, first: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where the workers have come in `controls`; the beginning where that is not known."""
+        """The workers' committed offset in `controls`; the beginning if it is unknown."""
         admin = AIOKafkaAdminClient(**self._settings.cluster.options())
         await admin.start()
         try:
             committed = await admin.list_consumer_group_offsets(self._settings.group)
         except GroupCoordinatorNotAvailableError:
-            return {}  # no worker has ever been there
+            return {}  # no worker has run yet
         finally:
             await admin.close()
         return {tp: max(first[tp], committed[tp].offset) for tp in self._controls if tp in committed}
@@ -129,7 +129,7 @@ class Erasures:
                     await self._consumer.stop()
                     self._consumer = None
             except (KafkaError, KafkaUnusableError, OSError) as error:
-                log.warning("erasures cannot be read: %s; trying again", error)
+                log.warning("cannot read the erasures: %s; retrying", error)
                 if self._consumer is not None:
                     await self._consumer.stop()
                     self._consumer = None
@@ -147,7 +147,7 @@ class Erasures:
                 control = decode_control(record.value, record.headers)
                 validate_control(control, record.key)
             except WireError:
-                continue  # the worker makes a dead letter of it
+                continue  # the worker writes a dead letter for it
             if isinstance(control, Erase) and not is_forwarded(record.headers):
                 self.asked(control.user_id, record.timestamp)
 
@@ -157,7 +157,7 @@ class Erasures:
                 (user_id,) = key_parts(record.key or b"")
                 mark = None if record.value is None else decode(record.value, Erased)
             except (msgspec.MsgspecError, ValueError):
-                log.warning("%s[%d]@%d is no mark of an erasure", record.topic, record.partition, record.offset)
+                log.warning("%s[%d]@%d is not an erasure mark", record.topic, record.partition, record.offset)
                 continue
             if mark is None:
                 self._at.pop(user_id, None)

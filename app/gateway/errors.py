@@ -1,4 +1,4 @@
-"""Refusals, in the form that OpenAI's clients read."""
+"""Error replies, in the format that OpenAI's clients read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 class ApiError(Exception):
-    """One refusal: what is wrong, for people and for programs."""
+    """One error reply, for people and for programs."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class ApiError(Exception):
 
 
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's status; the client is gone and never sees it, but the metrics do."""
+"""nginx's status for this. The client never sees it, but metrics do."""
 
 
 def client_left() -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, "the client has left", status=CLIENT_CLOSED_REQUEST)
+    return ApiError(ErrorCode.INVALID_REQUEST, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -70,7 +70,7 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
 
 
 def _status_of(code: ErrorCode | str) -> int:
-    """A worker may know a code that this gateway does not."""
+    """A worker may send a code that this gateway does not know."""
     try:
         return STATUS[ErrorCode(code)]
     except ValueError:

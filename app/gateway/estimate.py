@@ -1,9 +1,9 @@
-"""How long a request would wait in its partition, from what was seen of it a few times a minute.
+"""Estimate how long a request would wait in its partition, from a few observations per minute.
 
-What lies between the committed offset and the end of a partition of `requests` is an upper bound of what is open: one
-long answer keeps the offset back while others behind it begin and end. So the ends of answers are counted too, as they
-come by in `tokens`, and the lower of both counts. Requests that get no end of their own (dead letters, ids that are
-sent twice) are in it until the offset passes them.
+The distance between the committed offset and the end of a partition of `requests` is an upper bound of its open
+requests: one long answer holds the offset back while requests behind it begin and end. Ends of answers in `tokens` are
+therefore counted as well, and the lower value is used. Requests without an end of their own (dead letters, duplicates)
+are counted until the offset passes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OLD_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen at one time of a monotonic clock: offsets of `requests`, and answers ended so far; by partition."""
+    """One observation at a time of a monotonic clock: offsets of `requests`, and answers ended so far, by partition."""
 
     at: float
     ends: Mapping[int, int]
@@ -27,7 +27,7 @@ class Sample:
 
 
 class Estimate:
-    """No input or output."""
+    """Without input or output."""
 
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight = max_in_flight
@@ -52,7 +52,7 @@ class Estimate:
         self._open.clear()
 
     def wait_s(self, partition: int, now: float) -> float:
-        """Until a request that comes now would be begun; 0 where nothing speaks against at once."""
+        """Seconds until a new request would begin; 0 if it would begin at once."""
         if not self._samples or now - self._samples[-1].at > OLD_S:
             return 0.0
         first, last = self._samples[0], self._samples[-1]
@@ -60,6 +60,6 @@ class Estimate:
         seconds = last.at - first.at
         if ahead < 0 or not seconds:
             return 0.0
-        # Without an end all that is known is that the next one takes at least so long.
+        # Without an observed end, all that is known is that the next one takes at least this long.
         ended = max(1, last.ended.get(partition, 0) - first.ended.get(partition, 0))
         return (ahead + 1) * seconds / ended

@@ -1,8 +1,8 @@
-"""A bounded number of expensive reads at once (Kafka scans, searches), shared fairly between users and tenants.
+"""Limits expensive reads (Kafka scans, searches), shared fairly between users and tenants.
 
-The next turn goes to the tenant with the fewest running, then to its user with the fewest, then to the request that has
-waited longest. One user gets at most half of the turns, so a user with many requests delays other users only by the
-work in progress. The number of requests that may wait is limited for each user.
+The next slot goes to the tenant with the fewest running, then to its user with the fewest, then to the request that has
+waited longest. One user gets at most half of the slots, so a user with many requests delays others only by the running
+work. The number of waiting requests is limited per user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class FairQueue:
-    """`what` names the work in the refusal, in the plural."""
+    """`what` names the work in error messages, in the plural."""
 
     def __init__(self, at_once: int, what: str, *, most_waiting: int = MOST_WAITING) -> None:
         self._at_once = at_once
@@ -41,7 +41,7 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, user_id: str) -> AsyncIterator[None]:
-        """Wait for a turn and have it; raises `ApiError` where too many of the user wait already."""
+        """Wait for a slot and hold it. Raises `ApiError` if too many requests of the user are waiting."""
         if sum(one.user_id == user_id for one in self._waiting) >= self._most_waiting:
             message = f"{self._most_waiting} {self._what} of this user are waiting already"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=_RETRY_S)
@@ -78,5 +78,5 @@ class FairQueue:
 
 
 def _tenant(user_id: str) -> str:
-    """A user without a tenant stands for itself."""
+    """A user without a tenant counts as a tenant of its own."""
     return tenant_of(user_id) or user_id

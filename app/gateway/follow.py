@@ -1,4 +1,4 @@
-"""One reader of one answer, from its place to the end, over however many waits."""
+"""One reader of one answer, from its position to the end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Follower:
         self._wait_s = wait_s
 
     async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
-        """What there is, then what comes, in batches; an empty one is a sign of life.
+        """The existing events, then new ones, in batches; an empty batch is a keep-alive.
 
-        Ends with the answer, with `not_found`, or without an end where the gateway stops.
+        Ends with the answer's end, with `not_found`, or without an end event if the gateway stops.
         """
         with self._live.watch(user_id, request_id) as watch:
             watch.position = after
@@ -58,7 +58,7 @@ class Follower:
 
 
 def _not_found(user_id: str, request_id: str, index: int, waited_s: float) -> TokenEvent:
-    message = f"no request of this id was seen within {waited_s:g} s"
+    message = f"no request with this id appeared within {waited_s:g} s"
     return TokenEvent(
         type=EventType.ERROR,
         request_id=request_id,

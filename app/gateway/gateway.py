@@ -73,7 +73,7 @@ class Gateway:
             await asyncio.to_thread(self.tracing.stop)
 
     def admit(self, identity: Identity, requests: int = 1) -> None:
-        """Let so many requests in, or raise `ApiError`."""
+        """Admit that many requests, or raise `ApiError`."""
         self.backlog.check(identity.user_id)
         self.limits.admit(identity, requests)
 
@@ -94,7 +94,7 @@ class Gateway:
 
 
 async def new_gateway(settings: Settings, access: Access) -> Gateway:
-    """A gateway for topics that are there; raises `KafkaUnusableError`."""
+    """A gateway for existing topics; raises `KafkaUnusableError`."""
     names = [
         settings.topic(name) for name in (TopicName.TOKENS, TopicName.REQUESTS, TopicName.CONTROLS, TopicName.TURNS)
     ]

@@ -1,4 +1,4 @@
-"""What the answers in a gateway's memory cost: their token events and, at the most, their bytes."""
+"""Size of the answers in a gateway's memory: their events and an upper bound of their bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.reader import Answer
 from app.reader.rule import Key
 from app.wire import TokenEvent
 
-# Of a struct, a token and a log probability as Python's objects, measured; a character takes up to four bytes.
+# Measured sizes of a struct, a token and a log probability as Python objects; a character takes up to four bytes.
 _EVENT_BYTES = 700
 _TOKEN_BYTES = 40
 _LOGPROB_BYTES = 160
@@ -23,7 +23,7 @@ class Size(NamedTuple):
 
 
 class Held:
-    """The sizes of answers, in the order in which they changed, the longest unchanged first."""
+    """The sizes of answers, in the order of their last change."""
 
     def __init__(self) -> None:
         self.events = 0
@@ -36,7 +36,7 @@ class Held:
         self._put(key, Size(size.events + 1, size.bytes + bytes_of(event)))
 
     def measure(self, key: Key, answer: Answer) -> None:
-        """The answer is another one than before: it was cut, or read from the log."""
+        """The answer was replaced: it was cut, or read from the log."""
         events = [*answer.segments, *([answer.end] if answer.end else [])]
         self._put(key, Size(len(events), sum(map(bytes_of, events))))
 
@@ -56,7 +56,7 @@ class Held:
 
 
 def bytes_of(event: TokenEvent) -> int:
-    """Memory of one event, at the most."""
+    """Upper bound of the memory of one event."""
     logprobs = sum(1 + len(one.top) for one in event.logprobs or ())
     texts = len(event.text or "") + len(event.model_version or "") + len(event.error.message if event.error else "")
     return _EVENT_BYTES + _CHARACTER_BYTES * texts + _TOKEN_BYTES * len(event.tokens or ()) + _LOGPROB_BYTES * logprobs

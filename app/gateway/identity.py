@@ -1,7 +1,7 @@
-"""Who asks, and the `user_id` under which Kafka knows them.
+"""The caller's identity, and the `user_id` that it has in Kafka.
 
-Tenants share the topics, so the Kafka key holds the tenant too: `tenant/user`. A user without a tenant is its plain id,
-or `/` and the id where that holds a slash itself. No two identities have the same key.
+Tenants share the topics, so the Kafka key contains the tenant: `tenant/user`. A user without a tenant has its plain id,
+or `/` and the id if that contains a slash. No two identities have the same key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentIdentity(Identity):
-    """Without keys there are no tenants: the user is called on Kafka as it is here."""
+    """Without keys there are no tenants: the user's id in Kafka is the same as here."""
 
     @property
     def user_id(self) -> str:
@@ -33,6 +33,6 @@ class DevelopmentIdentity(Identity):
 
 
 def tenant_of(user_id: str) -> str | None:
-    """The tenant of a `user_id` on Kafka; None where it has none."""
+    """The tenant in a `user_id` of Kafka; None if it has none."""
     tenant, separator, _ = user_id.partition(SEPARATOR)
     return tenant if separator and tenant else None

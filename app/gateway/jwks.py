@@ -2,9 +2,9 @@
 
 A file must exist when the gateway starts. A URL may be unreachable for a while; `/readyz` then reports it:
 
-    read less than REFRESH_S ago    used as they are
+    read less than REFRESH_S ago    used
     older                           used, while one task reads them again
-    older than KEEP_S               not used: what was revoked long ago must not open anything
+    older than KEEP_S               not used: a key that was revoked long ago must not be accepted
     a token names an unknown key    read again, at most every UNKNOWN_KEY_PAUSE_S; only such tokens wait for that
 
 A reply is limited in size and time. URLs must be https, or http on this machine. Redirects are not followed. Failures
@@ -34,25 +34,25 @@ MAX_BYTES = 256 * 1024
 REFRESH_S = 300.0
 KEEP_S = 24 * 3600.0
 UNKNOWN_KEY_PAUSE_S = 30.0
-"""A token can name any key: unknown names must not make the gateway ask all the time."""
+"""A token can name any key: unknown names must not make the gateway send a request each."""
 FAILED_PAUSE_S = 5.0
 _CHUNK = 16 * 1024
 
 
 _FAILURES = (OSError, ValueError, AttributeError, TypeError, HTTPException, jwt.PyJWTError)
-"""AttributeError and TypeError: PyJWT expects objects where other JSON may stand."""
+"""AttributeError and TypeError: PyJWT expects objects where the JSON may have other values."""
 
 
 class JwksUnavailableError(Exception):
-    """The keys cannot be had now; names no place."""
+    """The keys are not available now; the message contains no address."""
 
 
 class JwksPlaceError(Exception):
-    """The file is no set of keys, or the URL is not safe; one line for the operator."""
+    """The file is not a JWKS, or the URL is not safe; one line for the operator."""
 
 
 class Jwks:
-    """Raises `JwksPlaceError` for a file that cannot be used and for a URL that is not safe."""
+    """Raises `JwksPlaceError` if a file cannot be used or a URL is not safe."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -66,11 +66,11 @@ class Jwks:
         try:
             self._keys = _keys(self._fetch())
         except _FAILURES as error:
-            raise JwksPlaceError(f"PARLEY_JWT_JWKS={place} holds no keys that can be read: {_why(error)}") from None
+            raise JwksPlaceError(f"PARLEY_JWT_JWKS={place} contains no readable keys: {_why(error)}") from None
         self._read_at = time.monotonic()
 
     async def key(self, name: str | None) -> jwt.PyJWK | None:
-        """The key of that name, None where there is none; a set of one key needs no name.
+        """The key with that name, None if there is none. If there is only one key, it needs no name.
 
         Raises `JwksUnavailableError`.
         """
@@ -82,13 +82,13 @@ class Jwks:
         return found
 
     async def check(self) -> None:
-        """Raise `JwksUnavailableError` where there is no key to check a token with."""
+        """Raise `JwksUnavailableError` if there are no keys to verify a token with."""
         if self._age_s >= KEEP_S:
             await self._read_again()
         elif self._age_s >= REFRESH_S:
             self._begin_reading()
         if not self._keys or self._age_s >= KEEP_S:
-            raise JwksUnavailableError("the keys that tokens are checked with cannot be had now")
+            raise JwksUnavailableError("the keys to verify tokens are not available now")
 
     @property
     def _age_s(self) -> float:
@@ -104,7 +104,7 @@ class Jwks:
             await asyncio.shield(reading)
 
     def _begin_reading(self) -> asyncio.Task[None] | None:
-        """The one reading for all that wait; None where the last one failed a moment ago."""
+        """Read the keys once for all waiters; None if the last read failed a moment ago."""
         if self._reading is None and time.monotonic() - self._failed_at >= FAILED_PAUSE_S:
             self._reading = asyncio.create_task(self._read(), name="keys of tokens")
             self._reading.add_done_callback(self._has_read)
@@ -121,8 +121,8 @@ class Jwks:
             self._read_at = time.monotonic()
         except _FAILURES as error:
             self._failed_at = time.monotonic()
-            kept = "; those that were read before are used" if self._keys else ""
-            log.warning("the keys of PARLEY_JWT_JWKS cannot be read: %s%s", _why(error), kept)
+            kept = "; using the keys that were read before" if self._keys else ""
+            log.warning("cannot read the keys of PARLEY_JWT_JWKS: %s%s", _why(error), kept)
 
     @property
     def _is_url(self) -> bool:
@@ -137,9 +137,9 @@ class Jwks:
             while chunk := reply.read1(_CHUNK):
                 raw += chunk
                 if len(raw) > MAX_BYTES:
-                    raise ValueError(f"there are more than {MAX_BYTES} bytes")
+                    raise ValueError(f"more than {MAX_BYTES} bytes")
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"it did not come within {TIMEOUT_S:g} s")
+                    raise TimeoutError(f"no reply within {TIMEOUT_S:g} s")
         return raw.decode()
 
 
@@ -163,7 +163,7 @@ def _check_url(place: str) -> None:
     parts = urlsplit(place)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return
-    raise JwksPlaceError("PARLEY_JWT_JWKS must be a file or an https URL; http is taken from this machine alone")
+    raise JwksPlaceError("PARLEY_JWT_JWKS must be a file or an https URL; http is allowed for this machine only")
 
 
 def _keys(text: str) -> list[jwt.PyJWK]:
@@ -171,6 +171,6 @@ def _keys(text: str) -> list[jwt.PyJWK]:
 
 
 def _why(error: BaseException) -> str:
-    """In one line, without the place again."""
+    """The cause in one line, without the address."""
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(told.split()) or type(error).__name__

@@ -12,12 +12,12 @@ ANY_USER = "*"
 
 
 class KeysError(ValueError):
-    """The setting cannot be used; one line, without any key in it."""
+    """The setting is invalid; one line that contains no key."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a key opens; `user` None is any user of the tenant. `expires_at`: Unix time, None for an API key."""
+    """What a key grants; `user` None means any user of the tenant. `expires_at`: Unix time, None for an API key."""
 
     user: str | None
     tenant: str | None = None
@@ -25,7 +25,7 @@ class Grant:
 
 
 class ApiKeys:
-    """Only digests are kept, and looked up as such: no comparison tells how much of a guess was right."""
+    """Keeps and looks up digests only, so that timing reveals nothing about a key."""
 
     def __init__(self, setting: str) -> None:
         self._grants: dict[bytes, Grant] = {}

@@ -1,6 +1,6 @@
-"""What a user and a tenant may ask of one gateway: requests, look-ups and tokens a minute, and streams at once.
+"""Rate limits of users and tenants at one gateway: requests, look-ups and tokens per minute, and open streams.
 
-Every gateway counts what is asked of it, and all the tokens that are answered, whichever gateway was asked.
+Each gateway counts the requests that it receives, and all generated tokens, whichever gateway was asked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Limits:
         self._tenant_tokens = Buckets(settings.gateway_tenant_tokens_per_min, "tokens of this tenant")
 
     def admit(self, identity: Identity, requests: int = 1) -> None:
-        """Let so many requests in, all or none; raises `ApiError`."""
+        """Admit that many requests, all or none; raises `ApiError`."""
         self._tokens.check(identity.user_id)
         self._requests.check(identity.user_id, requests)
         if identity.tenant is not None:
@@ -45,7 +45,7 @@ class Limits:
         self._requests.spend(identity.user_id, requests)
 
     def look(self, identity: Identity) -> None:
-        """Let one look at what is there; raises `ApiError`."""
+        """Admit one look-up; raises `ApiError`."""
         self._lookups.check(identity.user_id)
         if identity.tenant is not None:
             self._tenant_lookups.check(identity.tenant)
@@ -53,13 +53,13 @@ class Limits:
         self._lookups.spend(identity.user_id, 1)
 
     def erase(self, identity: Identity) -> None:
-        """Let one erasure in; raises `ApiError`."""
+        """Admit one erasure; raises `ApiError`."""
         self.look(identity)
         self._erasures.check(identity.user_id)
         self._erasures.spend(identity.user_id, 1)
 
     def said(self, user_id: str, tokens: int) -> None:
-        """So much was answered to somebody; their level may fall below nothing."""
+        """Count generated tokens; the level may become negative."""
         self._tokens.spend(user_id, tokens)
         tenant = tenant_of(user_id)
         if tenant is not None:
@@ -87,7 +87,7 @@ class Limits:
 
     @contextmanager
     def socket(self, holder: str) -> Iterator[None]:
-        """One WebSocket of that holder of a key, as long as it is open; raises `ApiError`."""
+        """Hold one WebSocket of that key while it is open; raises `ApiError`."""
         if self._sockets[holder] >= self._most_sockets:
             message = f"{self._sockets[holder]} WebSockets are open already"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)

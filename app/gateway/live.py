@@ -1,10 +1,10 @@
-"""The answers that are being made, in memory: one consumer of all partitions of `tokens` for all readers.
+"""Recent answers in memory: one consumer of all partitions of `tokens` serves all readers.
 
-It begins at the end of the topic and belongs to no group, so every gateway sees everything. Memory is bounded in events
-and in bytes (held.py): the answers that changed least recently go first, those that have readers stay. What has left
-the memory, or began before this gateway, is in the log (`archive`).
+It starts at the end of the topic and belongs to no group, so every gateway reads everything. Memory is bounded in
+events and in bytes (held.py). The answers that changed least recently are dropped first; answers with readers stay.
+Older answers are read from the log (`archive`).
 
-Users who are erased, through any gateway or producer, are forgotten here as well (erasures.py).
+Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasures.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL_MS = 1000
 
 
 class LiveAnswers:
-    """`erased_at` tells when a user was erased last: events that are older are not kept, however late they come."""
+    """`erased_at` returns when a user was last erased: events from before are not kept, however late they arrive."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class LiveAnswers:
         most_events: int,
         most_bytes: int,
     ) -> None:
-        self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` forgets
+        self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
         self.next_offset: dict[int, int] = {}
         self.complete_since = 0.0
-        """Answers to requests made after this Unix time are all here."""
+        """Answers to requests that were made after this Unix time are complete in memory."""
         self.held = Held()
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
@@ -75,18 +75,19 @@ class LiveAnswers:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._consumer is not None:
-            # While Kafka is away aiokafka lets the cancellation of its own fetches out, which is no failure to stop.
+            # While Kafka is unreachable, aiokafka raises the cancellation of its own fetches here; stopping has not
+            # failed.
             await asyncio.gather(self._consumer.stop(), return_exceptions=True)
 
     def close(self) -> None:
-        """Every reader is told to go on elsewhere."""
+        """Tell every reader to continue elsewhere."""
         self.closing = True
         for watches in self._watches.values():
             for watch in watches:
                 watch.wake()
 
     def answer(self, user_id: str, request_id: str) -> Answer | None:
-        """What may be shown of the answer: nothing, where its beginning was erased and its rest came later."""
+        """The part of the answer that may be shown: none if it began before an erasure."""
         answer = self.rule.answers.get((user_id, request_id))
         return None if answer is None or self._is_rest(answer) else answer
 
@@ -100,7 +101,7 @@ class LiveAnswers:
         return watch
 
     def adopt(self, answer: Answer) -> None:
-        """An answer that was read from the log up to where this reader is."""
+        """Add an answer that was read from the log up to this reader's position."""
         key = (answer.user_id, answer.request_id)
         self.rule.adopt(answer)
         self.held.measure(key, answer)
@@ -108,7 +109,7 @@ class LiveAnswers:
             watch.wake()
 
     def forget_user(self, user_id: str, at: int | None = None) -> None:
-        """Also what somebody reads: the reader gets what comes from now on. `at`: Unix milliseconds, None for now."""
+        """Drop the user's answers. Readers of them get what comes later. `at`: Unix milliseconds, None for now."""
         for key in [key for key, answer in self.rule.answers.items() if key[0] == user_id and _began_by(answer, at)]:
             self._forget(key)
 
@@ -142,7 +143,7 @@ class LiveAnswers:
                     self._consumer = await self._open()
                 await self._read(self._consumer)
             except (KafkaError, KafkaUnusableError, OSError) as error:
-                log.warning("tokens cannot be read: %s; trying again", error)
+                log.warning("cannot read tokens: %s; retrying", error)
                 if self._consumer is not None:
                     await self._consumer.stop()
                     self._consumer = None
@@ -161,7 +162,7 @@ class LiveAnswers:
         try:
             event = decode_token_event(record.value, record.headers)
         except WireError as error:
-            log.warning("tokens[%d]@%d is left out: %s", record.partition, record.offset, error)
+            log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, error)
             return
         update = self.rule.read(record.partition, record.offset, event)
         if update is None:

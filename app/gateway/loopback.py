@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Which hosts are loopback."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Development mode: without keys only programs and pages of this machine are served.
+"""Development mode: without keys, only programs and pages of this machine are served.
 
-A browser lets every page that it shows send requests to this machine. Two things tell them apart, on every path:
+A browser lets any page send requests to this machine. Two checks reject such requests, on every path:
 
-- `Host`: a page that reached the gateway by DNS rebinding has a host name of its own. The raw header is matched, since
-  frameworks fall back to the socket's address for a name that they cannot parse.
+- `Host`: a page that reaches the gateway by DNS rebinding uses a host name of its own. The raw header is checked,
+  because frameworks fall back to the socket's address for a name that they cannot parse.
 - `Origin` and `Sec-Fetch-Site`: browsers set them, and a page cannot change them. Only the gateway's own pages, and
-  programs, which send neither, may call. A link from another page may open the chat page, and nothing else.
+  programs, which send neither, may call. A link on another page may open the chat page and nothing else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _refusal(request: HTTPConnection) -> ApiError | None:
 
 
 def _opens_the_page(request: HTTPConnection) -> bool:
-    """Whether a link of another page leads to the chat page, in a tab of its own."""
+    """Whether this is a link on another page that opens the chat page in a tab."""
     return (
         request.scope.get("method") == "GET"
         and request.url.path == "/"

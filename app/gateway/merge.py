@@ -1,4 +1,4 @@
-"""Several streams as one."""
+"""Merge several streams into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
-    """What any of them gives, with its number, as it comes; close it where it is left early."""
+    """The items of all streams with the stream's number, in order of arrival; close it if you leave it early."""
     waiting: dict[asyncio.Task[T | None], int] = {}
     try:
         for number, stream in enumerate(streams):

@@ -1,4 +1,4 @@
-"""Figures of one gateway, for Prometheus."""
+"""Prometheus metrics of one gateway."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ class Metrics:
         self.replies = Counter(
             "parley_gateway_replies", "HTTP replies", ["method", "route", "status"], registry=self.registry
         )
-        self.streams = Gauge("parley_gateway_streams", "event streams that are open", registry=self.registry)
+        self.streams = Gauge("parley_gateway_streams", "Open event streams.", registry=self.registry)
         self.stalled = Counter(
-            "parley_gateway_stalled", "readers dropped because they took nothing", registry=self.registry
+            "parley_gateway_stalled", "Readers disconnected because they accepted no data.", registry=self.registry
         )
-        self.events = Counter("parley_gateway_events", "records of `tokens` that were read", registry=self.registry)
-        self.held = Gauge("parley_gateway_held_events", "token events in memory", registry=self.registry)
+        self.events = Counter("parley_gateway_events", "Records of `tokens` read.", registry=self.registry)
+        self.held = Gauge("parley_gateway_held_events", "Token events in memory.", registry=self.registry)
         self.held_bytes = Gauge(
-            "parley_gateway_held_bytes", "memory of those events, at the most", registry=self.registry
+            "parley_gateway_held_bytes", "Upper bound of the memory of those events in bytes.", registry=self.registry
         )
         self.body_bytes = Gauge(
-            "parley_gateway_body_bytes", "memory of request bodies that are being sent", registry=self.registry
+            "parley_gateway_body_bytes", "Memory of request bodies in transfer in bytes.", registry=self.registry
         )
-        self.connections = Gauge("parley_gateway_connections", "connections that are open", registry=self.registry)
+        self.connections = Gauge("parley_gateway_connections", "Open connections.", registry=self.registry)
         self.refused_connections = Gauge(
             "parley_gateway_refused_connections",
-            "connections refused because too many were open",
+            "Connections rejected because too many were open.",
             registry=self.registry,
         )
-        self.scans = Counter("parley_gateway_scans", "searches of the log for an answer", registry=self.registry)
+        self.scans = Counter("parley_gateway_scans", "Searches of the log for an answer.", registry=self.registry)
         self.first_token = Histogram(
             "parley_gateway_first_token_seconds",
-            "from the request to its first token",
+            "Seconds from the request to its first token.",
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
             registry=self.registry,
         )

@@ -1,7 +1,7 @@
-"""Requests and controls on their way into Kafka.
+"""Writes requests and controls to Kafka.
 
-aiokafka waits for a broker that is away as long as it takes to come back. A caller is told after `ANSWER_S` that it is
-away; a record that lies in the producer by then may still go out, and what becomes of it is noted when it is known.
+aiokafka waits for an unreachable broker without a limit. A caller gets an error after `ANSWER_S`; a record that is in
+the producer by then may still be written, and its outcome is logged.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Outbox:
         await start(self._producer)
 
     async def stop(self) -> None:
-        """What is on its way has `ANSWER_S` to get into Kafka; what has not by then is told to the log."""
+        """Give records in flight `ANSWER_S` to be written; log those that are not."""
         if self._producer is None:
             return
         try:
@@ -53,25 +53,25 @@ class Outbox:
                 await self._producer.stop()
         except TimeoutError:
             for record in self._waiting.values():
-                log.warning("%s is given up: Kafka has not answered", _told(record))
+                log.warning("%s is abandoned: Kafka has not answered", _told(record))
 
     def sent(self, user_id: str, request_id: str) -> str | None:
-        """The conversation of a request that went out here, whether or not it has an answer yet."""
+        """The conversation of a request that was sent by this gateway, whether or not it has an answer yet."""
         return self._sent.get((user_id, request_id))
 
     def is_new(self, user_id: str, request_id: str) -> bool:
-        """Whether the id was made here for a request that went out here: all of its answer was or will be live."""
+        """Whether this gateway created the id and sent the request, so that all of its answer is or will be live."""
         return (user_id, request_id) in self._own
 
     def forget(self, key: Key) -> None:
-        """The answer has left the memory: from now on it is like any other."""
+        """The answer has left the memory; from now on it is like any other."""
         self._sent.pop(key, None)
         self._own.discard(key)
 
     async def ask(self, request: Request, *, is_new: bool) -> None:
-        """Send it; `is_new` says that its id was made here, and nobody can have used it before.
+        """Send a request; `is_new` says that its id was created here, so that no earlier request can have it.
 
-        Raises `ApiError`: `unavailable` where Kafka has not taken it within `ANSWER_S`; it may still go out.
+        Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.
         """
         try:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
@@ -91,7 +91,7 @@ class Outbox:
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id))
 
     async def erase(self, user_id: str) -> int:
-        """When the erasure got into Kafka, in Unix milliseconds; what was asked until then is forgotten."""
+        """Send an erasure. Returns its time in Kafka, Unix milliseconds; requests sent up to then are erased."""
         return (await self._send("controls", Erase(user_id=user_id))).timestamp
 
     async def reachable(self) -> bool:
@@ -114,7 +114,7 @@ class Outbox:
                 )
                 self._waiting[taken] = record
                 taken.add_done_callback(lambda done: self._note(done, on_taken))
-                # The producer keeps a record whose caller has gone: only its fate must stay to be seen.
+                # The producer keeps a record whose caller is gone; only its outcome has to be observed.
                 receipt: RecordMetadata = await asyncio.shield(taken)
         except MessageSizeTooLargeError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request is too large for Kafka", status=413) from None
@@ -122,17 +122,17 @@ class Outbox:
             message = f"Kafka has not answered within {ANSWER_S:g} s; {_still(record)}"
             raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=ANSWER_S) from None
         except KafkaError as error:
-            log.warning("Kafka does not take %s: %s", _told(record), error)
-            raise ApiError(ErrorCode.UNAVAILABLE, "Kafka does not take requests now", retry_after_s=5) from None
+            log.warning("Kafka rejects %s: %s", _told(record), error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "Kafka rejects requests now", retry_after_s=5) from None
         return receipt
 
     def _note(self, done: asyncio.Future[object], on_taken: Callable[[], None]) -> None:
-        """Whether or not its caller still waits."""
+        """Log the outcome of a record, whether or not its caller still waits."""
         record = self._waiting.pop(done)
         if done.cancelled():
             return
         if error := done.exception():
-            log.warning("%s did not get into Kafka, its sender was told: %s", _told(record), error)
+            log.warning("%s was not written to Kafka; its sender got an error: %s", _told(record), error)
         else:
             on_taken()
 
@@ -144,12 +144,12 @@ def _told(record: Record) -> str:
 
 def _still(record: Record) -> str:
     if isinstance(record, Request):
-        again = "with this request_id to be answered once"
-        return f"the request may still go out: ask again {again} (request_id {record.request_id})"
-    return "what was asked may still be done: ask again"
+        again = "with this request_id, so that it is answered once"
+        return f"the request may still be sent: retry {again} (request_id {record.request_id})"
+    return "it may still be carried out: retry"
 
 
 def _param(message: str) -> str | None:
-    """The field that a message of `validate_request` begins with."""
+    """The field at the beginning of a message of `validate_request`."""
     name, colon, _ = message.partition(":")
     return name if colon and name.replace(".", "_").isidentifier() else None

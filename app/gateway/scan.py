@@ -1,4 +1,4 @@
-"""A bounded read of one partition: from a time or a number of records before its end, up to its end."""
+"""A bounded read of one partition: from a time, or a number of records before its end, up to its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 _POLL_MS = 200
 _MOST_AT_ONCE = 500
-"""Records that are handed over before the event loop turns to something else."""
+"""Records per batch, after which other tasks of the event loop run."""
 
 
 async def scan(
@@ -27,7 +27,7 @@ async def scan(
     *,
     since_ms: int | None = None,
 ) -> AsyncGenerator[ConsumerRecord, None]:
-    """The last records of `place`, at most `most` of them; raises `ApiError`. Close it where it is left early."""
+    """The last records of `place`, at most `most`; raises `ApiError`. Close it if you leave it early."""
     records = consumer(cluster)
     records.assign([place])
     try:

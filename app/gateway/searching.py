@@ -1,4 +1,4 @@
-"""Search over the history. The embedder, and with it torch, is loaded at the first search and not before."""
+"""Search over the history. The embedder, and with it torch, is loaded at the first search."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Searching:
         self._search: HistorySearch | None = None
 
     async def search(self, query: Query) -> list[Hit]:
-        """The best first; raises `ApiError`."""
+        """The hits, best first; raises `ApiError`."""
         from app.search.errors import CollectionMismatchError, MilvusError  # noqa: PLC0415 - slow to import
         from models.embedder import EmbedderError  # noqa: PLC0415
 
@@ -41,11 +41,11 @@ class Searching:
             async with self._turns.turn(query.user_id):
                 return await search.search(query)
         except MilvusError as error:
-            log.warning("the history cannot be searched: %s", error)
+            log.warning("cannot search the history: %s", error)
             raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched now", retry_after_s=5) from None
         except (CollectionMismatchError, EmbedderError) as error:
-            log.error("the history cannot be searched until its settings are changed: %s", error)
-            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; the log has the reason") from None
+            log.error("cannot search the history until the settings are changed: %s", error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; see the gateway's log") from None
 
     async def stop(self) -> None:
         if self._milvus is not None:

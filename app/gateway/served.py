@@ -1,4 +1,4 @@
-"""The models that somebody serves: those of the settings, and those that have answered in the last hour."""
+"""The available models: those of the settings, and those that have answered in the last hour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_SEEN = 100
 
 
 class ServedModels:
-    """`clock`: seconds that only grow."""
+    """`clock`: monotonic seconds."""
 
     def __init__(self, configured: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._configured = tuple(dict.fromkeys(configured))
@@ -25,7 +25,7 @@ class ServedModels:
             self._seen.popitem(last=False)
 
     def names(self) -> list[str]:
-        """The configured ones first, then the others by name."""
+        """The configured models first, then the others by name."""
         since = self._clock() - RECENT_S
         recent = sorted(version for version, at in self._seen.items() if at >= since)
         return list(dict.fromkeys((*self._configured, *recent)))

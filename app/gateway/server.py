@@ -1,4 +1,4 @@
-"""The gateway as a process: its socket, its signals, and an end that loses no answer."""
+"""The gateway as a process: its sockets, its signals, and a shutdown that loses no answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _SEND_BUFFER = 128 * 1024
 
 
 class Server(uvicorn.Server):
-    """Ends with exit code 0 at SIGTERM: streams are cut, to be resumed elsewhere, and the rest may finish."""
+    """Exits with code 0 at SIGTERM: streams are cut, to be resumed at another gateway, and other requests may
+    finish.
+    """
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], None]) -> None:
         super().__init__(config)
@@ -48,7 +50,7 @@ class Server(uvicorn.Server):
 
 
 class OperatorsServer(uvicorn.Server):
-    """Ends with the public server, which handles the signals."""
+    """Stops together with the public server, which handles the signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -56,11 +58,11 @@ class OperatorsServer(uvicorn.Server):
 
 
 def listen(settings: Settings) -> socket.socket:
-    """The public socket, bound before anything else is started; raises `OSError`."""
+    """The public socket, bound before anything else starts; raises `OSError`."""
     listener = _bound(settings.gateway_host, settings.gateway_port)
-    # Beside what lies here, a reader that takes nothing costs nothing.
+    # Beyond this send buffer, a stalled reader uses no memory.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
-    # What lies in the socket of a reader that has gone silent is given up by the kernel.
+    # The kernel drops what is unsent to a reader that has gone silent.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.gateway_stall_s * 1000))
     listener.listen(_BACKLOG)
@@ -91,7 +93,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
-    """Serve a gateway that was started, until SIGTERM or Ctrl-C; `operators` has a socket of its own with keys."""
+    """Run a started gateway until SIGTERM or Ctrl-C; with keys, `operators` has a socket of its own."""
     public = Server(_public(gateway), gateway.live.close)
     if operators is None:
         await public.serve([listener])
@@ -107,7 +109,7 @@ async def serve(gateway: Gateway, listener: socket.socket, operators: socket.soc
 
 def _public(gateway: Gateway) -> uvicorn.Config:
     settings, gate = gateway.settings, gateway.gate
-    # Uvicorn takes any callable that makes a protocol, and declares a class.
+    # Uvicorn accepts any callable that creates a protocol, but declares a class.
     protocols: dict[str, Any] = {
         "http": partial(GuardedHttp, gate=gate),
         "ws": partial(GuardedWebSocket, gate=gate),
@@ -118,7 +120,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         ws_max_size=MAX_BODY_BYTES,
-        ws_per_message_deflate=False,  # 100 KiB a reader
+        ws_per_message_deflate=False,  # 100 KiB per reader
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=sorted(settings.trusted_proxies),
         timeout_graceful_shutdown=max(1, round(settings.gateway_drain_s)),

@@ -1,7 +1,7 @@
 """Server-sent events to a reader that may be slow, gone, or both.
 
-A reader that takes nothing for a while is dropped: it can go on where it was with `Last-Event-ID`, here or at another
-gateway, and until then it holds only the bytes that lie in its socket. A stream ends with the token that opened it.
+A reader that accepts no data for a while is disconnected. It can continue with `Last-Event-ID`, here or at another
+gateway; until then only the bytes in its socket are held. A stream ends when the token that opened it expires.
 """
 
 from __future__ import annotations

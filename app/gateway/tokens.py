@@ -1,4 +1,4 @@
-"""JSON Web Tokens: one algorithm, fixed by the settings and never by the token."""
+"""JSON Web Tokens: one algorithm, determined by the settings and never by the token."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEEWAY_S = 10
 
 
 class TokenSettingsError(ValueError):
-    """The settings of tokens contradict each other; one line."""
+    """The JWT settings contradict each other; one line."""
 
 
 class TokenCheck:
@@ -50,12 +50,12 @@ class TokenCheck:
         return bool(self._secret) or self._jwks is not None
 
     async def check(self) -> None:
-        """Raise `JwksUnavailableError` where no token can be checked now."""
+        """Raise `JwksUnavailableError` if no token can be verified now."""
         if self._jwks is not None:
             await self._jwks.check()
 
     async def grant(self, token: str) -> Grant:
-        """Who the token is for; raises `ApiError`."""
+        """The subject of the token; raises `ApiError`."""
         try:
             claims = jwt.decode(
                 token,
@@ -67,7 +67,7 @@ class TokenCheck:
                 options={"require": ["exp", "sub"]},
             )
         except jwt.PyJWTError as error:
-            raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is refused: {error}") from None
+            raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: {error}") from None
         return _grant(claims)
 
     async def _key(self, token: str) -> Any:
@@ -81,26 +81,28 @@ class TokenCheck:
         except JwksUnavailableError as error:
             raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
         if key is None:
-            raise jwt.InvalidKeyError("it is signed by an unknown key")
+            raise jwt.InvalidKeyError("it is signed with an unknown key")
         if key.key_type != _KEY_TYPES[self._algorithm[:2]]:
-            raise jwt.InvalidKeyError("its key is not one of the configured algorithm")
+            raise jwt.InvalidKeyError("its key does not match the configured algorithm")
         return key.key
 
 
 def _refuse_rest(settings: Settings) -> None:
-    """Whoever sets something of tokens wants them: without a key to check them everybody would be let in."""
+    """Reject JWT settings without a key: the operator wants tokens, and without a key every caller would be
+    accepted.
+    """
     for name in ("jwt_algorithm", "jwt_issuer", "jwt_audience"):
         if getattr(settings, name):
             raise TokenSettingsError(
-                f"PARLEY_{name.upper()} is set, but nothing to check tokens with: "
-                "set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS too"
+                f"PARLEY_{name.upper()} is set, but there is no key to verify tokens with: "
+                "set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, too"
             )
 
 
 def _grant(claims: dict[str, Any]) -> Grant:
     user, tenant = claims["sub"], claims.get("tenant")
     if not user:
-        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its sub is empty")
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its sub is empty")
     if tenant is not None and (not isinstance(tenant, str) or not tenant or "/" in tenant):
-        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is refused: its tenant is not a plain name")
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its tenant is not a plain name")
     return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S)

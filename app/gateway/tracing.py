@@ -1,6 +1,6 @@
-"""Around every HTTP request: its trace context, from its headers or new, goes with what is sent to Kafka.
+"""Middleware that continues or starts a trace for every HTTP request, and adds it to the records sent to Kafka.
 
-Where traces are off a context that the client brings still goes on, so that the client can join what it started.
+If traces are off, the client's trace context is still passed on, so that the client can connect its own spans.
 """
 
 from __future__ import annotations

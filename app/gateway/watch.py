@@ -1,6 +1,6 @@
-"""One reader's place in one answer.
+"""One reader's position in one answer.
 
-A watch holds a number, not events: all readers of an answer read the same memory, each at its own pace, so a slow one
+A watch holds a number, not events. All readers of an answer share the same memory, each at its own speed, so a slow one
 costs no more than a fast one.
 """
 
@@ -17,11 +17,11 @@ from app.wire import TokenEvent
 
 _MOST_NOTICES = 16
 BATCH = 256
-"""Events that are handed over at once at the most."""
+"""Most events per batch."""
 
 
 class Watch:
-    """`with live.watch(user, request) as watch`: the answer stays in memory, and its events come from `position` on."""
+    """`with live.watch(user, request) as watch`: the answer stays in memory, and its events start at `position`."""
 
     def __init__(self, answer: Callable[[], Answer | None], detach: Callable[[Watch], None]) -> None:
         self.position = 0
@@ -36,7 +36,7 @@ class Watch:
         return self._answer()
 
     def tell(self, update: Update) -> None:
-        """The answer has grown, or was cut; the reader says that event anew."""
+        """The answer has grown, or was cut; the reader sends the cut event again."""
         if update.event.notice is not None:
             self._notices = [*self._notices, update.event][-_MOST_NOTICES:]
         elif update.cut is not None:
@@ -51,7 +51,7 @@ class Watch:
         self._changed.clear()
 
     def take(self) -> list[TokenEvent]:
-        """What can be said now."""
+        """The events that are available now."""
         events, self._notices = self._notices, []
         answer = self.answer
         if answer is None:

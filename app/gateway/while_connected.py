@@ -1,4 +1,4 @@
-"""Work for a caller ends when the caller leaves."""
+"""Cancel the work for a caller that disconnects."""
 
 from __future__ import annotations
 

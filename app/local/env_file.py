@@ -1,7 +1,7 @@
-"""`.parley/local.env` of the working directory: where the local parts are, as settings.
+"""`.parley/local.env` of the working directory: the addresses of the local servers, as settings.
 
-One file, perhaps several instances: the last `up` has it. It says whose it is and, where it replaced another's, whose
-it was, so that `down` can give it back to an instance that still runs.
+There is one file and possibly several instances: the most recent `up` writes the file. It names its instance and, if it
+replaced another's, that one too, so that `down` can restore the settings of an instance that still runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FORMER = "# in place of "
 
 
 class EnvFile:
-    """The file that one instance writes for one working directory, and removes only if it is its own."""
+    """The file that an instance writes into a working directory, and removes only if it is its own."""
 
     def __init__(self, working_directory: Path, instance: Path) -> None:
         self.path = working_directory / LOCAL_ENV
@@ -41,7 +41,7 @@ class EnvFile:
         partial.replace(self.path)
 
     def remove(self) -> bool:
-        """Whether it was this instance's, and so was removed."""
+        """Remove the file if it is this instance's; returns whether it was."""
         if not self.path.exists() or self.is_of_another:
             return False
         self.path.unlink(missing_ok=True)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 
 class LocalError(Exception):
-    """A local part cannot be had; the message is one line that says what to do."""
+    """A local server cannot be provided; the message is one line with the remedy."""
 
     exit_code = 1
 
 
 class LocalUsageError(LocalError):
-    """What was asked for cannot be done with these arguments."""
+    """The request cannot be carried out with these arguments."""
 
     exit_code = 2

@@ -1,7 +1,7 @@
 """One folder, one Kafka, one Milvus: `parley local up`, `down` and `status`.
 
-`up` looks at what runs and starts what does not, on the ports that it had before, so that whoever is connected finds
-it again. Two commands on one folder take turns.
+`up` checks what is running and starts the rest, on the same ports as before, so that connected clients find it again.
+Two commands on one folder run one after the other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Part = KafkaNode | MilvusNode
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """As the settings take them."""
+    """Addresses in the format of the settings."""
 
     broker: str
     milvus_uri: str
@@ -53,13 +53,13 @@ class PartStatus:
 
 class LocalInstance:
     def __init__(self, folder: Path, working_directory: Path | None = None, *, takes_env_file: bool = True) -> None:
-        """`takes_env_file`: the last `up` has the address file; without it, another instance's file stays."""
+        """`takes_env_file`: write the address file even if it belongs to another instance."""
         self.folder = folder.absolute()
         self.takes_env_file = takes_env_file
         self.env_file = EnvFile(working_directory or Path.cwd(), self.folder)
 
     def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Addresses:
-        """Start what does not run; what this call started is stopped again where it fails."""
+        """Start what is not running. On a failure, what this call started is stopped again."""
         with self._locked(report):
             before = remembered_ports(self.folder)
             ports = choose_ports(before, kafka_port, milvus_port)
@@ -89,7 +89,7 @@ class LocalInstance:
             return addresses
 
     def down(self, report: Report = silent) -> bool:
-        """Stop what runs and wait until it is gone; False where nothing ran."""
+        """Stop everything and wait until it has exited; False if nothing was running."""
         if not self.folder.is_dir():
             return False
         with self._locked(report):
@@ -102,7 +102,7 @@ class LocalInstance:
             return bool(running)
 
     def status(self) -> list[PartStatus]:
-        """What there is; empty where `up` was never called."""
+        """The instance's servers; empty if `up` was never called."""
         ports = remembered_ports(self.folder)
         if ports is None:
             return []
@@ -114,11 +114,13 @@ class LocalInstance:
     def _take_env_file(self, addresses: Addresses, report: Report) -> None:
         if self.env_file.is_of_another:
             whose = self.env_file.former or "somebody else"
-            report(f"{self.env_file.path} had the settings of {whose}: they are replaced")
+            report(f"{self.env_file.path} had the settings of {whose}, which are replaced")
         self.env_file.write(addresses.as_settings())
 
     def _leave_env_file(self, report: Report) -> None:
-        """Remove it if it is this instance's; whose settings it replaced has it back, if all of that one runs."""
+        """Remove the file if it is this instance's, and restore the replaced settings if that instance still runs
+        completely.
+        """
         former = self.env_file.former
         if not self.env_file.remove() or former is None:
             return
@@ -138,8 +140,8 @@ class LocalInstance:
         for part, port in zip(parts, (ports.kafka, ports.milvus), strict=True):
             if part.port != port and part.pid is not None:
                 raise LocalUsageError(
-                    f"{part.process.name} of {self.folder} runs already, on port {part.port}: "
-                    "leave the port out, or `parley local down` first"
+                    f"{part.process.name} of {self.folder} is already running, on port {part.port}: "
+                    "omit the port, or run `parley local down` first"
                 )
 
     @contextmanager
@@ -149,12 +151,12 @@ class LocalInstance:
             (self.folder / "lock").touch()
         except OSError as error:
             raise LocalUsageError(f"the data folder {self.folder} cannot be used: {error.strerror}") from error
-        with locked(self.folder / "lock", f"another `parley local` works on {self.folder}", report):
+        with locked(self.folder / "lock", f"another `parley local` is working on {self.folder}", report):
             yield
 
 
 def _start(missing: Sequence[Part], report: Report) -> None:
-    # Milvus first: it comes up while Kafka's jars are looked at and its storage is made.
+    # Milvus first: it starts while Kafka's jars are checked and its storage is formatted.
     for part in reversed(missing):
         part.spawn(report)
 
@@ -164,10 +166,10 @@ def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> Non
         if part not in missing:
             if not part.answers():
                 raise LocalError(
-                    f"{part.process.name} runs (pid {part.pid}) but does not answer on port {part.port}: "
-                    f"`parley local down` first; log: {part.process.log}"
+                    f"{part.process.name} is running (pid {part.pid}) but does not answer on port {part.port}: "
+                    f"run `parley local down` first; log: {part.process.log}"
                 )
-            report(f"{part.process.name} runs already at {part.uri}")
+            report(f"{part.process.name} is already running at {part.uri}")
             continue
         part.wait_ready()
         report(f"{part.process.name} is up at {part.uri}")

@@ -1,4 +1,4 @@
-"""The ports of an instance: chosen once, remembered in its folder, so that a part comes back where it was."""
+"""The ports of an instance: chosen once and stored in its folder, so that a restarted server keeps its address."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def remember_ports(folder: Path, ports: InstancePorts) -> None:
 
 
 def choose_ports(before: InstancePorts | None, kafka: int | None, milvus: int | None) -> InstancePorts:
-    """None: as before, 0: a new free one."""
+    """None: as before. 0: a new free port."""
     ports = before or InstancePorts(kafka=free_port(), kafka_controller=free_port(), milvus=free_port())
     if kafka is not None:
         ports = replace(ports, kafka=kafka or free_port())
@@ -49,7 +49,7 @@ def choose_ports(before: InstancePorts | None, kafka: int | None, milvus: int | 
 
 
 def free_controller_port(ports: InstancePorts) -> InstancePorts:
-    """Nobody else knows the controller's port, so it may move."""
+    """No client knows the controller's port, so it may change."""
     taken = {ports.kafka, ports.milvus}
     while ports.kafka_controller in taken or not port_is_free(ports.kafka_controller):
         ports = replace(ports, kafka_controller=free_port())
@@ -61,8 +61,8 @@ def require_free(name: str, port: int, given: int | None) -> None:
         return
     option = f"--{name.lower()}-port"
     if given:
-        raise LocalUsageError(f"port {port} is in use by another process: give {name} another one with {option}")
+        raise LocalUsageError(f"port {port} is in use by another process: choose another one for {name} with {option}")
     raise LocalError(
         f"port {port}, which {name} had before, is in use by another process: "
-        f"end that one, or take a new port with {option} 0"
+        f"stop that process, or choose a new port with {option} 0"
     )

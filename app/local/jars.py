@@ -1,8 +1,8 @@
 """Jars, downloaded once per user and shared by every instance.
 
-A download can end at any byte. Each file being written has a marker beside it, so that the next try throws away just
-that file; the list of jars is written last, with their sizes, and only what it lists and measures is ever started. A
-download must have the checksums that come with Parley (`kafka_jars.sha256`).
+A download can be interrupted at any byte. Each file being written has a marker beside it, so that the next attempt
+discards exactly that file. The list of jars with their sizes is written last, and only jars that match the list are
+used. A download must have the checksums that are shipped with Parley (`kafka_jars.sha256`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from app.local.report import Report
 KAFKA_VERSION = "4.3.1"
 KAFKA = (
     f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-    # Kafka logs through slf4j 1.7, which needs this to reach log4j.
+    # Kafka logs through slf4j 1.7, which needs this bridge to log4j.
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
 CHECKSUMS = Path(__file__).with_name("kafka_jars.sha256")
@@ -34,7 +34,7 @@ def kafka_jars(report: Report) -> list[Path]:
 
 
 def read_checksums(path: Path) -> dict[str, str]:
-    """The SHA-256 of each jar by its path in a Maven repository, as `sha256sum` writes them."""
+    """The SHA-256 of each jar by its path in a Maven repository, in the format of `sha256sum`."""
     pairs = (line.split(maxsplit=1) for line in path.read_text().splitlines())
     return {name: checksum for checksum, name in pairs}
 
@@ -45,9 +45,10 @@ def cache_folder() -> Path:
 
 
 class JarCache:
-    """The jars of some coordinates and of what they depend on, in one folder.
+    """The jars of some coordinates and their dependencies, in one folder.
 
-    `checksums` has the SHA-256 of each jar by its path in the repository, whose URL is `repository`, or Maven's own.
+    `checksums` has the SHA-256 of each jar by its path in the repository. `repository` is a URL, by default Maven's
+    own.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class JarCache:
             self._folder.mkdir(parents=True, exist_ok=True)
             if jars := self._complete():
                 return jars
-            with locked(self._folder / "lock", f"another process downloads {self._title}", report, timeout=3600.0):
+            with locked(self._folder / "lock", f"another process is downloading {self._title}", report, timeout=3600.0):
                 return self._complete() or self._download(report)
         except OSError as error:
             raise LocalError(f"the folder {self._folder} cannot be used for downloads: {error.strerror}") from error
@@ -82,7 +83,7 @@ class JarCache:
                 return None
             sizes = {self._folder / name: int(size) for name, size in listed["jars"].items()}
         except (OSError, ValueError, KeyError, AttributeError, TypeError):
-            return None  # not there, or cut off: the download goes through all of them again
+            return None  # missing or incomplete: the download checks all of them again
         damaged = [jar for jar, size in sizes.items() if not jar.is_file() or jar.stat().st_size != size]
         for jar in damaged:
             jar.unlink(missing_ok=True)
@@ -106,14 +107,14 @@ class JarCache:
         return jars
 
     def _check(self, jars: Sequence[Path]) -> None:
-        """Raise `LocalError` unless each jar is the one that it was when its checksum was taken."""
+        """Raise `LocalError` unless each jar has its recorded checksum."""
         folder = self._folder / "maven"
         wrong = [jar for jar in jars if _sha256(jar) != self._checksums.get(jar.relative_to(folder).as_posix())]
         for jar in wrong:
             jar.unlink()
         if wrong:
             names = ", ".join(jar.name for jar in wrong)
-            raise LocalError(f"the download of {self._title} has wrong checksums ({names}) and was thrown away")
+            raise LocalError(f"the download of {self._title} had wrong checksums ({names}) and was deleted")
 
 
 def _sha256(path: Path) -> str:

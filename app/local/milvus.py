@@ -1,4 +1,4 @@
-"""milvus-lite as a server of its own, so that several processes can use it and none is stalled by it."""
+"""milvus-lite as a separate server, so that several processes can use it and none is blocked by it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from app.local.process import BackgroundProcess
 from app.local.report import Report, silent
 
 START_TIMEOUT_S = 90.0
-# HTTP/2: the client's preface and empty settings.
+# HTTP/2: the client preface and empty settings.
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 
 class MilvusNode:
-    """One milvus-lite server; its folder keeps its data over restarts."""
+    """One milvus-lite server; its folder keeps its data across restarts."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder.absolute()
@@ -63,7 +63,7 @@ class MilvusNode:
         self.start()
 
     def suspend(self) -> None:
-        """Alive but silent: what a client sees as a server that hangs."""
+        """Suspend it: clients see a server that hangs."""
         self.process.signal(signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -13,7 +13,7 @@ LOWEST = 15000
 
 def port_is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As the servers do: connections of a former owner in TIME_WAIT do not count.
+        # Like the servers: connections of a former process in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((LOOPBACK, port))
@@ -23,9 +23,9 @@ def port_is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A free port below the range of outgoing connections, so that a part which is down can come back on it."""
+    """A free port below the ephemeral range, so that a stopped server can return to it."""
     ports = range(LOWEST, max(LOWEST + 1000, min(_first_ephemeral(), 32768)))
-    # Random, so that two processes that look at the same time seldom take the same one.
+    # Random, so that two processes that choose at the same time rarely choose the same.
     for port in random.sample(ports, k=200):
         if port_is_free(port):
             return port
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def answers(port: int, hello: bytes, patience: float = 2.0) -> bool:
-    """Whether a server says anything to a hello in its protocol; to accept is not enough, a hung one does that too."""
+    """Whether a server answers a protocol handshake; a hung server still accepts connections."""
     try:
         with socket.create_connection((LOOPBACK, port), timeout=patience) as connection:
             connection.sendall(hello)

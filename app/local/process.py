@@ -19,7 +19,7 @@ LOG_TAIL = 300
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait until the block has ended: one in the midst of a spawn would lose the process."""
+    """Delay Ctrl-C and SIGTERM until the block has ended: during a spawn they would lose the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -54,7 +54,7 @@ class BackgroundProcess:
         return self._pid
 
     def spawn(self, argv: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start it detached: no terminal, its output in the log, its pid the leader of a new session."""
+        """Start it detached: no terminal, output to the log, its pid the leader of a new session."""
         if self.marker not in argv:
             raise ValueError(f"{self.marker} must be an argument of {argv[0]}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -80,13 +80,13 @@ class BackgroundProcess:
             time.sleep(0.05)
 
     def require_alive(self) -> None:
-        """Raise with its last words where the spawned process has ended."""
+        """Raise with the last line of the log if the process has exited."""
         self._reap()
         if self._pid is None or not psutil.pid_exists(self._pid):
-            raise LocalError(f"{self.name} ended: {self._last_words()} (log: {self.log})")
+            raise LocalError(f"{self.name} exited: {self._last_words()} (log: {self.log})")
 
     def stop(self, timeout: float = 20.0) -> bool:
-        """SIGTERM, then SIGKILL; returns when the whole session is gone. False where nothing ran."""
+        """SIGTERM, then SIGKILL; returns when the whole session is gone. False if nothing was running."""
         pid = self.pid
         if pid is None:
             return False
@@ -99,7 +99,7 @@ class BackgroundProcess:
         return True
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; returns when it is gone."""
+        """SIGKILL, like a crash; returns when it is gone."""
         pid = self.pid
         if pid is not None:
             _finish(_session(pid))
@@ -113,7 +113,7 @@ class BackgroundProcess:
     def _is_ours(self, pid: int) -> bool:
         try:
             process = psutil.Process(pid)
-            # A copy of this process that has not yet become the server still carries our own command line.
+            # A fork of this process that has not called exec yet still has our own command line.
             return self.marker in process.cmdline() and process.uids().real == os.getuid()
         except psutil.Error:
             return False
@@ -124,7 +124,7 @@ class BackgroundProcess:
         try:
             ended, _ = os.waitpid(self._pid, os.WNOHANG)
         except ChildProcessError:
-            return  # somebody else's child
+            return  # not our child
         if ended:
             self._pid = None
 
@@ -134,11 +134,11 @@ class BackgroundProcess:
         except OSError:
             lines = []
         telling = [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "Exception", "Error:"))]
-        return (telling or lines or ["it said nothing"])[-1].strip()[:LOG_TAIL]
+        return (telling or lines or ["the log is empty"])[-1].strip()[:LOG_TAIL]
 
 
 def _session(leader: int) -> list[psutil.Process]:
-    """The leader and everything in its session, forked children included."""
+    """The leader and all processes of its session, including forked children."""
     return [process for process in psutil.process_iter() if _in_session(process.pid, leader)]
 
 

@@ -1,4 +1,4 @@
-"""What the local parts tell while they start."""
+"""Progress lines of the local servers while they start."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Report = Callable[[str], None]
 
 
 def silent(_line: str) -> None:
-    """For callers that have nobody to tell, such as the tests."""
+    """Discards lines; for callers such as the tests."""
 
 
 def timed(write: Report) -> Report:
-    """Put the seconds since now before each line."""
+    """Prefix each line with the seconds since now."""
     begun = monotonic()
 
     def report(line: str) -> None:

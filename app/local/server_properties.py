@@ -1,7 +1,7 @@
-"""The configuration of a local broker: KRaft, quick to start, and honest where it matters to clients.
+"""The configuration of a local broker: KRaft, fast to start, with real guarantees.
 
-What would change the behaviour that Parley is built on (transactions and their verification, acks, fencing) keeps
-Kafka's defaults. What only costs time on one machine is small: partitions of internal topics, the cleaner's buffer.
+Everything that Parley depends on (transactions and their verification, acks, fencing) keeps Kafka's defaults. What only
+costs time on one machine is reduced: partitions of internal topics, the cleaner's buffer.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def server_properties(me: Voter, voters: tuple[Voter, ...], data: Path) -> dict[
         "num.network.threads": "2",
         "num.io.threads": "4",
         "num.recovery.threads.per.data.dir": "2",
-        # A killed broker may register again only when its former session has ended.
+        # A killed broker may register again only after its former session has expired.
         "broker.session.timeout.ms": "4000",
         "broker.heartbeat.interval.ms": "1000",
     }

@@ -1,4 +1,4 @@
-"""Reading token events correctly: the reader rule, and a reader of the `tokens` topic that keeps it."""
+"""Reading token events correctly: the reader rule, and a consumer of the `tokens` topic that applies it."""
 
 from app.reader.answer import Answer
 from app.reader.following import Following

@@ -1,4 +1,4 @@
-"""One answer as its reader knows it, grown event by event."""
+"""One answer as its reader knows it, built event by event."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from app.wire import EventType, TokenEvent
 
 @dataclass(slots=True)
 class Answer:
-    """The events that the reader rule let through.
+    """The events that the reader rule has accepted.
 
-    `position` is the index at which the next event is expected, `epoch` that of the last event taken, `partition` the
-    one in which it stands.
+    `position` is the index at which the next event is expected, `epoch` that of the last accepted event, `partition`
+    where it is.
     """
 
     user_id: str
@@ -35,7 +35,9 @@ class Answer:
 
     @property
     def missing(self) -> tuple[tuple[int, int], ...]:
-        """Ranges of indexes that this reader has not seen; a reader that began in mid-answer lacks its beginning."""
+        """Ranges of indexes that this reader has not seen; a reader that began in the middle of the answer lacks its
+        beginning.
+        """
         holes, expected = [], 0
         for event in (*self.segments, *([] if self.end is None else [self.end])):
             at = event.index or 0
@@ -49,12 +51,12 @@ class Answer:
         return self.end is not None and not self.missing
 
     def take(self, event: TokenEvent, index: int, epoch: int) -> tuple[int | None, int] | None:
-        """Append the event; where the answer was cut before that, if at all, and how many tokens are missing.
+        """Append the event. Returns where the answer was cut before that, if at all, and how many tokens are missing.
 
-        None for what was said already. An event of a higher epoch is the word of an owner that knows which events
-        stand before its fence. What it contradicts is a former owner's late word, which only a reader that began
-        after the fence can have taken for good: tokens from its index on, an end, or, where it leaves a gap,
-        everything that was taken since.
+        Returns None for a duplicate. An event of a higher epoch was written by an owner that knows which events precede
+        its fence. If it contradicts accepted events, those are late events of a former owner, which only a reader that
+        began after the fence can have accepted: tokens from its index on, an end, or, if it leaves a gap, everything
+        accepted since.
         """
         newer = epoch > self.epoch
         if not newer and (self.end is not None or index < self.position):
@@ -83,7 +85,7 @@ class Answer:
 
 
 def _same_end(one: TokenEvent, again: TokenEvent) -> bool:
-    """Whether `again` says nothing new; an owner that only repeats an end may leave out the text."""
+    """Whether `again` says nothing new; an owner that only repeats an end may omit the text."""
     same_text = not again.text or again.text == one.text
     return same_text and (one.type, one.index, one.finish_reason, one.error) == (
         again.type,

@@ -1,4 +1,4 @@
-"""One reader's place in one answer."""
+"""One reader's position in one answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.reader.rule import Update
 
 
 class Following:
-    """The updates of one answer, up to its end; `close` it where the end is not waited for."""
+    """The updates of one answer, up to its end; `close` it if you leave before the end."""
 
     def __init__(self, detach: Callable[[Following], None]) -> None:
         self._queue: asyncio.Queue[Update | Exception] = asyncio.Queue()

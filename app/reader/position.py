@@ -16,14 +16,14 @@ class Edge(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """At the first record that is not older, in Unix milliseconds."""
+    """At the first record that is not older than that time, in Unix milliseconds."""
 
     timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """At the offset of each partition; at the end of those not named."""
+    """At the given offset of each partition; at the end of the others."""
 
     offsets: Mapping[int, int]
 
@@ -32,7 +32,7 @@ Position = Edge | AtTime | AtOffsets
 
 
 async def seek(consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition], position: Position) -> None:
-    """Fix the place before anything is read or sent: nothing written after this call is missed."""
+    """Determine the position before anything is read or sent: nothing written after this call is missed."""
     if position is Edge.BEGINNING:
         offsets = await consumer.beginning_offsets(partitions)
     else:

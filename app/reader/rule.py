@@ -1,13 +1,13 @@
-"""The reader rule: from the records of `tokens` to the answers, with no gap, nothing twice and one end each.
+"""The reader rule: from the records of `tokens` to answers without gaps or duplicates and with one end each.
 
-A partition of `tokens` can hold late events of a worker that has lost the partition without knowing it yet. Each owner
-begins with a `fence`, whose offset is the `epoch` of all its events. So per partition the highest epoch seen counts,
-and lower ones are dropped; per request, events are appended. This module does no input or output: the Kafka reader, the
-gateway and the tests stand on it, and `reader.mjs` is the same in JavaScript.
+A partition of `tokens` can contain late events of a worker that has lost the partition and does not know it yet. Each
+owner begins with a `fence`, whose offset is the `epoch` of all its events. Therefore, per partition, the highest epoch
+seen counts, and events of lower epochs are dropped; per request, events are appended. This module does no I/O: the
+Kafka reader, the gateway and the tests use it, and `reader.mjs` is the same in JavaScript.
 
-Offsets of a partition only grow, unless the topic lost its tail (an unclean election) or was created anew. Then the
-epochs seen belong to a log that is no more, and would make a reader drop everything: an offset that does not grow makes
-the rule forget the epochs of its partition and of the answers in it. What is written there next counts as newer.
+Offsets of a partition increase, unless the topic lost its tail (an unclean election) or was created anew. Then the
+epochs seen belong to a log that no longer exists, and would make a reader drop everything. An offset that does not
+increase therefore makes the rule forget the epochs of the partition and of its answers.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one record changes.
+    """The effect of one record.
 
-    `cut`: what was shown from this index on has been taken back; show `answer.text` anew. `gap`: so many tokens are
-    missing right before this event.
+    `cut`: the text from this index on is retracted; display `answer.text` anew. `gap`: this many tokens are missing
+    right before this event.
     """
 
     answer: Answer
@@ -42,7 +42,7 @@ class Update:
 
 @dataclass(slots=True)
 class Dropped:
-    """How many records the rule has left out, by cause."""
+    """How many records the rule has dropped, by cause."""
 
     late: int = 0
     repeated: int = 0
@@ -61,7 +61,7 @@ class ReaderRule:
     _newest: dict[int, int] = field(default_factory=dict)
 
     def read(self, partition: int, offset: int, event: TokenEvent) -> Update | None:
-        """Take the next record of a partition; None where it changes no answer."""
+        """Read the next record of a partition; None if it changes no answer."""
         if offset <= self._newest.get(partition, -1):
             self._forget_epochs(partition)
         self._newest[partition] = offset
@@ -101,13 +101,13 @@ class ReaderRule:
         return Update(answer, event, *taken)
 
     def adopt(self, answer: Answer) -> None:
-        """Take an answer that another reader has put together from the same records."""
+        """Add an answer that another reader has built from the same records."""
         key = (answer.user_id, answer.request_id)
         self.answers[key] = answer
         self._remember_end(key, answer)
 
     def forget(self, key: Key) -> None:
-        """Drop an answer before its turn; an event that comes later begins it anew, with a gap."""
+        """Drop an answer early; a later event begins it anew, with a gap."""
         self.answers.pop(key, None)
         self._ended.pop(key, None)
 

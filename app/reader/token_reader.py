@@ -1,6 +1,6 @@
-"""Answers from Kafka: the `tokens` topic, read by the reader rule.
+"""Answers from Kafka: a consumer of the `tokens` topic that applies the reader rule.
 
-No consumer group: a reader chooses its partitions and its place, and any number of readers see the same.
+It uses no consumer group: a reader chooses its partitions and its position, and any number of readers see the same.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 class TokenReader:
     """Reads some or all partitions of a `tokens` topic.
 
-    `async with TokenReader(Cluster(("localhost:9092",)), "tokens") as reader:` has its place once the block is entered:
-    the answer to a request that is sent after that is seen whole.
+    `async with TokenReader(Cluster(("localhost:9092",)), "tokens") as reader:` has its position once the block is
+    entered: the answer to a request that is sent after that is seen completely.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TokenReader:
         await self.stop()
 
     def follow(self, user_id: str, request_id: str) -> Following:
-        """The updates of one answer, up to its end; what was read of it before comes first."""
+        """The updates of one answer, up to its end, starting with what has been read of it already."""
         key = (user_id, request_id)
         following = Following(lambda one: self._forget(key, one))
         for update in self._so_far(key):
@@ -110,11 +110,11 @@ class TokenReader:
                 try:
                     event = decode_token_event(record.value, record.headers)
                 except WireError as error:
-                    logger.warning("%s[%d]@%d is left out: %s", self._topic, record.partition, record.offset, error)
+                    logger.warning("%s[%d]@%d is skipped: %s", self._topic, record.partition, record.offset, error)
                     continue
                 self._hand_on(record.partition, record.offset, event)
         except KafkaError as error:
-            self._failure = KafkaUnusableError(f"the topic {self._topic!r} cannot be read any more: {error}")
+            self._failure = KafkaUnusableError(f"the topic {self._topic!r} can no longer be read: {error}")
             for following in [one for followers in self._followers.values() for one in followers]:
                 following.put(self._failure)
 

@@ -1,4 +1,4 @@
-"""The history in Milvus: what a turn is there, how it gets in, how it is found again.
+"""Semantic search over the history: writes turns to Milvus and searches them.
 
-Milvus lies downstream of the topic `turns`: it may be away for any time, and search alone is late.
+Milvus is downstream of the topic `turns`. It may be unavailable for any time; only search falls behind.
 """

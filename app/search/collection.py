@@ -1,7 +1,7 @@
-"""The collection: created where it is missing, checked where it is there, loaded in any case.
+"""The collection: created if it is missing, checked if it exists, and loaded in any case.
 
-Several workers may come at once, to a server old or new. So nothing here trusts the answer of a creating call: what
-counts is what the server describes afterwards. A server without full text search gets the collection without it.
+Several workers may do this at once, against an old or a new server. Nothing here relies on the result of a create call;
+the server's description afterwards counts. On a server without full text search, the collection is created without it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LOAD_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a collection can do. `lite`: it is served by milvus-lite. `asked_at`: its rows have that field.
+    """What a collection supports. `lite`: milvus-lite serves it. `asked_at`: its rows have that field.
 
-    `embedder` is None for a collection that was filled before collections kept it. `stored_as` is the collection's own
-    name, where the name in use is an alias.
+    `embedder` is None for a collection from a version that did not store it. `stored_as` is the collection's own name
+    if the name in use is an alias.
     """
 
     dimension: int
@@ -52,14 +52,16 @@ class Layout:
 
 
 async def open_collection(milvus: Milvus, name: str, identity: Identity, dimension: int) -> Layout:
-    """Bring the collection into service. Raises `MilvusError`, or `CollectionMismatchError` when it does not fit."""
+    """Create or check the collection and load it. Raises `MilvusError`, or `CollectionMismatchError` if it does not
+    fit.
+    """
     version = str(await milvus.call("get_server_version"))
     layout = await read_layout(milvus, name, dimension, version)
     if layout is None:
         await _create(milvus, name, identity, dimension, version)
         layout = await read_layout(milvus, name, dimension, version)
         if layout is None:
-            raise MilvusAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and is not there")
+            raise MilvusAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and does not exist")
     check_embedder(layout, identity, name)
     if layout.embedder is None:
         await milvus.call("alter_collection_properties", layout.stored_as, identity.properties())
@@ -75,7 +77,7 @@ async def load(milvus: Milvus, name: str) -> None:
 
 
 async def read_layout(milvus: Milvus, name: str, dimension: int | None, version: str = "") -> Layout | None:
-    """What is there; None where there is no such collection. A `dimension` of None fits any."""
+    """The collection's layout, None if it does not exist. A `dimension` of None fits any."""
     try:
         described = await milvus.call("describe_collection", name)
     except MilvusAwayError as error:
@@ -86,7 +88,7 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
     missing = [field for field in ("turn_id", "text", "created_at", "embedding", *TEXT_FIELDS) if field not in fields]
     if missing:
         raise CollectionMismatchError(
-            f"Milvus collection '{name}' has no field '{missing[0]}', so it is not Parley's; "
+            f"Milvus collection '{name}' has no field '{missing[0]}', so it was not created by Parley; "
             "set PARLEY_MILVUS_COLLECTION to another name"
         )
     found = int(fields["embedding"]["params"]["dim"])
@@ -108,17 +110,17 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
 
 
 def check_embedder(layout: Layout, identity: Identity, name: str) -> None:
-    """Raise `CollectionMismatchError` where another embedder has filled the collection."""
+    """Raise `CollectionMismatchError` if another embedder has filled the collection."""
     if layout.embedder is not None and not layout.embedder.is_same(identity):
         raise CollectionMismatchError(
-            f"Milvus collection '{name}' was filled by the embedder '{layout.embedder.name}', and "
-            f"'{identity.name}' is another one (likeness {layout.embedder.likeness(identity):.2f} of 1); set "
+            f"Milvus collection '{name}' was filled with the embedder '{layout.embedder.name}', and "
+            f"'{identity.name}' is another one (similarity {layout.embedder.likeness(identity):.2f} of 1); set "
             "PARLEY_EMBEDDER to the former, or fill a new collection with `parley search reindex`"
         )
 
 
 async def _create(milvus: Milvus, name: str, identity: Identity, dimension: int, version: str) -> None:
-    """Create it with full text search, or else without. Another worker may be first: the caller looks again."""
+    """Create it with full text search, or without. Another worker may be faster, so the caller checks the result."""
     for full_text in (True, False) if _may_have_full_text(version) else (False,):
         try:
             schema = _schema(dimension, full_text=full_text)
@@ -133,7 +135,7 @@ async def _create(milvus: Milvus, name: str, identity: Identity, dimension: int,
 
 
 def _may_have_full_text(version: str) -> bool:
-    """BM25 came with 2.5. Older servers take the schema and ignore the function in it."""
+    """BM25 came with Milvus 2.5. Older servers accept the schema and ignore the function in it."""
     number = re.match(r"v?(\d+)\.(\d+)", version)
     return number is None or (int(number[1]), int(number[2])) >= (2, 5)
 
@@ -164,6 +166,6 @@ async def _index(milvus: Milvus, name: str, field: str, index: dict[str, Any]) -
     try:
         await milvus.call("create_index", name, params, timeout_s=_LOAD_TIMEOUT_S)
     except MilvusError:
-        # milvus-lite creates it and then cannot be asked to wait for it; another worker may have been first.
+        # milvus-lite cannot wait for the creation; another worker may have created it first
         if not await milvus.call("list_indexes", name, field):
             raise

@@ -1,8 +1,8 @@
-"""What can go wrong with Milvus, told apart by what to do next.
+"""Errors of Milvus, by what to do next.
 
-pymilvus raises gRPC errors, its own exceptions with codes of the server, and plain timeouts. Only two questions matter:
-may the same call succeed later (`MilvusAwayError`), or is the call itself wrong (`MilvusRefusedError`)? What is not
-known to be wrong counts as the former: to write a row late is better than to lose it.
+pymilvus raises gRPC errors, exceptions of its own with the server's codes, and plain timeouts. Two questions matter:
+may the same call succeed later (`MilvusAwayError`), or is the call itself wrong (`MilvusRefusedError`)? An unknown
+error counts as the former: writing a row late is better than losing it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ COLLECTION_NOT_FOUND = 100
 COLLECTION_NOT_LOADED = 101
 
 _WRONG_INPUT = (DataNotMatchException, DataTypeNotMatchException, ParamError, PrimaryKeyException)
-# Parameter errors of a server are 1100 to 1199; milvus-lite gives all of its own the code 6.
+# A server's parameter errors are 1100 to 1199; milvus-lite uses the code 6 for all errors.
 _INPUT_CODES = frozenset({6, *range(1100, 1200)})
 
 
 class MilvusError(Exception):
-    """One line for people; `code` is the server's, where it gave one."""
+    """One line for people; `code` is the server's, if it sent one."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -33,19 +33,19 @@ class MilvusError(Exception):
 
 
 class MilvusAwayError(MilvusError):
-    """Not reached, not answering, or not ready: the same call may succeed later."""
+    """Unreachable, not answering, or not ready: the same call may succeed later."""
 
 
 class MilvusRefusedError(MilvusError):
-    """The server understood, and will never take this call."""
+    """The server understood the call and will always reject it."""
 
 
 class CollectionMismatchError(Exception):
-    """The collection cannot hold these rows; the message is one line that says what to change."""
+    """The collection cannot hold these rows; the message is one line with the remedy."""
 
 
 def explain(error: Exception) -> MilvusError:
-    """The exception of a call, as one of the above."""
+    """Convert an exception of a call."""
     if isinstance(error, TimeoutError):
         return MilvusAwayError("no answer in time")
     if isinstance(error, grpc.RpcError):
@@ -69,7 +69,7 @@ def _explain_rpc(error: grpc.RpcError) -> MilvusError:
 
 
 def _is_input_error(error: MilvusException) -> bool:
-    # pymilvus wraps what goes wrong while it encodes a row into an exception of its own.
+    # pymilvus wraps an error in encoding a row into an exception of its own.
     wrapped = isinstance(error.__cause__, ValueError | TypeError | OverflowError)
     return error.is_input_error or wrapped or isinstance(error, _WRONG_INPUT) or error.code in _INPUT_CODES
 

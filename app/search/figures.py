@@ -1,4 +1,4 @@
-"""What the writer tells about itself, for metrics and health."""
+"""Statistics of the writer, for metrics and health."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Figures:
-    """Counters grow for ever. `lag_s` is the age of the oldest turn that waits; `trouble` is empty when all is well."""
+    """Counters never decrease. `lag_s` is the age of the oldest waiting turn; `trouble` is empty if there is none."""
 
     rows: int = 0
     batches: int = 0

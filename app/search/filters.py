@@ -8,7 +8,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\
 def literal(value: str) -> str:
     r"""A string literal that means exactly `value`.
 
-    Not JSON's: milvus-lite knows no `\u`, while it and a server take other control characters as they are.
+    Not JSON's: milvus-lite has no `\u`. It and a server accept other control characters unescaped.
     """
     return f'"{value.translate(_ESCAPES)}"'
 
@@ -23,9 +23,9 @@ def turns_where(
     asked_after_ms: int | None = None,
     asked_until_ms: int | None = None,
 ) -> str:
-    """The rows of one user, from `since_ms` to just before `before_ms`, by the end of their turns.
+    """The rows of one user whose turns ended from `since_ms` to just before `before_ms`.
 
-    `asked_after_ms` and `asked_until_ms` go by when the turn was asked, which rows of older collections do not hold.
+    `asked_after_ms` and `asked_until_ms` filter by the time of the request, which rows of older collections lack.
     """
     terms = [f"user_id == {literal(user_id)}"]
     if conversation_id is not None:

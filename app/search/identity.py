@@ -1,9 +1,9 @@
-"""Which embedder a collection was filled by.
+"""Which embedder has filled a collection.
 
-Two embedders may have the same dimension and place the same words in quite different directions: a search would then
-find anything, without an error. So a collection keeps, among its properties, the name of its embedder and where that
-one places a fixed sentence. A name alone would not do: the same model has other names elsewhere, and another revision
-has the same.
+Two embedders may have the same dimension and map the same words to unrelated directions; a search would then return
+arbitrary rows without an error. A collection therefore stores, in its properties, the name of its embedder and the
+vector of a fixed sentence. The name alone is not enough: the same model may have other names elsewhere, and another
+revision has the same name.
 
     parley.embedder   the name in PARLEY_EMBEDDER
     parley.probe      Base64 of the first `_DIMENSIONS` components of the sentence's unit vector, as signed bytes
@@ -23,7 +23,7 @@ NAME = "parley.embedder"
 PROBE = "parley.probe"
 _SENTENCE = "Where is my order 4711? It was sent on Monday, and nothing has come yet."
 _DIMENSIONS = 256
-_ALIKE = 0.98  # other hardware and data types give 0.9999, another model some 0.1
+_ALIKE = 0.98  # other hardware and data types give 0.9999, another model about 0.1
 
 
 class Embeds(Protocol):
@@ -47,7 +47,7 @@ class Identity:
 
     @classmethod
     def read(cls, properties: Mapping[str, Any]) -> Identity | None:
-        """What the properties of a collection say, None where they say nothing."""
+        """The identity in a collection's properties, None if they have none."""
         if not properties.get(PROBE):
             return None
         stored = np.frombuffer(base64.b64decode(properties[PROBE]), dtype=np.int8)
@@ -58,7 +58,7 @@ class Identity:
         return {NAME: self.name, PROBE: base64.b64encode(scaled.astype(np.int8).tobytes()).decode()}
 
     def likeness(self, other: Identity) -> float:
-        """The cosine of the two probes; 0 for probes of different length."""
+        """Cosine of the two probes; 0 if their lengths differ."""
         if len(self.probe) != len(other.probe):
             return 0.0
         lengths = float(np.linalg.norm(self.probe) * np.linalg.norm(other.probe))

@@ -1,7 +1,7 @@
-"""What waits to be written, in order: turns in micro-batches, and deletions, which end the batch before them.
+"""The queue of the writer, in order: micro-batches of turns, and deletions, which end the batch before them.
 
-`add` never blocks and never refuses, so the reader of the topic is never held up; it pauses the topic when
-`len(intake)` exceeds its limit.
+`add` never blocks and never rejects, so it never delays the consumer. The caller pauses the topic when `len(intake)`
+exceeds its limit.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from app.search.sink import Indexed
 from app.wire import Turn
 
 _MAX_BATCH_BYTES = 8 << 20
-"""Well below what a gRPC message may have."""
+"""Well below the size limit of a gRPC message."""
 
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A turn on its way to the collection. A `forgotten` one is not written, and is done all the same."""
+    """A turn to write. A `forgotten` one is not written; its `done` is called all the same."""
 
     turn: Turn
     rows: list[Row]
@@ -34,7 +34,7 @@ class Write:
     forgotten: bool = False
 
     def forget(self, user_id: str, until_ms: int) -> None:
-        """Write nothing of it, where it is of that user and was asked up to that time."""
+        """Mark it as forgotten if it is of that user and was asked up to that time."""
         if self.turn.user_id == user_id and not self.turn.outlives(until_ms):
             self.forgotten = True
 
@@ -45,7 +45,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Erasure:
-    """All rows of what a user asked up to `until_ms`; such turns had ended at `ended_ms`."""
+    """Delete all rows of requests that a user sent up to `until_ms`; such turns had ended by `ended_ms`."""
 
     user_id: str
     until_ms: int
@@ -57,7 +57,7 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expiry:
-    """All rows of turns that ended before a time."""
+    """Delete all rows of turns that ended before a time."""
 
     before_ms: int
     since: float
@@ -87,7 +87,7 @@ class Intake:
         self._changed.set()
 
     def _joined(self, erasure: Erasure) -> Erasure:
-        """Merge the erasure with one of the same user that still waits: repeated erasures cost one deletion."""
+        """Merge the erasure with a waiting one of the same user: repeated erasures cost one deletion."""
         for entry in self._waiting:
             if isinstance(entry, Erasure) and (entry.user_id, entry.partition) == (erasure.user_id, erasure.partition):
                 self._waiting.remove(entry)
@@ -101,22 +101,22 @@ class Intake:
         return erasure
 
     def revoke(self, partitions: Collection[int]) -> None:
-        """Forget what came from these partitions: their next owner reads it again."""
+        """Drop what came from these partitions; their next owner reads it again."""
         self._waiting = deque(entry for entry in self._waiting if entry.partition not in partitions)
 
     def forget(self, user_id: str, until_ms: int) -> None:
-        """No rows of what the user asked up to that time; their turns go on, so that `done` is called in order."""
+        """Mark the user's turns up to that time as forgotten; they stay queued, so that `done` is called in order."""
         for entry in self._waiting:
             if isinstance(entry, Write):
                 entry.forget(user_id, until_ms)
 
     def close(self) -> None:
-        """What waits is taken without delay from now on, then `take` gives None."""
+        """From now on `take` returns the rest without delay, and then None."""
         self._closed = True
         self._changed.set()
 
     async def take(self, until: float) -> list[Write] | Erasure | Expiry | None:
-        """The next batch or deletion; an empty batch when there is none by `until`, None at the end."""
+        """The next batch or deletion; an empty batch if there is none by `until`, None at the end."""
         while True:
             self._changed.clear()
             if not self._waiting:
@@ -138,7 +138,7 @@ class Intake:
                 await asyncio.wait_for(self._changed.wait(), max(0.0, wake - self._clock()))
 
     def _head(self) -> tuple[int, bool]:
-        """How many turns the next batch has, and whether more would not join it if it waited."""
+        """The size of the next batch, and whether no more turns could join it."""
         rows = size = 0
         for count, entry in enumerate(self._waiting):
             if not isinstance(entry, Write):

@@ -1,6 +1,7 @@
-"""The connection to Milvus: every call has a deadline, and a broken connection is replaced by a new one.
+"""The connection to Milvus: each call has a deadline, and a broken connection is replaced.
 
-A server that accepts and never answers hangs pymilvus even in its constructor, so that the deadline is kept out here.
+A server that accepts connections and never answers makes pymilvus hang even in its constructor, so the deadline is
+enforced here.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from pymilvus.exceptions import MilvusException
 
 from app.search.errors import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, MilvusAwayError, explain
 
-# It logs every failed call with its whole stack; what matters of it is in our own errors.
+# It logs the stack of every failed call; our own errors contain what matters.
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL + 1)
 
-_ANSWERED = (COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED)  # by a server that is well
+_ANSWERED = (COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED)  # by a healthy server
 
 
 class Milvus:
@@ -32,7 +33,7 @@ class Milvus:
         self._client: AsyncMilvusClient | None = None
 
     async def call(self, method: str, /, *args: Any, timeout_s: float | None = None, **kwargs: Any) -> Any:
-        """A method of `AsyncMilvusClient`. Raises `MilvusAwayError` or `MilvusRefusedError` only."""
+        """Call a method of `AsyncMilvusClient`. Raises only `MilvusAwayError` or `MilvusRefusedError`."""
         timeout = timeout_s or self._timeout_s
         try:
             async with asyncio.timeout(timeout):
@@ -47,7 +48,7 @@ class Milvus:
             raise explained from error
 
     async def close(self) -> None:
-        """Let the connection go; the next call opens another."""
+        """Close the connection; the next call opens another."""
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(TimeoutError, grpc.RpcError, MilvusException):

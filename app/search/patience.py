@@ -1,4 +1,4 @@
-"""Waiting between tries: longer each time, and said once a minute instead of each time."""
+"""Backoff between retries, logged once a minute instead of at each retry."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Patience:
             self._since = now
         if not self.trouble or now - self._said >= _SAY_EVERY_S:
             self._said = now
-            log.warning("history: %s; trying again, nothing is lost", error)
+            log.warning("history: %s; retrying, nothing is lost", error)
         self.trouble = str(error)
         await asyncio.sleep(self._next_s)
         self._next_s = min(self._next_s * 2, _LONGEST_S)
 
     def over(self) -> None:
         if self.trouble:
-            log.info("history: Milvus takes rows again, after %.0f s", time.monotonic() - self._since)
+            log.info("history: Milvus accepts rows again, after %.0f s", time.monotonic() - self._since)
         self.trouble = ""
         self._next_s = _FIRST_S

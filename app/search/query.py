@@ -1,7 +1,8 @@
-"""Finding what was said: near in meaning, and by its words where the server can search text.
+"""Search one user's history: by meaning, and by words if the server has full text search.
 
-The two lists are joined by reciprocal rank. Cosines and BM25 scores are not comparable: weighing one against the other
-misleads. So `score` orders the hits of one search and means nothing else; `similarity` is the cosine, for people.
+The two result lists are merged by reciprocal rank fusion (Cormack et al., 2009). Cosines and BM25 scores are not
+comparable, so they are not added up. `score` orders the hits of one search and has no other meaning; `similarity` is
+the cosine.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from app.search.rows import Role, request_id_of
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
 _RRF_K = 60
 _DEPTH = 3
-"""Each list goes so many times deeper than the hits that are asked for, so that a row in both is seen in both."""
+"""Each list is this many times longer than the requested hits, so that a row in both lists is found in both."""
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for in one user's history. Times are Unix milliseconds, from `since` to just before `until`.
+    """A query over one user's history. Times are Unix milliseconds, from `since` to just before `until`.
 
-    `erased_at`: when the user was erased last; nothing that was asked until then is found, should a row of it be left.
+    `erased_at`: when the user was last erased. Nothing that was asked up to then is found, even if a row of it is left.
     """
 
     user_id: str
@@ -64,7 +65,7 @@ class HistorySearch:
         self._layout: Layout | None = None
 
     async def search(self, query: Query) -> list[Hit]:
-        """The best first. Raises `MilvusError`, `CollectionMismatchError` and `EmbedderError`."""
+        """The hits, best first. Raises `MilvusError`, `CollectionMismatchError` and `EmbedderError`."""
         vector = (await self._embedder.embed([query.text], query=True))[0]
         if not vector.any():
             return []
@@ -121,7 +122,7 @@ class HistorySearch:
 
 
 def _since(query: Query, layout: Layout) -> int | None:
-    """Rows of older collections only tell when their turn ended."""
+    """Rows of older collections only have the end time of their turn."""
     if not query.erased_at or layout.asked_at:
         return query.since
     return max(query.erased_at + 1, query.since or 0)

@@ -1,14 +1,15 @@
-"""Filling a new collection from `turns`, and putting it in the place of the one that serves.
+"""Fill a new collection from `turns` and swap it with the one in use.
 
-    1. Create a collection of another name, with the embedder of the settings.
-    2. Fill it from `turns`, leaving out what was erased or has expired. The former one serves meanwhile.
-    3. Point the name in use, an alias from now on, at the new one. A collection that had the name itself is renamed.
-    4. Take over what has come to `turns` since, and delete what was erased since.
-    5. Drop the former one: erasures would not reach it any more.
+1. Create a collection of another name, with the embedder of the settings.
+2. Fill it from `turns`, without erased and expired turns. The collection in use keeps serving.
+3. Point the name in use, which is an alias from now on, at the new collection. If a collection has that name itself,
+   rename it.
+4. Write the turns that have arrived since, and delete what was erased since.
+5. Drop the former collection: erasures would no longer reach it.
 
-Workers go on writing under the name in use. One whose embedder is not the new one notices within
-`PARLEY_INDEX_FLUSH_S`, holds its turns back, and writes them when it is started again with the new `PARLEY_EMBEDDER`.
-What it wrote before it noticed is written again by step 4, under the same keys.
+Workers keep writing under the name in use. A worker whose embedder is not the new one notices within
+`PARLEY_INDEX_FLUSH_S`, holds its turns back, and writes them after a restart with the new `PARLEY_EMBEDDER`. Step 4
+writes again, under the same keys, what it wrote before it noticed.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _TRIES = 5
 
 @dataclass(slots=True)
 class Reindexed:
-    """What was done, for people."""
+    """A summary for people."""
 
     collection: str
     turns: int = 0
@@ -60,7 +61,7 @@ class Reindex:
     _told_at: float = 0.0
 
     async def run(self) -> Reindexed:
-        """Raises `MilvusError`, `KafkaError` and `KafkaUnusableError`; the collection in use is untouched then."""
+        """Raises `MilvusError`, `KafkaError` and `KafkaUnusableError`; the collection in use is then unchanged."""
         name = self.settings.milvus_collection
         done = Reindexed(f"{name}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}")
         await open_collection(self.milvus, done.collection, await self._identity(), self.embedder.dimension)
@@ -93,7 +94,7 @@ class Reindex:
         return partitions
 
     async def _fill(self, turns: AIOKafkaConsumer, partitions: Sequence[TopicPartition], done: Reindexed) -> None:
-        """Write all turns from the consumer's position up to the end of now."""
+        """Write all turns from the consumer's position up to the current end of the topic."""
         waiting: list[Row] = []
         async for record in self._up_to_end(turns, partitions):
             try:
@@ -140,7 +141,7 @@ class Reindex:
                     yield record
 
     async def _read_marks(self) -> dict[str, int]:
-        """When each user was erased last, Unix milliseconds."""
+        """When each user was last erased, Unix milliseconds."""
         marks: dict[str, int] = {}
         records = consumer(self.settings.cluster)
         try:
@@ -164,7 +165,7 @@ class Reindex:
                 await self.milvus.call("delete", collection, filter=turns_where(user_id, asked_until_ms=at))
 
     async def _swap(self, name: str, collection: str) -> str | None:
-        """Make the name mean the new collection; returns the former one, None where there was none."""
+        """Point the name at the new collection; returns the former one, None if there was none."""
         layout = await read_layout(self.milvus, name, dimension=None)
         if layout is not None and layout.stored_as != name:
             await self.milvus.call("alter_alias", collection, name)
@@ -176,7 +177,7 @@ class Reindex:
             try:
                 await self.milvus.call("create_alias", collection, name)
             except MilvusError:
-                # A worker has found no collection for a moment, and has created one. Step 4 takes its rows over.
+                # A worker found no collection for a moment and created one. Step 4 writes its rows again.
                 if not left or not await self.milvus.call("has_collection", name):
                     raise
                 await self.milvus.call("drop_collection", name)

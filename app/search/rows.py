@@ -1,7 +1,7 @@
-"""A turn as rows of the collection: one for what the user said, one for the answer.
+"""A turn as rows of the collection: one for the user's text, one for the answer.
 
-The primary key is made of the user and the request, so that writing a turn again, after a crash or a replay of the
-topic, writes the same rows.
+The primary key is made of the user and the request, so writing a turn again, after a crash or a replay of the topic,
+writes the same rows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.wire import Turn
 
 MAX_TEXT_BYTES = 65535
-"""The longest VARCHAR that Milvus has; its limits count bytes."""
+"""The longest VARCHAR of Milvus; its limits count bytes."""
 MAX_NAME_BYTES = 1024
 """A user id has at most 128 characters and a conversation id 256, of up to four bytes each."""
 MAX_KEY_BYTES = 1024
@@ -25,7 +25,7 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """All of a row but its vector; the names are those of the collection's fields."""
+    """A row without its vector; the names are the collection's fields."""
 
     turn_id: str
     text: str
@@ -39,7 +39,7 @@ class Row:
 
 
 def rows_of(turn: Turn) -> list[Row]:
-    """One row for each side that said something: there is no vector of nothing."""
+    """One row for each non-empty side: an empty text has no vector."""
     said = {Role.USER: turn.prompt, Role.ASSISTANT: turn.answer}
     return [
         Row(
@@ -63,11 +63,13 @@ def turn_id(user_id: str, request_id: str, role: Role) -> str:
 
 
 def request_id_of(key: str) -> str:
-    """The request of a primary key. A user id may hold `/`, a request id may not; it may hold `:`, a role may not."""
+    """The request in a primary key. A user id may contain `/`, a request id may not; it may contain `:`, a role may
+    not.
+    """
     return key.rpartition("/")[2].rpartition(":")[0]
 
 
 def cut(text: str, most: int) -> str:
-    """The longest beginning of at most `most` bytes of UTF-8 that ends with a whole character."""
+    """The longest prefix of at most `most` bytes of UTF-8 that ends with a whole character."""
     encoded = text.encode("utf-8", "replace")
     return encoded[:most].decode("utf-8", "ignore")

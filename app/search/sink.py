@@ -1,4 +1,4 @@
-"""What the agents need of a history, whatever it is kept in."""
+"""The interface between the agents and the history, independent of the store behind it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from app.search.figures import Figures
 from app.wire.turn import Turn
 
 Indexed = Callable[[str | None], object]
-"""Called once for a turn: with None when its rows are there, or with the reason why they can never be."""
+"""Called once per turn: with None when its rows are stored, or with the reason why they never can be."""
 
 
 class HistorySink(Protocol):
-    """Takes turns and erasures and never makes the caller wait."""
+    """Accepts turns and erasures and never makes the caller wait."""
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None: ...
 
     def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        """Delete what the user asked up to `until_ms`; turns of that time had ended at `ended_ms`."""
+        """Delete the rows of requests up to `until_ms`; turns of that time had ended by `ended_ms`."""
 
     def expire(self, before_ms: int) -> None:
         """Delete all rows of turns that ended before that time."""
 
     def revoke(self, partitions: Collection[int]) -> None:
-        """Forget what waits of these partitions: their next owner reads it again."""
+        """Drop what waits of these partitions; their next owner reads it again."""
 
     def start(self) -> None: ...
 
@@ -37,7 +37,7 @@ class HistorySink(Protocol):
 
 
 class NoHistory:
-    """With `PARLEY_EMBEDDER=none` turns stand on `turns` and are not indexed: everything is done at once."""
+    """The sink of `PARLEY_EMBEDDER=none`: turns stay on `turns` and are not indexed, so everything is done at once."""
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:  # noqa: ARG002
         done(None)

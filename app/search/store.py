@@ -1,8 +1,8 @@
-"""The collection as the writer sees it: a call comes back when Milvus has done it, however long that takes.
+"""The collection as the writer uses it: a call returns when Milvus has done it, however long that takes.
 
-After any trouble the collection is opened anew before the next call: a server that has restarted serves nothing that
-was not loaded, and may have lost the collection or got another one. It is also looked at again with each flush, because
-`parley search reindex` may have put another collection under the same name.
+After a failure the collection is opened again before the next call: a restarted server serves nothing that was not
+loaded, and may have lost the collection or have another one. It is also checked at each flush, because `parley search
+reindex` may have put another collection under the same name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Store:
 
     @property
     def trouble(self) -> str:
-        """Why the call in hand is tried again; empty when all is well."""
+        """Why the current call is being retried; empty if there is no failure."""
         return self._patience.trouble
 
     async def open(self) -> None:
@@ -55,9 +55,9 @@ class Store:
         self._opened = True
 
     async def upsert(self, rows: Sequence[dict[str, Any]], wanted: Callable[[dict[str, Any]], Awaitable[bool]]) -> None:
-        """Write the rows that are still `wanted` right before each try.
+        """Write those rows that are still `wanted` right before each try.
 
-        Raises `MilvusRefusedError` when the server will never take them all.
+        Raises `MilvusRefusedError` if the server rejects them.
         """
 
         async def upsert(layout: Layout) -> None:
@@ -70,15 +70,15 @@ class Store:
         try:
             await self._insist(upsert)
         except MilvusRefusedError:
-            self._layout = None  # if it is the collection that has changed, no row is to blame
+            self._layout = None  # if the collection has changed, the rows are not at fault
             raise
         self._unflushed += len(rows)
 
     async def delete(self, user_id: str, until_ms: int, ended_ms: int) -> None:
-        """Delete what the user asked up to `until_ms`.
+        """Delete the rows of what the user asked up to `until_ms`.
 
-        Rows of older collections do not tell when they were asked, only when they ended: there everything goes that had
-        ended when the erasure was carried out, at `ended_ms`. Raises `MilvusRefusedError`.
+        Rows of older collections do not have the time of the request, only the end of the turn. There, everything that
+        had ended by the time of the erasure, `ended_ms`, is deleted. Raises `MilvusRefusedError`.
         """
 
         async def delete(layout: Layout) -> None:
@@ -99,7 +99,7 @@ class Store:
         await self._insist(expire)
 
     async def flush_if_due(self) -> None:
-        """milvus-lite scans in Python what is not flushed; a server knows better when to."""
+        """milvus-lite scans unflushed rows in Python; a server decides better by itself when to flush."""
         now = time.monotonic()
         if now < self.flush_due and self._unflushed < _FLUSH_ROWS:
             return
@@ -113,7 +113,7 @@ class Store:
         try:
             await self._milvus.call("flush", self._collection)
         except (MilvusAwayError, MilvusRefusedError) as error:
-            log.warning("history: %s; trying again later", error)
+            log.warning("history: %s; retrying later", error)
             return
         self.flushes += 1
 
@@ -140,9 +140,9 @@ class Store:
         try:
             return await open_collection(self._milvus, self._collection, self._identity, self._embedder.dimension)
         except MilvusRefusedError as error:
-            raise MilvusAwayError(str(error), error.code) from error  # it is not the row that was refused
+            raise MilvusAwayError(str(error), error.code) from error  # the rows were not rejected
         except CollectionMismatchError as error:
             if not self._opened:
                 raise
-            # Somebody has changed it under a running worker: answers go on, and turns wait for a restart.
+            # Someone changed it under a running worker: answers continue, and turns wait for a restart.
             raise MilvusAwayError(str(error)) from error

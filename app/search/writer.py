@@ -1,15 +1,15 @@
-"""Turns go into Milvus, in order, however long it is away.
+"""Write turns to Milvus, in order, however long it is unavailable.
 
-The agent on `turns` hands turns over without ever waiting and acknowledges a record when its `done` is called: then
-its rows are in Milvus, or `done` was given the reason why a row of it can never be there. One task does the rest:
-micro-batches, each key once, embedded and upserted. What may succeed later is tried again for ever; what the server
-refuses is halved until the bad row is alone. An erasure stands in the same queue, so it takes what was submitted before
-it and leaves what comes after it. One that Milvus refuses is tried again later, and delays no turn.
+The agent on `turns` submits turns without waiting, and commits a record when its `done` is called: then its rows are in
+Milvus, or `done` was given the reason why a row of it never can be. One task does the rest: it forms micro-batches,
+with each key once, embeds and upserts them. A call that may succeed later is retried for ever. A batch that the server
+rejects is halved until the bad row is isolated. Erasures are in the same queue, so an erasure deletes what was
+submitted before it and nothing later. An erasure that Milvus rejects is retried later and delays no turn.
 
-Milvus has no fencing. A worker that was suspended, or cut off from Kafka, may hold turns of a partition that another
-worker owns by now, and of a user who was erased there since. So right before each upsert, also before it is tried
-again, the writer asks `owns` whether the partition is still this worker's, and leaves out the rows of others. The
-ownership is confirmed by Kafka and not older than the session (app/delivery/ownership.py).
+Milvus has no fencing. A worker that was suspended, or disconnected from Kafka, may hold turns of a partition that
+another worker owns by now, and of a user who was erased there since. Right before each upsert, and before each retry,
+the writer therefore asks `owns` whether the partition is still this worker's, and leaves out the rows of others. Kafka
+has confirmed that ownership within the session timeout (app/delivery/ownership.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 REFUSED_PAUSE_S = 30.0
 Owns = Callable[[int], Awaitable[bool]]
-"""Whether a partition is this worker's, as far as Kafka knows."""
+"""Whether a partition is this worker's, according to Kafka."""
 
 
 async def _always(_partition: int) -> bool:
@@ -47,7 +47,9 @@ async def _always(_partition: int) -> bool:
 
 
 class HistoryWriter:
-    """Implements `HistorySink`. `fatal` is called once with what ended it: a `CollectionMismatchError`, or a bug."""
+    """Implements `HistorySink`. `fatal` is called once with the error that ended it: a `CollectionMismatchError` or a
+    bug.
+    """
 
     def __init__(
         self,
@@ -74,11 +76,11 @@ class HistoryWriter:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:
-        """Never waits; `done` is called in the order of the calls."""
+        """Never blocks; the `done` callbacks are called in the order of the calls."""
         self._intake.add(Write(turn, rows_of(turn), done, partition, time.monotonic()))
 
     def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
-        """Delete the rows of what the user asked up to `until_ms`; such turns had ended at `ended_ms`."""
+        """Delete the rows of what the user asked up to `until_ms`; such turns had ended by `ended_ms`."""
         self._intake.forget(user_id, until_ms)
         for entry in self._in_hand:
             if isinstance(entry, Write):
@@ -90,7 +92,7 @@ class HistoryWriter:
         self._intake.add(Expiry(before_ms, time.monotonic()))
 
     def revoke(self, partitions: Collection[int]) -> None:
-        """Forget what waits of these partitions; a batch that is already being written may still call `done`."""
+        """Drop what waits of these partitions; a batch that is being written may still call `done`."""
         self._intake.revoke(partitions)
         self._refused = [erasure for erasure in self._refused if erasure.partition not in partitions]
 
@@ -114,7 +116,7 @@ class HistoryWriter:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="history-writer")
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """Write what waits if that takes no longer than `grace_s`, then let go; the rest stays unacknowledged."""
+        """Write what waits if that takes at most `grace_s`, then stop; the rest stays uncommitted."""
         self._intake.close()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=grace_s)
@@ -124,7 +126,7 @@ class HistoryWriter:
 
     async def _run(self) -> None:
         try:
-            await self._store.open()  # a collection that does not fit must not wait for the first turn
+            await self._store.open()  # detect a collection that does not fit before the first turn
             while (taken := await self._intake.take(min(self._store.flush_due, self._retry_at))) is not None:
                 self._retry_refused()
                 self._in_hand = taken if isinstance(taken, list) else [taken]
@@ -138,15 +140,15 @@ class HistoryWriter:
             self._fatal(error)
 
     async def _delete(self, deletion: Erasure | Expiry) -> None:
-        """A deletion that Milvus refuses waits for its next try; what comes after it does not wait for that."""
+        """Delete rows. A rejected deletion is retried later; the entries after it do not wait."""
         try:
             if isinstance(deletion, Expiry):
                 await self._store.expire(deletion.before_ms)
                 return
             await self._store.delete(deletion.user_id, deletion.until_ms, deletion.ended_ms)
         except MilvusRefusedError as error:
-            log.error("history: Milvus refuses a deletion, which is tried again in %g s: %s", REFUSED_PAUSE_S, error)
-            if isinstance(deletion, Erasure):  # the next sweep asks for the expired rows anyway
+            log.error("history: Milvus rejects a deletion, retrying in %g s: %s", REFUSED_PAUSE_S, error)
+            if isinstance(deletion, Erasure):  # the next sweep asks for expired rows again
                 self._refused.append(deletion)
                 self._retry_at = min(self._retry_at, time.monotonic() + REFUSED_PAUSE_S)
         else:
@@ -161,7 +163,7 @@ class HistoryWriter:
             self._intake.add(erasure)
 
     async def _write(self, writes: list[Write]) -> None:
-        # Some servers make two rows of a key that is twice in one batch, others refuse the batch.
+        # Some servers store a key twice if a batch contains it twice, others reject the batch.
         sources = {row.turn_id: write for write in writes for row in write.rows}
         rows = {row.turn_id: row for write in writes for row in write.rows}
         faults: dict[str, str] = {}
@@ -207,7 +209,7 @@ async def _halving(
     refusal: type[Exception],
     faults: dict[str, str],
 ) -> None:
-    """Do `work` on all rows but those that cannot be worked on, whose faults are noted."""
+    """Do `work` on as many rows as possible, and note the faults of the others."""
     if not rows:
         return
     try:

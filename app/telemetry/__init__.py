@@ -1,1 +1,1 @@
-"""What an operator sees of a worker: metrics and health."""
+"""Metrics, health, logs and traces of a worker."""

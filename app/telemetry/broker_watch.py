@@ -1,8 +1,8 @@
-"""Where the partitions end, asked every few seconds: the lag of this worker, and whether the broker answers at all.
+"""Ask every few seconds where the partitions end: for this worker's lag, and to notice an unreachable broker.
 
-The consumer's own high watermark stands still while a partition is paused, which is when its lag matters. And with no
-request under way nothing else would notice a broker that is gone: Faust goes on trying, and says so to nobody. The
-question goes through a client of its own, for one that waits for a broker keeps Faust's consumer from all else.
+The consumer's own high watermark does not advance while a partition is paused, which is when its lag matters. Without
+open requests nothing else would notice that the broker is gone, because Faust retries silently. The query uses a client
+of its own: a client that waits for a broker would block Faust's consumer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PATIENCE_S = 5.0
 
 
 class BrokerWatch:
-    """`ends` maps each place to the offset behind its last committed record; `numbers` tells which matter."""
+    """`ends` maps each partition to the offset after its last committed record; `numbers` returns which ones matter."""
 
     def __init__(self, clients: Clients, numbers: Callable[[], Collection[int]]) -> None:
         self.ends: Mapping[Place, int] = {}
@@ -39,7 +39,7 @@ class BrokerWatch:
 
     @property
     def silent_s(self) -> float:
-        """For how long the broker has not answered, in seconds; below a few of them all is well."""
+        """For how long the broker has not answered, in seconds; a few seconds are normal."""
         return time.monotonic() - self._heard_at
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class BrokerWatch:
                 async with asyncio.timeout(_PATIENCE_S):
                     self.ends = await self._ask()
             except TROUBLE as error:
-                log.debug("the broker does not tell where partitions end: %r", error)
+                log.debug("cannot find the ends of the partitions: %r", error)
             else:
                 self._heard_at = time.monotonic()
             await asyncio.sleep(EVERY_S)
@@ -67,7 +67,7 @@ class BrokerWatch:
     async def _ask(self) -> Mapping[Place, int]:
         client = await self._started()
         topic = self._clients.settings.topic
-        # Somewhere, even where nothing is owned: a worker that stands by needs the broker too.
+        # Any partition, even if nothing is owned: a worker without partitions needs the broker, too.
         numbers = list(self._numbers()) or [0]
         places = {TopicPartition(topic(name), number): (name, number) for name in SOURCES for number in numbers}
         return {places[at]: end for at, end in (await client.end_offsets(list(places))).items()}

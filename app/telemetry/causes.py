@@ -1,4 +1,4 @@
-"""Causes of dead letters as a bounded set: what the message of a refusal begins with, or what kind it is of."""
+"""Causes of dead letters as a bounded set of labels, derived from the error's message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER = "other"
 
 
 def cause_of(message: str) -> str:
-    """The field that is wrong, the kind of fault, or `other`."""
+    """The invalid field, the kind of error, or `other`."""
     field = message.partition(":")[0]
     if field in FIELDS:
         return field

@@ -1,4 +1,4 @@
-"""Metrics that are looked up when somebody asks: the state of partitions, engines and history as it is now."""
+"""Metrics computed at each scrape: the current state of partitions, engines and history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.generation import Engine
 
 
 class WorkerCollector(Collector):
-    """Tells the same names whether the worker is there or not."""
+    """Returns the same metric names whether or not the worker has started."""
 
     def __init__(self, worker: Callable[[], Worker | None], watch: BrokerWatch, metrics: Metrics) -> None:
         self._worker = worker
@@ -32,17 +32,23 @@ class WorkerCollector(Collector):
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _history_families(Figures() if worker is None else worker.history_figures)
         yield from gpu_families(gpus())
-        yield GaugeMetricFamily("parley:broker_silent_seconds", "since the broker answered last", self._watch.silent_s)
+        yield GaugeMetricFamily(
+            "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
+        )
 
 
 def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
     named = ["model_name"]
-    running = GaugeMetricFamily("parley:num_requests_running", "answers that the engine decodes", labels=named)
-    waiting = GaugeMetricFamily("parley:num_requests_waiting", "requests in the engine's queue", labels=named)
-    usage = GaugeMetricFamily("parley:kv_cache_usage_perc", "share of the KV cache in use, 0 to 1", labels=named)
-    step = GaugeMetricFamily("parley:engine_step_seconds", "the step in hand has been running", labels=named)
-    preempted = CounterMetricFamily("parley:num_preemptions", "answers that lost their memory", labels=named)
-    steps = CounterMetricFamily("parley:engine_steps", "steps of the engine", labels=named)
+    running = GaugeMetricFamily("parley:num_requests_running", "Sequences that the engine is decoding.", labels=named)
+    waiting = GaugeMetricFamily("parley:num_requests_waiting", "Requests in the engine's queue.", labels=named)
+    usage = GaugeMetricFamily("parley:kv_cache_usage_perc", "Fraction of the KV cache in use, 0 to 1.", labels=named)
+    step = GaugeMetricFamily(
+        "parley:engine_step_seconds", "Duration of the current engine step in seconds.", labels=named
+    )
+    preempted = CounterMetricFamily(
+        "parley:num_preemptions", "Sequences preempted because the KV cache was full.", labels=named
+    )
+    steps = CounterMetricFamily("parley:engine_steps", "Engine steps.", labels=named)
     for engine in engines:
         name, figures = [engine.model_version], engine.figures
         running.add_metric(name, figures.running)
@@ -55,8 +61,8 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
 
 
 def _history_families(figures: Figures) -> Iterable[Metric]:
-    yield GaugeMetricFamily("parley:history_backlog", "turns that are not in Milvus yet", figures.backlog)
-    yield GaugeMetricFamily("parley:history_lag_seconds", "age of the oldest of them", figures.lag_s)
-    yield CounterMetricFamily("parley:history_rows", "rows written to Milvus", figures.rows)
-    yield CounterMetricFamily("parley:history_rejected", "turns that Milvus will never take", figures.rejected)
-    yield CounterMetricFamily("parley:history_retries", "calls of Milvus that were tried again", figures.retries)
+    yield GaugeMetricFamily("parley:history_backlog", "Turns that are not in Milvus yet.", figures.backlog)
+    yield GaugeMetricFamily("parley:history_lag_seconds", "Age of the oldest of them in seconds.", figures.lag_s)
+    yield CounterMetricFamily("parley:history_rows", "Rows written to Milvus.", figures.rows)
+    yield CounterMetricFamily("parley:history_rejected", "Turns that Milvus has rejected.", figures.rejected)
+    yield CounterMetricFamily("parley:history_retries", "Retried calls of Milvus.", figures.retries)

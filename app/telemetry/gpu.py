@@ -1,4 +1,4 @@
-"""What the GPUs of this process are doing; nothing where there is none, and torch is never imported for it."""
+"""The state of this process's GPUs; empty without one. Never imports torch for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Bytes, and the share of time in which it computed, 0 to 1; None where nvidia-ml-py is not installed."""
+    """Bytes, and utilization from 0 to 1; None if nvidia-ml-py is not installed."""
 
     name: str
     used: int
@@ -24,7 +24,7 @@ def gpus() -> list[Gpu]:
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return []
-    # To ask about another GPU would take memory of it.
+    # Querying another GPU would allocate memory on it.
     ours = [number for number in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(number)]
     return [_read(torch, number) for number in ours]
 
@@ -39,9 +39,9 @@ def _read(torch: Any, number: int) -> Gpu:
 
 
 def gpu_families(found: Iterable[Gpu]) -> Iterable[Metric]:
-    used = GaugeMetricFamily("parley:gpu_memory_used_bytes", "of all processes", labels=["gpu"])
+    used = GaugeMetricFamily("parley:gpu_memory_used_bytes", "Of all processes, in bytes.", labels=["gpu"])
     total = GaugeMetricFamily("parley:gpu_memory_bytes", "there is", labels=["gpu"])
-    busy = GaugeMetricFamily("parley:gpu_utilization_ratio", "share of time that it computed", labels=["gpu"])
+    busy = GaugeMetricFamily("parley:gpu_utilization_ratio", "GPU utilization, 0 to 1.", labels=["gpu"])
     for gpu in found:
         used.add_metric([gpu.name], gpu.used)
         total.add_metric([gpu.name], gpu.total)

@@ -1,8 +1,8 @@
 """Whether the worker works, for people and for orchestrators.
 
-`/healthz` fails only where a restart would help: the engine hangs in a step. A broker that is away is none of that: the
-worker waits and goes on by itself, so `/healthz` only tells of it, and `/readyz` fails. A worker without partitions is
-ready: it stands by.
+`/healthz` fails only if a restart would help: the engine hangs in a step. An unreachable broker is no such case,
+because the worker waits and continues by itself; `/healthz` mentions it, and `/readyz` fails. A worker without
+partitions is ready: it is a spare.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.telemetry.partitions import lag_seconds
 from app.worker import Worker
 from models.generation import Engine
 
-# A commit takes milliseconds; one that has waited for so long waits for the broker.
+# A commit takes milliseconds; one that has waited this long waits for the broker.
 LATE_S = 5.0
 # The broker is asked every two seconds.
 SILENT_S = 10.0
@@ -29,7 +29,7 @@ HUNG_STEP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`alive`: no restart would help. `ready`: every partition that is assigned is answered."""
+    """`alive`: a restart would not help. `ready`: every assigned partition is served."""
 
     alive: bool
     ready: bool
@@ -75,7 +75,7 @@ def _partitions(found: Sequence[Partition]) -> Sequence[str]:
     if restoring:
         troubles.append(f"taking over partitions {', '.join(restoring)}")
     if fenced:
-        troubles.append(f"partitions {', '.join(fenced)} have another owner")
+        troubles.append(f"partitions {', '.join(fenced)} were taken over by another worker")
     if late:
         troubles.append(f"waiting for the broker to commit on partitions {', '.join(late)}")
     return troubles

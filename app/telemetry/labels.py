@@ -1,6 +1,6 @@
-"""Labels whose values users choose: the first so many have series of their own, all others share one.
+"""Labels whose values users choose: the first N values have their own series, all others share one.
 
-Who came first stays, so that no series ever goes down; which ones matter is then a question for the query.
+A value keeps its series once it has one, so no counter ever decreases; ranking them is up to the query.
 """
 
 from __future__ import annotations

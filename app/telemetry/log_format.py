@@ -1,6 +1,6 @@
-"""Lines of the log for machines: `PARLEY_LOG_FORMAT=json`.
+"""JSON log lines: `PARLEY_LOG_FORMAT=json`.
 
-A record with `fields`, a dict given as `extra={"fields": ...}`, has them as members of its own.
+A record with `fields`, a dict passed as `extra={"fields": ...}`, has them as members of its object.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-# Faust makes its handlers with one of these formatters; both are replaced, so that its options go on working.
+# Faust creates its handlers with one of these formatters; both are replaced, so that its options still work.
 FAUST_LOGGING = {
     "merge": True,
     "formatters": {name: {"()": "app.telemetry.log_format.JsonFormatter"} for name in ("default", "colored")},
@@ -19,7 +19,7 @@ FAUST_LOGGING = {
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: `time` (RFC 3339), `level`, `logger`, `message`, the fields, and `traceback` of an error."""
+    """One object per line: `time` (RFC 3339), `level`, `logger`, `message`, the fields, and `traceback` of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

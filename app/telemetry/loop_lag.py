@@ -1,4 +1,4 @@
-"""How late the event loop is: everything of a worker but its model runs on it, so its lag is everybody's."""
+"""How late the event loop is: all of a worker except its model runs on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 class LoopLag:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lag = Histogram("parley:event_loop_lag_seconds", "a timer was late", buckets=_BUCKETS, registry=registry)
+        self._lag = Histogram(
+            "parley:event_loop_lag_seconds", "Delay of a timer in seconds.", buckets=_BUCKETS, registry=registry
+        )
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
-"""Metrics of one worker: vLLM's names where they mean the same, with the prefix `parley:`.
+"""Metrics of one worker: vLLM's names if they mean the same, with the prefix `parley:`.
 
-Labels are bounded: partitions, finish reasons, error codes, causes, and the first so many tenants; never users or
-requests. What happens at every token is put aside by the answer and counted here at its end (tally.py).
+Labels are bounded: partitions, finish reasons, error codes, causes, and the first N tenants; never users or requests.
+What happens per token is collected by the answer and counted here at its end (tally.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from models.batching import Flush
 from models.generation import FinishReason, Usage
 from tables.records import Table
 
-# 0.25 s is the first token's objective, in the alerts and in the benchmark.
+# 0.25 s is the objective for the first token, in the alerts and in the benchmark.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10, 30, 60, 120)
 _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 1, 2.5)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -37,7 +37,7 @@ _MODELS = 32
 
 
 class Metrics(Unobserved):
-    """What is counted as it happens; what can be looked up is collected when it is asked for (collector.py)."""
+    """Counters and histograms of events; current state is collected at scrapes (collector.py)."""
 
     def __init__(self, registry: CollectorRegistry, settings: Settings) -> None:
         self.registry = registry
@@ -52,52 +52,64 @@ class Metrics(Unobserved):
 
     def _declare_requests(self) -> None:
         seconds, tokens, counter = self._seconds, self._tokens_of, self._counter
-        self._first_token = seconds("time_to_first_token_seconds", "from the request's record to its first token")
-        self._whole = seconds("e2e_request_latency_seconds", "from the request's record to its end")
-        self._queued = seconds("request_queue_time_seconds", "from the request's record to its place in the engine")
-        self._prefill = seconds("request_prefill_time_seconds", "from its place in the engine to its first token")
-        self._decode = seconds("request_decode_time_seconds", "from the first token of an answer to its last")
-        self._inference = seconds("request_inference_time_seconds", "prefill and decode together")
-        self._per_token = self._seconds(
-            "request_time_per_output_token_seconds", "decode time over tokens, of each answer", _SHORT
+        self._first_token = seconds(
+            "time_to_first_token_seconds", "Seconds from the request's record to its first token."
         )
-        self._gaps = Tally("parley:inter_token_latency_seconds", "between two tokens of an answer", _SHORT)
+        self._whole = seconds("e2e_request_latency_seconds", "Seconds from the request's record to its end.")
+        self._queued = seconds(
+            "request_queue_time_seconds", "Seconds from the request's record to its admission by the engine."
+        )
+        self._prefill = seconds(
+            "request_prefill_time_seconds", "Seconds from admission by the engine to the first token."
+        )
+        self._decode = seconds("request_decode_time_seconds", "Seconds from the first token of an answer to its last.")
+        self._inference = seconds("request_inference_time_seconds", "Seconds of prefill and decode together.")
+        self._per_token = self._seconds(
+            "request_time_per_output_token_seconds", "Decode seconds per token, per answer.", _SHORT
+        )
+        self._gaps = Tally("parley:inter_token_latency_seconds", "Seconds between two tokens of an answer.", _SHORT)
         self.registry.register(self._gaps)
-        self._prompt_sizes = tokens("request_prompt_tokens", "tokens of a prompt")
-        self._answer_sizes = tokens("request_generation_tokens", "tokens of an answer")
-        self._prompt_tokens = counter("prompt_tokens", "tokens of prompts")
-        self._answer_tokens = counter("generation_tokens", "tokens of answers")
-        self._cache_queries = counter("prefix_cache_queries", "prompt tokens looked up in the cache")
-        self._cache_hits = counter("prefix_cache_hits", "prompt tokens found in the cache")
+        self._prompt_sizes = tokens("request_prompt_tokens", "Prompt tokens per request.")
+        self._answer_sizes = tokens("request_generation_tokens", "Generated tokens per answer.")
+        self._prompt_tokens = counter("prompt_tokens", "Prompt tokens.")
+        self._answer_tokens = counter("generation_tokens", "Generated tokens.")
+        self._cache_queries = counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
+        self._cache_hits = counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._done = counter("request_success", "requests done", "finished_reason")
-        self._failed = counter("request_error", "requests that ended in an error", "code")
-        # A series that begins at 1 has not increased, for Prometheus.
+        self._failed = counter("request_error", "Requests that ended with an error.", "code")
+        # Prometheus does not see an increase in a series that begins at 1.
         for reason in FinishReason:
             self._done.labels(reason.value)
         for code in ErrorCode:
             self._failed.labels(code.value)
-        self._tokens = counter("tokens", "tokens, by who asked for them and who made them", "tenant", "model", "kind")
+        self._tokens = counter("tokens", "Tokens by tenant and model.", "tenant", "model", "kind")
 
     def _declare_partitions(self) -> None:
         counter = self._counter
-        self._dead_letters = counter("dead_letters", "records that became dead letters", "topic", "cause")
+        self._dead_letters = counter("dead_letters", "Records that became dead letters.", "topic", "cause")
         self._batch_size = Histogram(
             "parley:batch_size",
-            "prompts left together",
+            "Prompts per batch.",
             ["partition", "reason"],
             buckets=_SIZES,
             registry=self.registry,
         )
-        self._batch_wait = self._seconds("batch_wait_seconds", "wait of a prompt for its batch", _SHORT, "partition")
-        self._over = counter("batch_over_budget_seconds", "waited longer than the budget, in sum", "partition")
-        self._finish = self._seconds("finish_seconds", "a transaction of finishes", _SECONDS, "partition")
-        self._finished = counter("finishes", "finishes committed", "partition")
-        self._pressure = counter("back_pressure_seconds", "records were left in Kafka", "partition", "topic")
-        self._held = Gauge(
-            "parley:table_rows", "rows after the last sweep", ["partition", "table"], registry=self.registry
+        self._batch_wait = self._seconds(
+            "batch_wait_seconds", "Seconds that a prompt waited for its batch.", _SHORT, "partition"
         )
-        self._expired = counter("expired", "rows deleted because their time was over", "table")
-        self._index_lag = self._seconds("index_seconds", "from a turn's end to its rows in Milvus", _SECONDS)
+        self._over = counter(
+            "batch_over_budget_seconds", "Seconds of waiting beyond the batch budget, summed.", "partition"
+        )
+        self._finish = self._seconds("finish_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
+        self._finished = counter("finishes", "finishes committed", "partition")
+        self._pressure = counter(
+            "back_pressure_seconds", "Seconds that a topic's partition was paused.", "partition", "topic"
+        )
+        self._held = Gauge(
+            "parley:table_rows", "Rows after the last sweep.", ["partition", "table"], registry=self.registry
+        )
+        self._expired = counter("expired", "Rows deleted because they expired.", "table")
+        self._index_lag = self._seconds("index_seconds", "Seconds from a turn's end to its rows in Milvus.", _SECONDS)
 
     def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
         asked = claim.record.timestamp
@@ -178,7 +190,7 @@ class Metrics(Unobserved):
             self._paused.pop((partition, topic), None)
 
     def pass_time(self) -> None:
-        """Count the back-pressure up to now; called before each scrape."""
+        """Count the pauses up to now; called before each scrape."""
         now = time.monotonic()
         for place, since in self._paused.items():
             self._pressure.labels(str(place[0]), place[1]).inc(now - since)

@@ -1,4 +1,4 @@
-"""Several observers in the place of one."""
+"""Several observers behind one interface."""
 
 from __future__ import annotations
 

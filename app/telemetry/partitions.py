@@ -1,4 +1,4 @@
-"""The state of the partitions as it is now."""
+"""The current state of the partitions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from app.telemetry.broker_watch import Place
 
 
 def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int]) -> Iterable[Metric]:
-    owned = _gauge("partition_owned", "1 while answers go on", "partition")
-    opened = _gauge("partition_open", "records in memory without their end", "partition", "topic")
-    held = _gauge("partition_held_bytes", "memory of those records, at the most", "partition", "topic")
-    paused = _gauge("partition_paused", "1 while records are left in Kafka", "partition", "topic")
-    running = _gauge("partition_in_flight", "answers being made", "partition")
-    waiting = _gauge("partition_waiting", "requests in memory that wait for their turn", "partition")
-    epoch = _gauge("partition_epoch", "epoch of the ownership", "partition")
-    age = _gauge("partition_commit_age_seconds", "the oldest finish has waited for its commit", "partition")
-    lag = _gauge("partition_lag_records", "offsets that are not finished", "partition", "topic")
-    late = _gauge("partition_lag_seconds", "age of the oldest request that is not finished", "partition")
-    size = _gauge("table_bytes", "of the tables, on disk and in memory", "partition")
+    owned = _gauge("partition_owned", "1 while the partition's requests are served.", "partition")
+    opened = _gauge("partition_open", "Open records in memory.", "partition", "topic")
+    held = _gauge("partition_held_bytes", "Upper bound of the memory of those records in bytes.", "partition", "topic")
+    paused = _gauge("partition_paused", "1 while the topic's partition is paused.", "partition", "topic")
+    running = _gauge("partition_in_flight", "Running requests.", "partition")
+    waiting = _gauge("partition_waiting", "Requests in memory that have not begun.", "partition")
+    epoch = _gauge("partition_epoch", "Epoch of the ownership.", "partition")
+    age = _gauge("partition_commit_age_seconds", "Seconds that the oldest commit has waited.", "partition")
+    lag = _gauge("partition_lag_records", "Records that are not finished.", "partition", "topic")
+    late = _gauge("partition_lag_seconds", "Age of the oldest unfinished request in seconds.", "partition")
+    size = _gauge("table_bytes", "Size of the tables on disk and in memory in bytes.", "partition")
     for partition in partitions:
         number = str(partition.number)
         owned.add_metric([number], partition.state is State.OWNED)
@@ -46,7 +46,7 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
 
 
 def lag_seconds(partition: Partition) -> float:
-    """Age of the oldest request in memory: those in Kafka are younger. 0 where there is none."""
+    """Age of the oldest request in memory, 0 if there is none. Requests in Kafka are younger."""
     oldest = partition.oldest_request
     return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
 

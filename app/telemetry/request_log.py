@@ -1,6 +1,6 @@
-"""One line of the log for each request that has ended: who, where, how, and where its milliseconds went.
+"""One log line per ended request: who, where, how, and the time of each stage.
 
-What was asked and what was answered never stand in it.
+It never contains the prompt or the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ _TRACE_ID = re.compile(rb"[0-9a-f]{32}")
 
 
 class RequestLog(Unobserved):
-    """With `as_fields` what is told goes beside the message, for a formatter that knows `fields` (log_format.py)."""
+    """With `as_fields` the values are fields beside the message, for a formatter that knows `fields`
+    (log_format.py).
+    """
 
     def __init__(self, *, as_fields: bool) -> None:
         self._as_fields = as_fields
@@ -68,20 +70,20 @@ class RequestLog(Unobserved):
         if self._as_fields:
             log.info(message, extra={"fields": fields})
         else:
-            # As one piece: Faust's formatter spends more on arguments than all the rest of a line costs.
+            # In one string: Faust's formatter spends more on arguments than the rest of the line costs.
             line = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
             log.info(f"{message}: {line}")  # noqa: G004
 
 
 def _plain(value: object) -> object:
-    """As it stands in a line: what users name must not look like another field, or like another line."""
+    """A value as it is in a line: a name chosen by a user must not look like another field or line."""
     if not isinstance(value, str) or (value.isprintable() and not {" ", "=", '"', "'"} & set(value)):
         return value
     return ascii(value)
 
 
 def _trace_of(carried: tuple[tuple[str, bytes], ...]) -> str | None:
-    """The trace id of a W3C traceparent: version-trace-span-flags."""
+    """The trace id in a W3C traceparent: version-trace-span-flags."""
     for name, value in carried:
         parts = value.split(b"-")
         if name == "traceparent" and len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]):

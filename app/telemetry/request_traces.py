@@ -1,17 +1,18 @@
-"""The trace of a request in a worker: one span from its record to its commit, and one for each stretch of the way.
+"""The trace of a request in a worker: one span from its record to its commit, and one per stage.
 
     chat MODEL        from the record's timestamp to the commit; OpenTelemetry's conventions for generative AI
       queue           in Kafka, until a worker has the record
-      wait            until it is its turn in its conversation, and a slot is free
-      batch           its prompt is built, and gathered with others
+      wait            for earlier requests of its conversation and for a slot
+      batch           its prompt is built and batched with others
       schedule        in the engine's queue
       prefill         until its first token
-      decode          until its last one
-      finish          the transaction of its row, turn and offset
+      decode          until its last token
+      finish          the transaction with its row, turn and offset
     index MODEL       the turn, until it is in Milvus
 
-The stretches are made of the times that a claim notes anyway, at its end; so a request that is not sampled costs a
-look at its headers. A worker that is killed tells nothing of its spans; whoever goes on makes its own, `resumed`.
+Spans are created at the end, from timestamps that the request has anyway, so a request that is not sampled costs no
+more than reading its headers. A worker that is killed exports nothing; the next owner exports its own spans, marked
+`resumed`.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class RequestTraces(Unobserved):
 
 
 def _asked(request: Request, model: str) -> dict[str, Any]:
-    """What the request says; never what it asks."""
+    """Parameters of the request, never its text."""
     told = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "parley",
@@ -130,9 +131,9 @@ def _told(claim: Claim, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
 
 
 def _stretches(claim: Claim, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
-    """(name, began, ended) in Unix nanoseconds; each begins where the one before has ended."""
+    """(name, began, ended) in Unix nanoseconds; each begins where its predecessor ended."""
     started = None if claim.started_at is None else claim.started_at * _MS
-    # What a former owner said first was not said here.
+    # The first token of a resumed answer was written by a former owner.
     first = None if answer.first_at is None or claim.said is not None else answer.first_at * _MS
     told = None if answer.ended_at is None else answer.ended_at * _MS
     began = claim.record.timestamp * _MS

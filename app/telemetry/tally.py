@@ -1,4 +1,4 @@
-"""A histogram for what happens at every token: one bisection and two additions, no lock, seen when it is asked for."""
+"""A histogram for per-token observations: one bisection and two additions, no lock, read at scrapes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.utils import floatToGoString
 
 
 class Tally(Collector):
-    """Belongs to one thread; scraping it from another may miss the newest observations."""
+    """Belongs to one thread; a scrape from another thread may miss the newest observations."""
 
     def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
         self._name = name

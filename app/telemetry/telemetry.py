@@ -1,4 +1,4 @@
-"""Everything that watches one worker, made and stopped together."""
+"""Everything that observes one worker, created and stopped together."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""OpenTelemetry, where `PARLEY_TRACES` asks for it; nothing of it is imported where it does not.
+"""OpenTelemetry, if `PARLEY_TRACES` enables it; otherwise nothing of it is imported.
 
-A trace begins wherever its W3C context comes from: an HTTP header at the gateway, a record header on `requests`, or
-else here. The context goes on in the headers of every token event and of the turn, so whoever reads one can join.
-Exporters are set by OpenTelemetry's own variables, as OTEL_EXPORTER_OTLP_ENDPOINT.
+The W3C context of a trace comes from an HTTP header at the gateway or a record header on `requests`; otherwise a trace
+begins here. The headers of every token event and of the turn carry it on, so consumers can continue the trace.
+Exporters are configured with OpenTelemetry's own variables, such as OTEL_EXPORTER_OTLP_ENDPOINT.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Carried = tuple[tuple[str, bytes], ...]
 
 
 class TracingError(Exception):
-    """Traces cannot be made as the settings say; one line for people."""
+    """Traces cannot be created with these settings; the message is one line."""
 
 
 class Tracing:
-    """Makes spans of one service; `of` gives None where traces are off."""
+    """Creates the spans of one service; `of` returns None if traces are off."""
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
@@ -38,7 +38,7 @@ class Tracing:
 
     @classmethod
     def of(cls, settings: Settings, service: str) -> Tracing | None:
-        """Raises `TracingError` where OpenTelemetry is not installed."""
+        """Raises `TracingError` if OpenTelemetry is not installed."""
         if settings.traces == "off":
             return None
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
@@ -48,7 +48,7 @@ class Tracing:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
 
-        # A caller may say which trace its request belongs to, and not that it is kept: what is kept costs us.
+        # The caller's context determines the trace's id, but not whether it is recorded: recording costs us.
         share = TraceIdRatioBased(settings.traces_sample)
         provider = TracerProvider(
             sampler=ParentBased(root=share, remote_parent_sampled=share),
@@ -59,12 +59,12 @@ class Tracing:
         return cls(provider)
 
     def start(self, name: str, kind: SpanKind, carried: Iterable[tuple[str, bytes]], **options: Any) -> Span:
-        """A span under the context that is `carried`, or the first one of a trace."""
+        """A span in the `carried` context, or the first one of a trace."""
         parent = self._propagator.extract({key: value.decode("ascii", "replace") for key, value in carried})
         return self._tracer.start_span(name, context=parent, kind=kind, **options)
 
     def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
-        """A part of `parent` that is over already."""
+        """A finished part of `parent`."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
 
         context = set_span_in_context(parent)
@@ -72,7 +72,7 @@ class Tracing:
         span.end(max(began_ns, ended_ns))
 
     def carry(self, span: Span) -> Carried:
-        """The headers that make whatever comes next a part of `span`."""
+        """The headers that make later work a part of `span`."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
 
         headers: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Tracing:
         return tuple((name, value.encode("ascii", "replace")) for name, value in headers.items())
 
     def stop(self) -> None:
-        """Send what is left; waits for a few seconds at most."""
+        """Export the rest; waits for a few seconds at most."""
         self._provider.force_flush(3000)
         self._provider.shutdown()
 

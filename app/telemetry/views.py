@@ -13,7 +13,7 @@ from app.worker import Worker
 
 
 def add_views(app: Any, telemetry: Telemetry, worker: Callable[[], Worker | None]) -> None:
-    """Serve them, Faust's own sensors among the metrics."""
+    """Serve them, with Faust's own metrics included."""
     setup_prometheus_sensors(app, registry=telemetry.registry, name_prefix="faust")
 
     def health() -> Health:

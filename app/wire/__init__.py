@@ -1,4 +1,4 @@
-"""What travels through Kafka: the records of every topic, their JSON and Protobuf forms, and what makes them valid."""
+"""The records of all topics: their fields, their JSON and Protobuf forms, and their validation."""
 
 from app.wire.codec import (
     Record,

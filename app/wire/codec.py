@@ -1,7 +1,7 @@
-"""Records to bytes and back, in JSON or Protobuf: the one place through which records enter and leave.
+"""Encode and decode records, in JSON or Protobuf: every record enters and leaves through this module.
 
-Bytes come raw from Kafka. Whatever they are, a decoder either returns a record whose types are right or raises
-`WireError`, with the `request_id` where one can be read.
+A decoder takes arbitrary bytes. It returns a record with correct types or raises `WireError`, with the `request_id` if
+one can be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
 def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> Encoded:
-    """The record's value and headers, a list, since aiokafka takes nothing else."""
+    """The record's value and headers; a list, because aiokafka accepts nothing else."""
     if wire_format == WireFormat.JSON:
         return json_codec.encode(record), []
     return protobuf_codec.encode(record), [(CONTENT_TYPE, PROTOBUF_TYPE.encode())]

@@ -1,6 +1,6 @@
-"""Codes of the errors that a reader of `tokens` or a client of the gateway can meet.
+"""Error codes that a reader of `tokens` or a client of the gateway can see.
 
-A code is part of the contract, its message is for people and may change.
+A code is part of the contract. Its message is for people and may change.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class ErrorCode(enum.StrEnum):
 
 
 MEANING: dict[ErrorCode, str] = {
-    ErrorCode.INVALID_REQUEST: "The record breaks the contract; the message names the field.",
-    ErrorCode.PROMPT_TOO_LONG: "The prompt is over `PARLEY_MAX_PROMPT_BYTES` or over the model's context.",
-    ErrorCode.DEADLINE_EXCEEDED: "`deadline_ms` had passed before the answer could begin.",
+    ErrorCode.INVALID_REQUEST: "The record violates the contract; the message names the field.",
+    ErrorCode.PROMPT_TOO_LONG: "The prompt exceeds `PARLEY_MAX_PROMPT_BYTES` or the model's context length.",
+    ErrorCode.DEADLINE_EXCEEDED: "`deadline_ms` passed before the answer began.",
     ErrorCode.MODEL_NOT_FOUND: "The request names a `model` that no worker serves, or an adapter that does not fit.",
-    ErrorCode.OVERLOADED: "The engine has no room for this request; ask again later with a new `request_id`.",
-    ErrorCode.ENGINE_ERROR: "The model failed on this request; ask again with a new `request_id`.",
+    ErrorCode.OVERLOADED: "The engine has no room for this request; retry later with a new `request_id`.",
+    ErrorCode.ENGINE_ERROR: "The model failed on this request; retry with a new `request_id`.",
     ErrorCode.NOT_FOUND: "The gateway has not seen this `request_id` within its waiting time.",
-    ErrorCode.UNAUTHORIZED: "The gateway does not know the API key or token.",
-    ErrorCode.RATE_LIMITED: "This user or tenant has used up its share; ask again after `Retry-After`.",
-    ErrorCode.UNAVAILABLE: "A part that the gateway needs cannot be reached now; ask again later.",
+    ErrorCode.UNAUTHORIZED: "The API key or token is unknown to the gateway.",
+    ErrorCode.RATE_LIMITED: "This user or tenant has used up its limit; retry after `Retry-After`.",
+    ErrorCode.UNAVAILABLE: "A service that the gateway needs cannot be reached now; retry later.",
 }
-"""One sentence for each code; the README's table is made from it."""
+"""One sentence per code; the README's table is generated from it."""

@@ -1,8 +1,8 @@
 """Records of `dead-letters`: the original key, value and headers, and headers that say what was wrong and where.
 
-`dead-letters` takes no larger records than `requests` does, and a record that came compressed may be far larger than
-either. So what does not fit beside the cause is cut: the value first, then headers, then the key. Headers tell how long
-the whole was and what its hash is: `value-bytes` and `value-sha256`, `key-bytes` and `key-sha256`, `headers-dropped`.
+`dead-letters` accepts no larger records than `requests`, and a compressed record may be far larger than either. What
+does not fit is cut: the value first, then headers, then the key. Headers give the original length and hash:
+`value-bytes` and `value-sha256`, `key-bytes` and `key-sha256`, `headers-dropped`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OURS = frozenset({
     VALUE_BYTES, VALUE_SHA256, KEY_BYTES, KEY_SHA256, HEADERS_DROPPED,
 })  # fmt: skip
 MAX_DEAD_LETTER_BYTES = MAX_RECORD_BYTES - (8 << 10)
-"""Of key, value and original headers together; the rest is for the headers of the cause and Kafka's framing."""
+"""For key, value and original headers together; the rest is for the headers of the cause and Kafka's framing."""
 _MAX_KEY_BYTES = 4096
 _HEADER_FRAMING = 10
 
@@ -62,7 +62,7 @@ def cause_of(error: WireError, topic: str, partition: int, offset: int) -> Cause
 
 
 def dead_letter_headers(cause: Cause, original: Headers) -> list[tuple[str, bytes | None]]:
-    """The original headers and those of the cause; a dead letter that was sent again and fails again has new ones."""
+    """The original headers and those of the cause. If a dead letter is sent again and fails again, it gets new ones."""
     message = " ".join(cause.message.split())[:MAX_MESSAGE_LENGTH]
     ours = {
         ERROR_CODE: cause.code,
@@ -115,7 +115,7 @@ def _whole(bytes_header: str, sha256_header: str, content: bytes) -> Iterable[tu
 
 
 def cause_from(headers: Headers) -> Cause | None:
-    """What the headers of a dead letter say, None where they are not those of one."""
+    """Read the headers of a dead letter; None if they are not those of one."""
     found = {name: (value or b"").decode("utf-8", errors="replace") for name, value in pairs_of(headers)}
     try:
         return Cause(

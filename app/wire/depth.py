@@ -6,7 +6,7 @@ import re
 
 from app.wire.limits import MAX_DEPTH
 
-# As in `salvage`: an unterminated string is taken to the end, so no input makes this slower than linear.
+# As in `salvage`: an unterminated string matches up to the end, so the search is linear for any input.
 _NOT_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[^"\[{\]}]++', re.DOTALL)
 
 

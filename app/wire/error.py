@@ -1,4 +1,4 @@
-"""What is wrong with a record, together with what could still be read of it."""
+"""What is wrong with a record, and what could still be read of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from app.wire.request import DEFAULT_CONVERSATION
 
 
 class WireError(Exception):
-    """A record that does not keep to the contract.
+    """A record that violates the contract.
 
-    `request_id` is set where the record has a valid one, even if nothing else of the record can be used: its sender
-    can then be told by an `error` event.
+    `request_id` is set if the record has a valid one, even if nothing else of it can be used: its sender can then get
+    an `error` event.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class WireError(Exception):
 
     @property
     def dead_letter(self) -> bool:
-        """Whether the record goes to `dead-letters`; a prompt that is only too long is a good record."""
+        """Whether the record goes to `dead-letters`; a prompt that is only too long is a valid record."""
         return self.code is ErrorCode.INVALID_REQUEST
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Records of `tokens`: the answer as it is made.
+"""Records of `tokens`: the answer as it is generated.
 
-The topic is at once what readers show and the write-ahead log from which a new owner of the partition resumes, so an
-event says where in the answer it stands (`index`) and under which ownership it was written (`epoch`).
+The topic is both what readers display and the write-ahead log from which a new owner of the partition continues. An
+event therefore contains its position in the answer (`index`) and the ownership under which it was written (`epoch`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class EventType(enum.StrEnum):
 
 
 class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reader may show beside an answer; `details` are for programs, and unknown codes are to be ignored.
+    """Something that a reader may display beside an answer; `details` are for programs. Ignore unknown codes.
 
-    Two codes are also read by the next owner of the partition, so they are written before what depends on them:
-    `plan` (what was decided about this answer: `{"at": ms}`, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
+    Two codes are also read by the next owner of the partition, so they are written before anything depends on them:
+    `plan` (decisions about this answer: `{"at": ms}`, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
     app/delivery/quarantine.py).
     """
 
@@ -41,20 +41,20 @@ RESUMED = "resumed"
 
 
 class PlanDetails(msgspec.Struct, frozen=True):
-    """The request sees its conversation as it was at the time `at`, Unix milliseconds."""
+    """The request sees its conversation as of the time `at`, Unix milliseconds."""
 
     at: int | None = None
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):
-    """`code` is one of `ErrorCode`; a reader shows a code it does not know."""
+    """`code` is one of `ErrorCode`; a reader displays a code that it does not know."""
 
     code: str
     message: str
 
 
 class Logprob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One token's log probability, and those of its likeliest rivals."""
+    """One token's log probability, and those of the likeliest alternatives."""
 
     token: int
     text: str
@@ -63,11 +63,11 @@ class Logprob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event. What does not belong to its type is None and not written.
+    """One event. Fields that do not belong to its type are None and not written.
 
-    `tokens` and `text` of a `token` event are always given, also where they are empty: None alone is left out.
-    `prompt_digest` stands on the event with index 0: the owner that resumes the answer compares it with the prompt
-    that it has rebuilt. A `fence` has no request and no epoch: its own offset is the epoch that it opens.
+    `tokens` and `text` of a `token` event are always written, even if empty; only None is left out. `prompt_digest` is
+    on the event with index 0: an owner that resumes the answer compares it with the prompt that it has rebuilt. A
+    `fence` has no request and no epoch: its own offset is the epoch that it begins.
     """
 
     type: EventType

@@ -11,7 +11,7 @@ PROTO = "app/wire/parley.proto"
 
 
 def generate(out: Path = PACKAGE_ROOT) -> int:
-    """Run the compiler of grpcio-tools; `out` receives the same folders as the source."""
+    """Run the compiler of grpcio-tools; `out` gets the same folders as the source."""
     protoc = import_module("grpc_tools.protoc")
     well_known = Path(str(protoc.__file__)).parent / "_proto"
     arguments = ["protoc", f"-I{PACKAGE_ROOT}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}", PROTO]

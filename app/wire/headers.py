@@ -1,4 +1,4 @@
-"""Record headers, in the shapes in which Kafka clients hand them over."""
+"""Record headers, in the forms in which Kafka clients return them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ Headers = HeaderPairs | Mapping[str, bytes | None] | None
 
 CONTENT_TYPE = "content-type"
 FORWARDED = "forwarded-from"
-"""On an erasure that a worker sent on: the partition from which it came, `@`, and its time there in Unix milliseconds.
-It is not sent on again."""
+"""On an erasure that a worker forwarded: the partition it came from, `@`, and its time there in Unix milliseconds. It
+is not forwarded again.
+"""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -31,14 +32,15 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def is_forwarded(headers: HeaderPairs) -> bool:
-    """Whether a worker sent the erasure on."""
+    """Whether a worker forwarded the erasure."""
     return any(name == FORWARDED for name, _ in headers)
 
 
 def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
-    """The W3C trace context among the headers: whatever is written because of a record carries it too.
+    """The W3C trace context in the headers, which every record that is caused by this one also carries.
 
-    One that is not well-formed, or there twice, is left behind with its `tracestate`: every token would pay for it.
+    A context that is malformed or present twice is dropped with its `tracestate`, because it would be repeated on every
+    token event.
     """
     found: dict[str, bytes] = {}
     for name, value in headers:
@@ -50,7 +52,7 @@ def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
 
 
 def format_of(headers: Headers) -> WireFormat:
-    """Protobuf where the content type says so, JSON for everything else."""
+    """Protobuf if the content type says so, JSON otherwise."""
     if not headers:
         return WireFormat.JSON
     for name, value in pairs_of(headers):

@@ -1,4 +1,4 @@
-"""Request ids, and what follows from an id alone: partition and seed."""
+"""Request ids, and what is derived from an id: partition and seed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from aiokafka.partitioner import murmur2
 
 
 def new_request_id() -> str:
-    """A UUIDv7: unique, and sorted by time."""
+    """A UUIDv7: unique, and sortable by time."""
     return str(uuid_utils.uuid7())
 
 
 def partition_for(user_id: str, partitions: int) -> int:
-    """The partition that Kafka's own producers choose for this key, whatever their language."""
+    """The partition that Kafka's own producers choose for this key (murmur2), in any language."""
     return (murmur2(user_id.encode()) & 0x7FFFFFFF) % partitions
 
 
 def seed_for(request_id: str) -> int:
-    """The seed of a request that names none: the same answer to the same request on every machine."""
+    """The seed of a request that names none: the same request gets the same answer on every machine."""
     return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest()) >> 1

@@ -1,4 +1,4 @@
-"""Records as JSON, read strictly: what is not exactly JSON in UTF-8 is refused, also in fields that nobody reads."""
+"""Records as JSON, parsed strictly: anything but valid JSON in UTF-8 is rejected, also in unknown fields."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def encode(record: object) -> bytes:
 
 
 def decode(value: bytes, record_type: Any) -> Any:
-    """A record of that type, a struct or a union of them."""
+    """A record of that type, a struct or a union of structs."""
     if too_deep(value):
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
     try:
-        value.decode("utf-8")  # msgspec looks only into the strings that it keeps
+        value.decode("utf-8")  # msgspec checks only the strings that it keeps
         return _decoder(record_type).decode(value)
     except UnicodeDecodeError as error:
         raise MalformedError(f"not UTF-8 at byte {error.start}") from None

@@ -1,4 +1,4 @@
-"""The sizes and shapes that names and numbers of a record may have."""
+"""The sizes and forms that names and numbers of a record may have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeGuard
 import msgspec
 
 MAX_DEPTH = 32
-"""Levels of nesting of a record, itself included: what Protobuf's own limit of 100 leaves for `metadata`."""
+"""Levels of nesting of a record, itself included: Protobuf's own limit of 100 leaves this for `metadata`."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
 MAX_NAME_LENGTH = 256
@@ -29,10 +29,10 @@ INT64 = range(-(2**63), 2**63)
 MAX_RECORD_BYTES = 1 << 20
 """Of a record on any topic; `max.message.bytes`."""
 MAX_TURN_BYTES = MAX_RECORD_BYTES - (16 << 10)
-"""What prompt and answer of a turn may have together, as JSON; the rest is for its other fields, key and headers."""
+"""For prompt and answer of a turn together, as JSON; the rest is for its other fields, key and headers."""
 MAX_QUESTION_BYTES = MAX_TURN_BYTES // 2
 MAX_MESSAGE_LENGTH = 1000
-"""Characters of an error's message: it may quote what is wrong, and that may be a megabyte."""
+"""Characters of an error's message: it may quote invalid input, which may be a megabyte."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 

@@ -2,4 +2,4 @@
 
 
 class MalformedError(ValueError):
-    """The bytes are not a record of the wanted type; the message says why."""
+    """The bytes are not a record of the expected type; the message says why."""

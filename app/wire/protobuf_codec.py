@@ -1,5 +1,5 @@
-"""Records as Protobuf. They pass through the same plain form and the same type checks as JSON, so both formats agree
-on what a good record is.
+"""Records as Protobuf. They pass through the same plain form and the same type checks as JSON, so both formats accept
+exactly the same records.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _json_value(value: struct_pb2.Value, depth: int) -> Any:
 
 
 def _number(number: float) -> int | float:
-    """Struct knows only doubles: a whole number was most likely written as one."""
+    """Struct has doubles only; a whole number was most likely written as an integer."""
     if not math.isfinite(number):
-        raise MalformedError("metadata holds a number that JSON does not have")
+        raise MalformedError("metadata contains a number that JSON does not have")
     return int(number) if number.is_integer() and abs(number) <= _EXACT_INTEGERS else number

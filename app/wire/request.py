@@ -1,4 +1,4 @@
-"""Records of `requests`: what a user asks for."""
+"""Records of `requests`: a user's request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request; None is "not set". `validate_request` checks what types alone cannot say."""
+    """One request; None means "not set". `validate_request` checks what the types cannot express."""
 
     request_id: str
     user_id: str

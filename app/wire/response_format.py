@@ -1,12 +1,12 @@
-"""The shape that an answer's text must have: OpenAI's `response_format`, and two shorter forms of it.
+"""The form that an answer's text must have: OpenAI's `response_format`, and two shorter forms.
 
-    {"type": "text"}                                            anything, as when it is absent
+    {"type": "text"}                                            any text, the default
     {"type": "json_object"}                                     any JSON object
-    {"type": "json_schema", "json_schema": {"schema": {...}}}   JSON that a schema describes
-    {"type": "regex", "regex": "[A-Z]{2}-[0-9]+"}               text that the expression matches as a whole
+    {"type": "json_schema", "json_schema": {"schema": {...}}}   JSON that conforms to a schema
+    {"type": "regex", "regex": "[A-Z]{2}-[0-9]+"}               text that matches the expression as a whole
     {"type": "choices", "choices": ["yes", "no"]}               one of these
 
-`name`, `description` and `strict` of OpenAI's `json_schema` are taken and change nothing: an answer always keeps to it.
+`name`, `description` and `strict` of OpenAI's `json_schema` are accepted and have no effect: an answer always conforms.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JsonSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
 
 class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The field that is named as `type` is set, and no other; `validate_request` checks it."""
+    """The field named by `type` is set, and no other; `validate_request` checks it."""
 
     type: FormatType
     json_schema: JsonSchema | None = None

@@ -1,7 +1,7 @@
-"""What can be read of a record that cannot be used, so that its sender can be told.
+"""Read what can be read of an invalid record, so that its sender can get an error.
 
-Nothing here decides whether a record is good: these readers are lenient on purpose, take the top level alone, and
-believe a value only where it is valid by itself.
+Nothing here decides whether a record is valid. These readers are lenient on purpose: they read the top level only, and
+accept a value if it is valid by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from app.wire.headers import WireFormat
 from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 
-# An unterminated string matches up to the end, which keeps the search linear in the length of any input.
+# An unterminated string matches up to the end, so the search is linear for any input.
 _PART = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]|[^"\[{\]}]++', re.DOTALL)
 _PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}
 
@@ -41,7 +41,7 @@ def _from_json(value: bytes) -> dict[str, object]:
     text = value.decode("utf-8", errors="replace")
     try:
         try:
-            found = json.loads(text, parse_int=float)  # float takes any number of digits
+            found = json.loads(text, parse_int=float)  # float accepts any number of digits
         except RecursionError:
             found = json.loads(_flat(text), parse_int=float)
     except ValueError:
@@ -50,7 +50,7 @@ def _from_json(value: bytes) -> dict[str, object]:
 
 
 def _flat(text: str) -> str:
-    """The text with everything below the top level taken out: no depth can hurt the parser."""
+    """The text without everything below the top level, so that no nesting depth can overflow the parser."""
     kept, depth = [], 0
     for match in _PART.finditer(text):
         part = match.group()
@@ -66,7 +66,7 @@ def _flat(text: str) -> str:
 
 
 def _from_protobuf(value: bytes) -> dict[str, object]:
-    """The string fields of the identity, up to the first byte that makes no sense."""
+    """The string fields of the identity, up to the first malformed byte."""
     found: dict[str, object] = {}
     at = 0
     try:
@@ -87,7 +87,7 @@ def _from_protobuf(value: bytes) -> dict[str, object]:
             else:
                 break
     except IndexError:
-        pass  # the record ends within a number: what stands before it was read
+        pass  # the record ends within a number: the fields before it were read
     return found
 
 

@@ -1,4 +1,4 @@
-"""Records of `turns`: one for each request that ended in `done`, exactly one under read_committed."""
+"""Records of `turns`: exactly one (read_committed) for each request that ended in `done`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from models.generation import FinishReason, Usage
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
-    """When the parts of a turn were, in Unix milliseconds. `first_token_at` is None for an answer without tokens."""
+    """Timestamps of a turn, in Unix milliseconds. `first_token_at` is None for an answer without tokens."""
 
     requested_at: int
     started_at: int | None = None
@@ -17,7 +17,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """All fields are always written, so that a table made of this topic has all its columns."""
+    """All fields are always written, so that a table created from this topic has all columns."""
 
     request_id: str
     user_id: str
@@ -37,9 +37,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return self.created_at if self.timing is None else min(self.timing.requested_at, self.created_at)
 
     def outlives(self, erased_ms: int) -> bool:
-        """Whether there is anything to remember after its user was erased at that time, in Unix milliseconds; 0: never.
+        """Whether the turn may be kept after an erasure of its user at that time (Unix milliseconds; 0: never erased).
 
-        It is the request that has to be younger: its end may have been written when the erasure was under way. What the
-        erasure cut short has no text.
+        The request has to be younger than the erasure: a turn may end while the erasure is carried out. An answer that
+        the erasure cut short has no text.
         """
         return bool(self.prompt or self.answer) and (not erased_ms or self.asked_at > erased_ms)

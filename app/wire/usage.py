@@ -1,7 +1,7 @@
-"""Records of `usage`: what one partition's users were answered in one window, by tenant and model.
+"""Records of `usage`: the answers of one partition in one window, by tenant and model.
 
-A revision takes the place of those before it: of all records with the same window, tenant, model and partition the one
-with the highest `revision` counts. A user is in one partition, so sums over the partitions are sums over users.
+A revision replaces earlier ones: of all records with the same window, tenant, model and partition, the one with the
+highest `revision` counts. A user has one partition, so sums over partitions are sums over users.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """In milliseconds; `buckets[i]` counts those up to `bounds[i]`, and the last bucket what is above all bounds."""
+    """In milliseconds; `buckets[i]` counts those up to `bounds[i]`, the last bucket those above all bounds."""
 
     count: int
     sum: int
@@ -20,9 +20,9 @@ class Latencies(msgspec.Struct, frozen=True):
 
 
 class UsageWindow(msgspec.Struct, frozen=True, kw_only=True):
-    """`late` of the `requests` belong to earlier windows, which were closed for good when they came.
+    """`late` of the `requests` belong to earlier windows, which were already final when they arrived.
 
-    `tenant` is empty where requests name none. `cost_per_1k` is the cost of 1,000 tokens of prompt and answer.
+    `tenant` is empty if requests name none. `cost_per_1k` is the cost of 1,000 tokens of prompt and answer.
     """
 
     window_start: int

@@ -1,4 +1,4 @@
-"""What the types of a record cannot say: sizes, ranges, and that key and record are of the same user."""
+"""Validation beyond types: sizes, ranges, and that key and record name the same user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _WrongError(ValueError):
 
 
 def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: int) -> None:
-    """Raise `WireError` unless `request`, found under `key`, keeps to the contract."""
+    """Raise `WireError` unless `request`, read with `key`, satisfies the contract."""
     try:
         _check_identity(request.request_id, request.user_id, key)
         _check_names(request)
@@ -56,16 +56,17 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
     if size > max_prompt_bytes:
         message = f"the prompt has {size} bytes, the limit is {max_prompt_bytes}"
         raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
-    # JSON escapes make at most six bytes of one.
+    # A JSON escape takes at most six bytes for one.
     if 6 * size > MAX_QUESTION_BYTES and (stored := json_bytes(request.question)) > MAX_QUESTION_BYTES:
         message = f"the prompt has {stored} bytes as JSON, a record on `turns` has room for {MAX_QUESTION_BYTES}"
         raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
 
 
 def check_partition(record: Request | Control, partition: int, partitions: int) -> None:
-    """Raise `WireError` unless the record stands where Kafka's own partitioner puts its user.
+    """Raise `WireError` unless the record is in the partition that Kafka's default partitioner chooses for its user.
 
-    Elsewhere it would meet another worker's memory: order, cancels and erasures of its user would not hold for it.
+    In another partition it would be handled by a worker without the user's history; order, cancels and erasures of the
+    user would not apply to it.
     """
     right = partition_for(record.user_id, partitions)
     if partition == right:
@@ -86,7 +87,7 @@ def check_partition(record: Request | Control, partition: int, partitions: int) 
 
 
 def validate_control(control: Control, key: bytes | None) -> None:
-    """Raise `WireError` unless `control`, found under `key`, keeps to the contract."""
+    """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
     request_id = control.request_id if isinstance(control, Cancel) else None
     try:
         _check_identity(request_id, control.user_id, key)
@@ -177,7 +178,7 @@ def _check_biases(biases: dict[int, float]) -> None:
 
 
 def _check_format(form: ResponseFormat) -> None:
-    """Whether a schema or an expression has a meaning is for the engine to find out."""
+    """The engine finds out whether a schema or an expression is meaningful."""
     for name in (FormatType.JSON_SCHEMA, FormatType.REGEX, FormatType.CHOICES):
         if (getattr(form, name) is not None) != (form.type is name):
             rule = "must be given" if form.type is name else f"does not belong to the type {form.type}"

@@ -1,4 +1,4 @@
-"""Prompts of one partition are gathered for a moment, so that an engine begins them together."""
+"""Batching: prompts of one partition are collected briefly, so that an engine starts them together."""
 
 from models.batching.batcher import Batcher
 from models.batching.flush import Flush, FlushReason

@@ -1,11 +1,11 @@
-"""The batcher of one partition: a latency budget, not a delay.
+"""The batcher of one partition. Its budget is an upper bound of the wait, not a fixed delay.
 
-An item waits only while waiting can pay: until `max_size` items are there, or until the oldest one has waited
-`budget_s`. Before an engine that has room nothing waits at all: whatever has come by then begins with its next step, so
-steps are batches already, and to wait would only make the first token later. Every batch leaves from a callback of its
-own, one turn of the event loop later, so that a burst added within one turn is one batch, best priority first.
+An item waits only as long as waiting can help: until there are `max_size` items, or until the oldest one has waited for
+`budget_s`. If the engine has room, nothing waits: what has arrived starts with its next step, so steps form batches
+anyway, and waiting would only delay the first token. Each batch is flushed from a callback, one iteration of the event
+loop later, so a burst that is added in one iteration is one batch, highest priority first.
 
-All methods belong to one thread, the one of `timers`. `flush` must not raise: its items have left the batcher.
+All methods belong to one thread, that of `timers`. `flush` must not raise: its items have left the batcher.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Waiting(Generic[T]):
 
 
 class Batcher(Generic[T]):
-    """Gathers items into batches of at most `max_size`; of two priorities the lower number leaves first."""
+    """Collects items into batches of at most `max_size`. A lower priority number is flushed first."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Batcher(Generic[T]):
         self._deadline: Timer | None = None
 
     def __len__(self) -> int:
-        """How many items wait."""
+        """Number of waiting items."""
         return len(self._waiting)
 
     def add(self, item: T, priority: int = 0) -> None:
@@ -68,7 +68,7 @@ class Batcher(Generic[T]):
             self._arm()
 
     def remove(self, item: T) -> bool:
-        """Take a cancelled item out; false where it has left already."""
+        """Remove a cancelled item; False if it was flushed already."""
         for place, entry in enumerate(self._waiting):
             if entry.item == item:
                 del self._waiting[place]
@@ -78,7 +78,7 @@ class Batcher(Generic[T]):
         return False
 
     def clear(self) -> list[T]:
-        """Take everything out without a flush, in order of arrival: the partition is going away."""
+        """Remove everything without a flush, in order of arrival: the partition was lost."""
         items = [entry.item for entry in self._waiting]
         self._waiting = []
         if self._soon is not None:
@@ -88,7 +88,7 @@ class Batcher(Generic[T]):
         return items
 
     def _wake(self, reason: FlushReason) -> None:
-        # An engine with room takes all that waits, a full batch only itself: within one turn the former wins.
+        # An engine with room takes all waiting items, a full batch only itself; within one iteration the former wins.
         if self._soon is None:
             self._soon = self._timers.call_soon(self._on_soon)
             self._soon_reason = reason
@@ -121,7 +121,7 @@ class Batcher(Generic[T]):
         self._observe(Flush(reason, tuple(now - entry.since for entry in batch)))
 
     def _arm(self) -> None:
-        """Let the deadline be that of the oldest item that waits."""
+        """Set the timer to the deadline of the oldest waiting item."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

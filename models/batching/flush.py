@@ -1,4 +1,4 @@
-"""What is told about a batch when it leaves: the figures behind the batching metrics."""
+"""What is reported of each flushed batch, for metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class FlushReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """One batch that was handed over. `waits` are the seconds that each of its items waited."""
+    """One flushed batch. `waits` are the seconds that each of its items waited."""
 
     reason: FlushReason
     waits: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""What a batcher needs of a clock. A running asyncio loop is one as it stands; tests bring their own."""
+"""The clock of a batcher. A running asyncio loop implements it; tests use their own."""
 
 from __future__ import annotations
 

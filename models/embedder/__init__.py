@@ -1,4 +1,4 @@
-"""Texts become vectors of unit length, by any encoder; nothing heavy is imported before one is loaded."""
+"""Embedders: texts become unit vectors, with any encoder. Nothing heavy is imported before one is loaded."""
 
 from models.embedder.embedder import Embedder, load_embedder
 from models.embedder.errors import EmbedderError

@@ -1,4 +1,4 @@
-"""Any encoder that transformers knows."""
+"""Any encoder that transformers supports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from models.embedder.encoder import LONGEST, Encoder
 from models.embedder.errors import EmbedderError
 from models.embedder.recipe import Recipe
 
-_OFFSET_POSITIONS = frozenset({"camembert", "mpnet", "roberta", "xlm-roberta"})  # they count from pad_token_id + 1
+_OFFSET_POSITIONS = frozenset(
+    {"camembert", "mpnet", "roberta", "xlm-roberta"}
+)  # their positions start at pad_token_id + 1
 
 
 def load_auto(name: str, checkpoint: str, recipe: Recipe) -> Encoder:
@@ -45,7 +47,7 @@ def _max_tokens(tokenizer: Any, config: Any, recipe: Recipe) -> int:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """No progress bar: a search in a terminal prints its hits and nothing else."""
+    """No progress bar: a search in a terminal prints only its hits."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -1,7 +1,7 @@
-"""BERT without transformers, for a folder that holds one: MiniLM and most small encoders.
+"""BERT without transformers, for a folder that contains one: MiniLM and most small encoders.
 
-Importing transformers' model classes costs several times what loading and running such an encoder does, and
-`parley search` pays for it at every call.
+Importing transformers' model classes takes several times longer than loading and running such an encoder, and `parley
+search` would pay for it at every call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Weights = dict[str, torch.Tensor]
 
 
 def load_bert(folder: Path, recipe: Recipe) -> Encoder | None:
-    """None where the folder holds anything else."""
+    """None if the folder contains another kind of model."""
     folder = folder / recipe.folder
     files = [folder / name for name in ("config.json", "model.safetensors", "tokenizer.json")]
     if not all(path.is_file() for path in files):

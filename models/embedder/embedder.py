@@ -1,8 +1,8 @@
-"""The asyncio face of an encoder that has a thread of its own.
+"""The asyncio interface of an encoder with a thread of its own.
 
-Callers of any event loop hand over texts and await their vectors. The thread takes a few texts at a time, across
-callers: queries before rows that are merely to be indexed, and of one call texts of similar length together, because
-padding costs as much as words. So a search never waits for more than one small batch of a large one.
+Callers on any event loop submit texts and await their vectors. The thread takes a few texts at a time, across callers:
+queries before texts to be indexed, and texts of similar length of one call together, because padding costs as much as
+words. A search therefore never waits for more than one small batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Call:
     vectors: Vectors
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Vectors]
-    order: list[int] = field(init=False)  # places still to be encoded, longest text first
+    order: list[int] = field(init=False)  # indexes still to be encoded, longest text first
 
     def __post_init__(self) -> None:
         self.order = sorted(range(len(self.texts)), key=lambda place: len(self.texts[place]))
@@ -64,7 +64,7 @@ class Embedder:
         return self._encoder.dimension
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """A float32 array of `len(texts)` rows. `query` says that texts are searched for, not stored."""
+        """A float32 array of `len(texts)` rows. `query` says that the texts are queries, not documents."""
         import numpy as np  # noqa: PLC0415  (an importer of this module may never embed)
 
         vectors: Vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
@@ -82,7 +82,7 @@ class Embedder:
         return await call.future
 
     def close(self) -> None:
-        """End the thread after the batch in hand; calls that still wait fail. Idempotent."""
+        """End the thread after the current batch; calls that still wait fail. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -91,7 +91,7 @@ class Embedder:
     def _run(self) -> None:
         import torch  # noqa: PLC0415
 
-        torch.set_num_threads(1)  # of this thread alone; the cores belong to the engine
+        torch.set_num_threads(1)  # of this thread only; the engine needs the cores
         while batch := self._next_batch():
             try:
                 vectors = self._encoder.encode([call.texts[place] for call, place in batch])
@@ -145,7 +145,7 @@ class Embedder:
             else:
                 call.future.set_exception(error)
 
-        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the caller's loop is closed
             call.loop.call_soon_threadsafe(settle)
 
 

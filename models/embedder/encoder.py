@@ -1,4 +1,4 @@
-"""The encoder itself: tokens in, one vector of unit length for each text out. Synchronous; one thread uses it."""
+"""The encoder: tokens in, one unit vector per text out. Synchronous; used by one thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from models.embedder.recipe import Pooling, Recipe
 
 Vectors = npt.NDArray[np.float32]
 Forward = Callable[[list[str]], tuple[torch.Tensor, torch.Tensor]]
-"""Texts to the vectors of their tokens, and the mask that tells tokens from padding."""
-LONGEST = 8192  # tokens; some tokenizers name no limit
+"""Texts to the vectors of their tokens, and the mask of the padding."""
+LONGEST = 8192  # tokens; some tokenizers have no limit
 
 
 class Encoder:
@@ -24,11 +24,11 @@ class Encoder:
         self.max_tokens = max_tokens
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Zero where the encoder has nothing to say."""
+        """Zero if the encoder returns nothing finite."""
         with torch.inference_mode():
             hidden, mask = self._forward([_well_formed(text) for text in texts])
             pooled = _pool(hidden.float(), mask, self.recipe.pooling)
-            # A zero vector can be seen and refused; NaN would poison an index silently.
+            # A zero vector can be detected and rejected; NaN would silently poison an index.
             pooled = torch.nan_to_num(pooled, nan=0.0, posinf=0.0, neginf=0.0)
             vectors: Vectors = torch.nn.functional.normalize(pooled, dim=-1).numpy()
             return vectors
@@ -42,5 +42,5 @@ def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.T
 
 
 def _well_formed(text: str) -> str:
-    """A lone surrogate would fail the whole batch in the tokenizer."""
+    """A lone surrogate would make the tokenizer fail the whole batch."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -2,4 +2,4 @@ from __future__ import annotations
 
 
 class EmbedderError(Exception):
-    """The embedder cannot be used; the message is one line that says why and what to do."""
+    """The embedder cannot be used; the message is one line with the cause and the remedy."""

@@ -13,7 +13,7 @@ from models.embedder.recipe import read_recipe
 
 
 def load_encoder(name: str, checkpoint: str) -> Encoder:
-    """`name` is what the user called it; `checkpoint` a folder or a Hugging Face name."""
+    """`name` is the name in the setting; `checkpoint` a folder or a Hugging Face name."""
     try:
         recipe = read_recipe(checkpoint)
         folder = Path(checkpoint)

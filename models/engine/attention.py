@@ -1,8 +1,9 @@
-"""Attention over packed tokens and a paged cache, and its plug for the decoders of transformers.
+"""Attention over packed tokens and a paged KV cache, as an attention implementation for transformers.
 
 Every decoder that calls its attention through transformers' `AttentionInterface` works unchanged: its layers see one
-sequence of packed tokens, and here each token meets only the row it belongs to. Registered without a mask function, so
-that no mask is made outside. What `attend` needs is in forms that TorchScript compiles (forward.py).
+sequence of packed tokens, and here each token attends only to the sequence it belongs to. It is registered without a
+mask function, so that transformers builds no mask. The arguments of `attend` have types that TorchScript compiles
+(forward.py).
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from models.engine.batch import Batch
 from models.engine.cache import KVCache
 
 NAME = "parley_paged"
-# What some models hand to their attention beside the usual: to leave it out would be silently wrong.
+# Further arguments that some models pass to their attention; ignoring them would give silently wrong results.
 NOT_IMPLEMENTED = ("s_aux", "sinks", "position_bias", "head_mask", "alibi")
 
 
 class Context:
-    """What one forward needs: the batch and the cache, and its groups as `attend` takes them."""
+    """The inputs of one forward: the batch and the cache, and its groups in the form that `attend` takes."""
 
     def __init__(self, batch: Batch, cache: KVCache) -> None:
         self.batch = batch
@@ -36,11 +37,11 @@ class Context:
 
     @property
     def windows(self) -> set[int | None]:
-        """The sliding windows that the layers have asked for so far."""
+        """The sliding windows that the layers have requested so far."""
         return {window for window, _ in self._masks}
 
     def masks(self, window: int | None, *, whole: bool) -> list[Tensor | None]:
-        """As `masks_of`; the layers of one step share them."""
+        """See `masks_of`; the layers of one step share them."""
         key = window, whole
         if key not in self._masks:
             positions, dtype = self.batch.positions, self.cache.keys[0].dtype
@@ -62,7 +63,7 @@ def paged_attention(
 ) -> tuple[Tensor, None]:
     """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
     if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
-        raise NotImplementedError("this model's attention takes something that the engine does not implement")
+        raise NotImplementedError("this model's attention uses a feature that the engine does not implement")
     query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
     layer, cache = module.layer_idx, context.cache
     out = attend(
@@ -90,7 +91,7 @@ def attend(
         first, rows, width, _length, begin, count_of_pages, in_place = group
         end = first + rows * width
         pages = numbers[begin : begin + count_of_pages]
-        # One condition with the next, and TorchScript would compile what it guards.
+        # Merged with the next condition, TorchScript would compile the guarded code.
         if not is_scripting():  # noqa: SIM102
             if in_place:
                 table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
@@ -115,9 +116,9 @@ def attend(
 def masks_of(
     positions: Tensor, groups: list[list[int]], window: int | None, whole: bool, dtype: torch.dtype
 ) -> list[Tensor | None]:
-    """For each group what is added to its scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere.
+    """For each group, the mask added to its scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere.
 
-    None where a kernel knows by itself and, unless `whole`, where a chunk attends itself alone as far back as it goes.
+    None where the kernel needs no mask and, unless `whole`, where a chunk attends only to itself and to all of itself.
     """
     masks: list[Tensor | None] = []
     for first, rows, width, length, _begin, pages, in_place in groups:
@@ -141,7 +142,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width:
     """
     tokens, heads, size = query.size(0), query.size(1), query.size(2)
     if width == 1:
-        # the heads that share keys become rows of one product: nothing is repeated
+        # heads that share keys become rows of one product, so nothing is repeated
         asked = query.reshape(tokens, key.size(1), -1, size)
         out = scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scale)
         return out.reshape(tokens, heads, size)
@@ -158,7 +159,7 @@ def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width:
 
 
 def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, scale: float, cap: float) -> Tensor:
-    """As `dense`, with soft-capped scores (Gemma 2), which no fused kernel of torch has."""
+    """Like `dense`, with soft-capped scores (Gemma 2), which no fused kernel of torch supports."""
     tokens, heads, size = query.size(0), query.size(1), query.size(2)
     kv = key.size(1)
     rows = query.reshape(tokens // width, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)

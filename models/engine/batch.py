@@ -1,4 +1,4 @@
-"""The slices of one step as one tensor of numbers: packed tokens, where they are kept, and what each attends."""
+"""The inputs of one step as one tensor: packed tokens, their cache slots, and what each attends to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from models.engine.pages import PagePool
 from models.engine.row import Slice, pages_for
 
-WASTE = 64  # pages that may be read in vain before short rows are attended apart from long ones
+WASTE = 64  # pages that may be read in vain before short sequences are attended separately from long ones
 
 
 class Group(NamedTuple):
@@ -33,7 +33,7 @@ class Group(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A token that attends its row's pages by itself: the single one of a slice, or one of its draft."""
+    """A token that attends to its sequence's pages by itself: the single one of a slice, or one of its draft."""
 
     part: Slice
     offset: int
@@ -54,8 +54,10 @@ class Batch:
     count: int
     drawing: int
     groups: list[Group]
-    draws: list[tuple[Slice, int]]  # who draws, and behind how many tokens of its draft; in the order of `last`
-    order: list[Slice] = field(default_factory=list)  # all of them, in the order of `tokens`
+    draws: list[
+        tuple[Slice, int]
+    ]  # the slices that draw, and after how many tokens of their draft; in the order of `last`
+    order: list[Slice] = field(default_factory=list)  # all slices, in the order of `tokens`
 
     @property
     def tokens(self) -> Tensor:
@@ -75,10 +77,10 @@ class Batch:
 
 
 def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
-    """Rows that decode in front, the longest first; then the chunks of prompts. `kernel`: pages are read in place.
+    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
 
-    The tokens of a draft are rows of their own, which share pages: each sees those before it, because all keys and
-    values of a step are written before anything is attended.
+    The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
+    of a step are written before any attention is computed.
     """
     single = _places(slices)
     chunks = [part for part in slices if part.count > 1]
@@ -123,7 +125,7 @@ def _places(slices: Sequence[Slice]) -> list[Place]:
 
 
 def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
-    """Split rows, the longest first, where reading all of them to the length of the longest would waste much."""
+    """Split the rows, longest first, where padding all of them to the longest would waste much."""
     found: list[tuple[int, list[Place]]] = []
     waste = 0
     for at, place in enumerate(single):
@@ -140,7 +142,7 @@ def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
 
 
 def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
-    """The pages of every row, as many as the longest has, and how many tokens they hold."""
+    """The pages of every row, padded to the longest, and how many tokens they hold."""
     count = pages_for(rows[0].position + 1, size)
     table: list[int] = []
     for place in rows:
@@ -151,7 +153,7 @@ def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
 
 
 def tensor_of(numbers: list[int], device: torch.device) -> Tensor:
-    """Through NumPy, which reads a list several times faster than torch."""
+    """Through NumPy, which converts a list several times faster than torch."""
     found = torch.from_numpy(np.array(numbers, dtype=np.int64))
-    # From pinned memory: else a GPU would have to finish all its work before it takes them.
+    # From pinned memory: otherwise a GPU would have to finish all its work before the copy.
     return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)

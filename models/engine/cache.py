@@ -13,7 +13,9 @@ from models.architectures import head_size, kv_heads
 PAGE_SIZE = 16
 GIB = 1 << 30
 SHARE_OF_FREE_GPU = 0.85
-MOST_PAGES = 1 << 17  # beyond what is wanted: two million tokens, whose books are gone through in a tenth of a second
+MOST_PAGES = (
+    1 << 17
+)  # at most, beyond what is needed: two million tokens, whose bookkeeping takes a tenth of a second to scan
 
 
 class KVCache:
@@ -22,23 +24,23 @@ class KVCache:
     def __init__(self, config: Any, pages: int, device: torch.device, dtype: torch.dtype) -> None:
         shape = (pages, PAGE_SIZE, kv_heads(config), head_size(config))
         layers = range(config.num_hidden_layers)
-        # zeros, not empty: a masked position still takes part in a product, and NaN times nothing is NaN
+        # zeros, not empty: a masked position still takes part in a product, and NaN times zero is NaN
         self.keys = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.values = [torch.zeros(shape, device=device, dtype=dtype) for _ in layers]
         self.pages = pages
         self._scratch = [self.keys[0].new_empty((0, *shape[1:])) for _ in range(2)]
 
     def scratch(self, pages: int) -> list[Tensor]:
-        """Memory for the keys and the values of `pages` pages or more, the same list for as long as it is enough.
+        """Memory for keys and values of at least `pages` pages; the same list is reused while it is large enough.
 
-        To ask the system for it each time costs as much as the copy.
+        Allocating it each time costs as much as the copy.
         """
         if len(self._scratch[0]) < pages:
             self._scratch = [self.keys[0].new_empty((max(64, 2 * pages), *self.keys[0].shape[1:])) for _ in range(2)]
         return self._scratch
 
     def scrub(self, pages: Sequence[int]) -> None:
-        """Clear pages that may hold numbers that are not finite."""
+        """Clear pages that may contain non-finite numbers."""
         if pages:
             for tensor in (*self.keys, *self.values):
                 tensor[torch.tensor(pages, device=tensor.device)] = 0

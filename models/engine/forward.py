@@ -1,10 +1,11 @@
-"""The forward of the Llama family over packed tokens, written once: one script on a CPU, eager elsewhere.
+"""The forward pass of the Llama family over packed tokens: one script on a CPU, eager elsewhere.
 
-A small model's 150 operations, called one by one beside a busy event loop, made a step of 2.3 ms one of 24 ms
-(models/scripts.py has the why). So weights and cache are the script's attributes, and what a step brings is one tensor.
+Calling a small model's 150 operations one by one beside a busy event loop made a step of 2.3 ms one of 24 ms
+(models/scripts.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a step are
+one tensor.
 """
 
-# Without annotations from the future, because TorchScript reads those of the class.
+# No annotations from __future__, because TorchScript reads those of the class.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Forward(nn.Module):
             if len(weights) > 6:
                 asked, known = found[:, : self.queries], found[:, self.queries : self.both]
                 turned = torch.cat([self.norm(asked, weights[6]), self.norm(known, weights[7])], dim=1)
-            # the halves change places, and the sign of one of them is in `sin`
+            # the halves are swapped; the sign of one of them is in `sin`
             turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, -1), sin)
             seen = attend(
                 turned[:, : self.queries], turned[:, self.queries :], found[:, self.both :],
@@ -109,7 +110,7 @@ class Forward(nn.Module):
         return linear(self.norm(hidden.index_select(0, last), self.final), self.head, self.head_bias)
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        """What torch computes of a norm on a CPU in some ten operations, in half of them."""
+        """RMS norm; the eager operation of torch takes twice as many kernels on a CPU."""
         if hidden.dtype != torch.float32 or hidden.is_cuda:
             return torch.rms_norm(hidden, [hidden.size(-1)], weight, self.eps)
         length = torch.linalg.vector_norm(hidden, 2.0, [-1], True)

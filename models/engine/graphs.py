@@ -1,7 +1,7 @@
-"""Steps of rows that decode, as CUDA graphs: one launch instead of some forty a layer.
+"""Decode steps as CUDA graphs: one launch instead of about forty per layer.
 
-A graph is captured per number of rows, rounded up to a bucket; its inputs lie in static buffers that each step fills.
-Rows that only fill up a bucket write to page 0 and attend one token of it. All graphs share one memory pool, because
+A graph is captured per number of rows, rounded up to a bucket. Its inputs are in static buffers that each step fills.
+Rows that only fill a bucket write to page 0 and attend to one token of it. All graphs share one memory pool, because
 only one runs at a time.
 """
 
@@ -27,22 +27,22 @@ class DecodeGraphs:
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
 
     def capture(self) -> None:
-        """The largest first: the others then fit into its memory."""
+        """Capture the largest first: the others then fit into its memory."""
         pool = None
         for size in reversed(self._buckets):
             batch = still(size, self._row_pages, self._device)
-            for _ in range(2):  # what is made at the first call must not be made during the capture
+            for _ in range(2):  # what is allocated at the first call must not be allocated during the capture
                 self._forward(batch)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
-            # of this thread: what another thread asks of the GPU meanwhile is no part of it
+            # of this thread: what other threads do on the GPU meanwhile is not part of it
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 logits = self._forward(batch)
             pool = pool or graph.pool()
             self._graphs[size] = graph, batch, logits
 
     def run(self, batch: Batch) -> Tensor | None:
-        """The logits of a step, where a graph computes it."""
+        """The logits of a step, if a graph computes it."""
         size = next((size for size in self._buckets if size >= batch.count), None)
         if size not in self._graphs or len(batch.groups) != 1 or not batch.groups[0].in_place:
             return None
@@ -53,7 +53,7 @@ class DecodeGraphs:
 
 
 def still(rows: int, row_pages: int, device: torch.device) -> Batch:
-    """A batch of rows that only fill up, of `row_pages` pages each."""
+    """A batch of padding rows only, of `row_pages` pages each."""
     numbers = torch.zeros(4 * rows + rows * row_pages, dtype=torch.long, device=device)
     numbers[3 * rows : 4 * rows] = torch.arange(rows, device=device)
     group = Group(0, rows, 1, 0, at=4 * rows, pages=rows * row_pages, in_place=1)
@@ -61,7 +61,7 @@ def still(rows: int, row_pages: int, device: torch.device) -> Batch:
 
 
 def fill(held: Batch, batch: Batch) -> None:
-    """Put a step into a batch of at least as many rows, whose others only fill up."""
+    """Copy a step into a batch of at least as many rows; the rest are padding."""
     rows = batch.count
     for mine, theirs in (
         (held.tokens, batch.tokens),
@@ -69,7 +69,7 @@ def fill(held: Batch, batch: Batch) -> None:
         (held.slots, batch.slots),
         (_table(held), _table(batch)),
     ):
-        # rows of an earlier, larger step must not write to pages that are others' by now
+        # rows of an earlier, larger step must not write to pages that others hold now
         mine[rows:] = 0
         if mine.dim() == 1:
             mine[:rows] = theirs

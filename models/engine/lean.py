@@ -1,10 +1,10 @@
-"""The forward of the Llama family in fewer and larger operations than transformers writes it.
+"""The Llama family's forward pass in fewer and larger operations than transformers uses.
 
-A small model's step, and a single row's step of any model, spend more time on starting operations than on computing
-them. So where a decoder is built exactly as Llama's (Mistral, Qwen2 and Qwen3 are), its projections of one input become
-one product, its norms one operation, and queries and keys are rotated together (forward.py). The weights are not
-doubled: those of the model's own layers become views of the joined ones, so its own forward still works, for adapters
-and for the probe that compares the two.
+A small model's step, and a single sequence's step of any model, spend more time starting operations than computing. If
+a decoder is built exactly like Llama's (Mistral, Qwen2 and Qwen3 are), its projections of one input become one product,
+its norms one operation, and queries and keys are rotated together (forward.py). The weights are not duplicated: those
+of the model's own layers become views of the joined ones, so its own forward still works, for adapters and for the
+probe that compares the two.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Joined = tuple[Tensor, Tensor | None]
 
 
 class LeanDecoder:
-    """Computes what `model` computes for packed tokens; see `lean`."""
+    """Computes what `model` computes for packed tokens."""
 
     def __init__(self, model: Any, *, script: bool = True, fixed_angles: bool = True) -> None:
         self._model = model
@@ -41,7 +41,7 @@ class LeanDecoder:
             [_weights(layer) for layer in model.model.layers],
             model.model.embed_tokens.weight.data,
             norm.weight.data,
-            # a copy where it is the embedding too, which is read by rows
+            # a copy if it is also the embedding, which is read by rows
             (laid_out(model.lm_head.weight.data), model.lm_head.bias),
             heads=(queries, queries + keys, size),
             scale=attention.scaling,
@@ -71,7 +71,7 @@ class LeanDecoder:
         return [cos[0].unsqueeze(1), (sin[0] * self._sign.to(sin.dtype)).unsqueeze(1)]
 
     def _all_turns(self, size: int) -> list[Tensor]:
-        """Those of every position, where they are always the same and do not take much memory."""
+        """Those of every position, if they never change and need little memory."""
         own, most = self._model.model.rotary_emb, context_limit(self._model.config)
         if own.rope_type not in FIXED_ANGLES or most * size > MOST_ANGLES:
             return []
@@ -80,7 +80,7 @@ class LeanDecoder:
 
 
 def lean(model: Any, **how: bool) -> LeanDecoder | None:
-    """A leaner forward for `model`, where it is built as the family is and its weights are plain."""
+    """A fused forward for `model`, if it is built like the family and its weights are plain."""
     if type(model).__name__ not in FAMILY or getattr(model.config, "hidden_act", None) != "silu":
         return None
     linears = [module for layer in model.model.layers for module in layer.modules() if hasattr(module, "in_features")]
@@ -104,14 +104,14 @@ def _weights(layer: Any) -> Weights:
 
 
 def _window(attention: Any) -> int | None:
-    """Llama does not look at one in its config; the Qwens have theirs by layer, and Mistral one for all."""
+    """Llama ignores sliding windows in its config; the Qwens have one per layer, and Mistral one for all."""
     own = attention.config if type(attention).__name__.startswith("Mistral") else attention
     window: int | None = getattr(own, "sliding_window", None)
     return window
 
 
 def _join(*linears: nn.Linear) -> Joined:
-    """One product for all, of whose weights theirs are views from now on."""
+    """One product for all; their weights become views of its weight."""
     weight = laid_out(torch.cat([module.weight.data for module in linears]))
     bias = None if linears[0].bias is None else torch.cat([module.bias.data for module in linears])
     first = 0

@@ -1,9 +1,9 @@
 """Answers of many LoRA adapters in one forward.
 
-The matrices of the adapters in a step stand side by side: all tokens are multiplied by all of them in one product, what
-is not of a token's own adapter is blanked, and a second product brings the rest back. That is exact whatever is mixed,
-needs no sorting and no loop, and costs little because ranks are small. The layers themselves stay as they are, plain or
-quantized: a hook adds to what they return.
+The matrices of all adapters in a step are placed side by side. One product multiplies all tokens by all of them, the
+parts of other adapters are masked, and a second product maps the rest back. This is exact for any mixture, needs no
+sorting and no loop, and is cheap because ranks are small. The layers themselves, plain or quantized, stay as they are:
+a hook adds to what they return.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Stack:
 
     down: Tensor
     up: Tensor
-    ranks: tuple[int, ...]  # of each adapter, 0 where it does not change this layer
+    ranks: tuple[int, ...]  # of each adapter, 0 if it does not change this layer
 
 
 class Lora:
-    """The adapters that are in memory, and what they add in this step."""
+    """The adapters in memory, and what they add in this step."""
 
     def __init__(self, model: Any) -> None:
         self.layers = linear_layers(model)
@@ -42,7 +42,7 @@ class Lora:
         self._hooked: set[str] = set()
         self._stacked: tuple[str, ...] = ()
         self._stacks: dict[str, Stack] = {}
-        self._owners: Tensor | None = None  # of each token of this step: the place of its adapter, or -1
+        self._owners: Tensor | None = None  # for each token of this step: the index of its adapter, or -1
         self._foreign: dict[tuple[int, ...], Tensor] = {}
 
     @property
@@ -61,7 +61,7 @@ class Lora:
             self._stacked, self._stacks = (), {}
 
     def route(self, parts: Sequence[Slice]) -> None:
-        """Say whose the tokens of the next forward are."""
+        """Set the adapters of the next forward's tokens."""
         self._owners, self._foreign = None, {}
         names = {part.row.job.adapter for part in parts} - {""}
         if not names:
@@ -95,14 +95,16 @@ class Lora:
         return out + linear(linear(given, stack.down).masked_fill(foreign, 0.0), stack.up)
 
     def _mask(self, ranks: tuple[int, ...]) -> Tensor:
-        """Which columns of the first product are not of a token's own adapter: [T, sum of ranks]."""
+        """Which columns of the first product do not belong to a token's adapter: [T, sum of ranks]."""
         assert self._owners is not None
         columns = [at for at, rank in enumerate(ranks) for _ in range(rank)]
         return self._owners != torch.tensor(columns, device=self._owners.device)
 
 
 def linear_layers(model: Any) -> Layers:
-    """Layers that see every token of a step, and so can be changed per token, with their widths in and out."""
+    """Layers that see every token of a step, so that a token's adapter can change them, with their widths in and
+    out.
+    """
     return {
         path: (int(module.in_features), int(module.out_features))
         for path, module in model.named_modules()

@@ -1,8 +1,8 @@
-"""Attention of single tokens over the pages of a GPU's cache, as one Triton kernel.
+"""Attention of single tokens over the pages of a GPU's KV cache, as one Triton kernel.
 
-Nothing is copied out of the pages, and nothing about the batch is baked in: page tables and lengths are read from
+Nothing is copied out of the pages, and nothing about the batch is compiled in: page tables and lengths are read from
 tensors, so the same launch can be captured in a CUDA graph and replayed for other rows. Each row is cut into `SPLITS`
-stretches that are attended side by side and joined afterwards, because one row alone would leave most of a GPU idle.
+segments that are computed in parallel and combined afterwards, because a single row would leave most of a GPU idle.
 """
 
 # ruff: noqa: ANN001, ANN202, N803  a Triton kernel takes no annotations but constexpr, and those are capitals
@@ -18,10 +18,10 @@ from torch import Tensor
 
 SPLITS = 16
 BLOCK = 64
-WIDEST = 512  # bytes of a token's keys in one head, beyond which stretches of a block do not fit into shared memory
+WIDEST = 512  # bytes of a token's keys in one head; with more, the tiles of a block do not fit into shared memory
 
 
-# Where a step's tables lie, and how wide they are, differs from step to step: no reason to compile anew.
+# Offsets and widths of a step's tables change from step to step; they must not trigger a recompilation.
 @triton.jit(do_not_specialize=["row_pages"], do_not_specialize_on_alignment=["table"])
 def _attend_stretch(  # type: ignore[no-untyped-def]
     query, keys, values, table, lengths, out, weights, scale, window, cap, row_pages,

@@ -1,13 +1,13 @@
-"""Pages of the KV cache: who holds them, and which prefix of which conversation they carry.
+"""Pages of the KV cache: which sequences hold them, and which prefixes they contain.
 
-A page holds the keys and values of `size` consecutive tokens. A full page is published under (what comes before it, its
-tokens), so that a later prompt with the same beginning takes it over instead of computing it. What comes before is the
-node of the page before, or at the beginning the adapter; the lookup compares the tokens themselves, so there are no
-collisions. A released page stays published until its memory is needed, the least recently used first.
+A page holds the keys and values of `size` consecutive tokens. A full page is published under (its predecessor, its
+tokens), so that a later prompt with the same prefix reuses it instead of computing it. The predecessor is the node of
+the page before or, at the beginning, the adapter. The lookup compares the tokens themselves, so there are no
+collisions. A released page stays published until its memory is needed, least recently used first.
 
-Users share the pages of what the service itself puts before every conversation, and no others: from the first page
-that holds a word of a user on, the user's salt is a part of what comes before. Otherwise `cached_tokens`, or the time
-to the first token, would tell one user what another has asked.
+Users share only the pages of the text that the service puts before every conversation. From the first page that
+contains a user's text on, the user's salt is part of the predecessor. Otherwise `cached_tokens`, or the time to the
+first token, would reveal to one user what another has asked.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from itertools import count
 
 Node = int | str | tuple["Node", str]
-"""What comes before a page: a published page, the beginning of a sequence, or either of these and a user's salt."""
+"""The predecessor of a page: a published page, the beginning of a sequence, or either of these with a user's salt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Whose pages a sequence may take over: within its first `tokens` everybody's of the adapter, then its user's."""
+    """Whose pages a sequence may reuse: anyone's of the adapter within its first `tokens`, after that its user's."""
 
     adapter: str
     user_salt: str
@@ -34,19 +34,19 @@ class Sharing:
         return f"adapter {self.adapter}"
 
     def before(self, page: int, size: int, node: Node) -> Node:
-        """What comes before the page of that number, of `size` tokens, where `node` is the page before it."""
+        """The predecessor of the page with that number, of `size` tokens, if `node` is the page before it."""
         return (node, self.user_salt) if page == self.tokens // size else node
 
 
 class PagePool:
-    """Page 0 is never given out: what must be written somewhere but belongs to nobody goes there."""
+    """Page 0 is never allocated: padding is written there."""
 
     def __init__(self, pages: int, size: int) -> None:
         self.pages = pages
         self.size = size
         self._free = list(range(pages - 1, 0, -1))
         self._holders = [0] * pages
-        self._kept: OrderedDict[int, None] = OrderedDict()  # published, held by nobody; the oldest first
+        self._kept: OrderedDict[int, None] = OrderedDict()  # published and not held; oldest first
         self._published: dict[tuple[Node, tuple[int, ...]], int] = {}
         self._keys: dict[int, tuple[Node, tuple[int, ...]]] = {}
         self._nodes: dict[int, int] = {}
@@ -54,7 +54,7 @@ class PagePool:
 
     @property
     def available(self) -> int:
-        """Pages that `take` could give out."""
+        """Pages that `take` could allocate."""
         return len(self._free) + len(self._kept)
 
     @property
@@ -62,7 +62,7 @@ class PagePool:
         return self.pages - 1 - self.available
 
     def match(self, sharing: Sharing, tokens: Sequence[int]) -> tuple[list[int], Node]:
-        """The published pages that `tokens` begin with, held for the caller, and the node after them."""
+        """The published pages of the longest known prefix of `tokens`, held for the caller, and the node after them."""
         node = sharing.start
         found: list[int] = []
         for start in range(0, len(tokens) - self.size + 1, self.size):
@@ -78,7 +78,7 @@ class PagePool:
         return found, node
 
     def take(self, number: int) -> list[int] | None:
-        """`number` pages of unknown content, or None where there are not so many."""
+        """Allocate `number` pages with undefined content, or None if there are not enough."""
         if number > self.available:
             return None
         taken = []
@@ -93,10 +93,10 @@ class PagePool:
         return taken
 
     def publish(self, before: Node, tokens: Sequence[int], page: int) -> Node:
-        """Make a full page findable; returns the node after it."""
+        """Publish a full page; returns the node after it."""
         key = (before, tuple(tokens))
         if (twin := self._published.get(key)) is not None:
-            return self._nodes[twin]  # computed twice at the same time: the first stays
+            return self._nodes[twin]  # computed twice at the same time: the first one stays
         node = next(self._next_node)
         self._published[key] = page
         self._keys[page] = key
@@ -104,7 +104,7 @@ class PagePool:
         return node
 
     def release(self, pages: Sequence[int], *, forget: bool = False) -> list[int]:
-        """Give pages back; with `forget` nobody finds them again. Returns those that nobody holds any more."""
+        """Release pages; with `forget` they are also unpublished. Returns the pages that no sequence holds any more."""
         let_go = []
         for page in reversed(pages):  # the end of a sequence is evicted before its beginning
             if forget:
@@ -120,7 +120,7 @@ class PagePool:
         return let_go
 
     def check(self) -> None:
-        """Raise when the books do not add up; for moments when nobody should hold a page, `in_use` tells leaks."""
+        """Raise if the bookkeeping is inconsistent. If no sequence should hold a page, `in_use` shows leaks."""
         free, kept = set(self._free), set(self._kept)
         held = {page for page, holders in enumerate(self._holders) if holders}
         if len(free) != len(self._free) or free & kept or free & held or kept & held or min(self._holders) < 0:

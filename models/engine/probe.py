@@ -1,8 +1,8 @@
-"""Does the engine compute what the model computes?
+"""Check that the engine computes what the model computes.
 
-The config does not tell everything, so before it serves anybody the engine answers a short prompt in chunks and single
-tokens, and its logits are compared with those of the model's own attention. A model that fails is refused: to serve it
-would be silently wrong.
+The config does not show everything. Before it serves requests, the engine therefore runs a short prompt in chunks and
+single tokens and compares its logits with those of the model's own attention. A model that fails is rejected, because
+its answers would be silently wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOLERANCE_HALF = 0.1
 
 @torch.inference_mode()
 def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
-    """Raise `CheckpointError` where the engine's logits are not the model's."""
+    """Raise `CheckpointError` if the engine's logits differ from the model's."""
     model = runner.model
     length = min(LENGTH, context_length)
     ids = [(7919 * n * n + 31 * n + 11) % model.config.vocab_size for n in range(length)]
@@ -48,11 +48,12 @@ def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
             "its attention is of a kind that the engine does not implement"
         )
     if _has_window(model.config, context_length) and not windows:
-        # A mask or a cache of its own may see to it, in `generate` alone for a Llama: longer than it, nobody knows.
+        # A model may apply the window by a mask or a cache of its own, Llama only in `generate`; longer prompts are
+        # untested.
         window = model.config.sliding_window
         raise CheckpointError(
             f"{kind}: its attention does not tell the engine of its sliding window of {window} tokens; "
-            f"it can be served with PARLEY_CONTEXT_LENGTH={window} or less"
+            f"it can be served with a context_length of {window} or less"
         )
 
 
@@ -67,14 +68,14 @@ def _own(model: Any, ids: list[int]) -> Tensor:
 
 
 def _has_window(config: Any, context_length: int) -> bool:
-    """Whether some layers are not to see all that comes before."""
+    """Whether some layers must not see everything before a token."""
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)
     return isinstance(window, int) and 0 < window < context_length and (not kinds or "sliding_attention" in kinds)
 
 
 def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
-    """The engine's logits of the last token of each piece, and whether its layers know of windows."""
+    """The engine's logits of the last token of each piece, and whether its layers requested windows."""
     row = Row(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
     row.pages = pool.take(pages_for(len(ids), pool.size)) or []
     found, windows = [], False

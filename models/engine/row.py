@@ -1,4 +1,4 @@
-"""One answer being made, as the engine's thread sees it."""
+"""One sequence, as the engine's thread sees it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from models.structured import Matcher
 
 
 class Row:
-    """Its tokens, how many of them are in the KV cache, and the pages they are in.
+    """Its tokens, how many of them are in the KV cache, and their pages.
 
-    There is no prefill phase and no decode phase: a step computes some of the tokens that are not in the cache yet, and
-    where it reaches the last one it draws the next. A preempted row has simply nothing in the cache.
+    There is no separate prefill or decode phase: a step computes some of the tokens that are not in the cache yet, and
+    if it reaches the last one, it draws the next. A preempted sequence simply has nothing in the cache.
     """
 
     __slots__ = (
@@ -72,18 +72,20 @@ class Row:
 
     @property
     def foreseen(self) -> bool:
-        """Whether the next token goes on for certain as far as can be known, and has no say in how others are drawn."""
+        """Whether the sequence certainly continues after its next token, and that token does not influence how others
+        are drawn.
+        """
         sampling = self.job.sampling
         free = self.matcher is None and sampling.logprobs is None and not adjusts(sampling)
         return free and len(self.tokens) + 1 < self.limit
 
     def draw(self, end: int) -> Draw:
-        """How the token at `end` is drawn: the next one, or one behind tokens that are not known yet."""
+        """How the token at `end` is drawn: the next one, or one after tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
         return Draw(self.job.sampling, end - self.prompt_length, self.tokens, allowed)
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
-        """How the next token is drawn, and the one after each of `draft`; for a shape they have to fit."""
+        """How the next token is drawn, and the one after each of `draft`, which must satisfy the output constraint."""
         tokens = [*self.tokens, *draft]
         ends = range(len(self.tokens), len(tokens) + 1)
         masks = [None] * len(ends) if self.matcher is None else self.matcher.ahead(draft)
@@ -93,7 +95,7 @@ class Row:
         ]
 
     def read(self, vocabulary: Vocabulary) -> End | None:
-        """Read what is already said; its end where a stop string ends it."""
+        """Process the part of the answer that exists; its end if a stop string ends it."""
         self.text = TextStream(vocabulary, self.job.stop)
         for token in self.job.said:
             self.text.step(token)
@@ -102,9 +104,9 @@ class Row:
         return None
 
     def begin(self, matcher: Matcher | None = None) -> End | None:
-        """Go on behind what is said, in the shape of `matcher`; its end where there is nothing more to say.
+        """Continue after the existing part, with the output constraint of `matcher`; its end if nothing may follow.
 
-        Raises `ShapeError` where what is said has not that shape.
+        Raises `ShapeError` if the existing part violates the constraint.
         """
         self.matcher = matcher
         if matcher is not None:
@@ -138,10 +140,12 @@ class Row:
         return End(self.answered, reason, Usage(self.prompt_length, self.answered, self.cached), held)
 
     def hold(self, pool: PagePool, spare: int = 0) -> bool:
-        """Take pages for all its tokens, beginning with what is published; False where not even `spare` are left."""
+        """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be
+        left.
+        """
         found, node = pool.match(self.sharing, self.tokens[:-1])
         need = pages_for(len(self.tokens), pool.size) - len(found)
-        # Asked before any is taken, which would cost somebody's published page.
+        # Checked before any page is taken, because taking could evict someone's published page.
         fresh = pool.take(need) if need + spare <= pool.available else None
         if fresh is None:
             pool.release(found)
@@ -151,7 +155,7 @@ class Row:
         return True
 
     def grow(self, pool: PagePool, ahead: int = 0) -> bool:
-        """Take the page that the token `ahead` of its last one needs, where it needs one; at most a page away."""
+        """Allocate the page that the token `ahead` of its last one needs, if it needs one; at most one page ahead."""
         if len(self.tokens) + ahead <= len(self.pages) * pool.size:
             return True
         fresh = pool.take(1)
@@ -171,13 +175,13 @@ class Row:
             self.published += 1
 
     def let_go(self, pool: PagePool, *, forget: bool = False) -> list[int]:
-        """Give all pages back; returns those that nobody holds any more."""
+        """Release all pages; returns those that no sequence holds any more."""
         freed = pool.release(self.pages, forget=forget)
         self.pages, self.computed, self.published, self.node = [], 0, 0, self.sharing.start
         return freed
 
 
-@dataclass(slots=True, eq=False)  # not frozen, which takes three times as long: one a row and step
+@dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per sequence and step
 class Slice:
     """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
 
@@ -196,7 +200,7 @@ class Slice:
 
     @property
     def token(self) -> int:
-        """The single one; 0 in place of one that is not known yet."""
+        """The single token; 0 in place of one that is not known yet."""
         tokens = self.row.tokens
         return tokens[self.start] if self.start < len(tokens) else 0
 

@@ -1,4 +1,4 @@
-"""Runs one step: packs its slices, calls the model once, draws the tokens."""
+"""Run one step: pack its slices, call the model once, draw the tokens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WARM_UP = (1, 16, 256)  # tokens
 
 @dataclass(slots=True)
 class StepTimes:
-    """Where the time went, in seconds; for metrics and the benchmark. `followed`: steps that were started ahead."""
+    """Where the time went, in seconds; for metrics and the benchmark. `followed`: steps that were started early."""
 
     steps: int = 0
     followed: int = 0
@@ -66,13 +66,15 @@ class Runner:
 
     @torch.inference_mode()
     def start(self, slices: Sequence[Slice]) -> Step:
-        """Compute `slices`. A GPU does so on its own; who reads the step waits for it."""
+        """Compute `slices`. A GPU computes asynchronously; reading the step waits for it."""
         began = time.perf_counter()
         return self._start(slices, self.pack(slices), began)
 
     @torch.inference_mode()
     def follow(self, step: Step, slices: Sequence[Slice]) -> Step:
-        """Compute the tokens that `step` draws, before anybody has read them. `slices` are those that drew, in it."""
+        """Compute the tokens after those that `step` draws, before they have been read. `slices` are those that drew in
+        it.
+        """
         began = time.perf_counter()
         batch = pack(slices, self._pool, self.device, kernel=self._kernel)
         assert step.drawn is not None
@@ -112,12 +114,12 @@ class Runner:
         return self.compute(Context(batch, self.cache))
 
     def windows(self, context: Context) -> Iterable[int | None]:
-        """The sliding windows that the layers have asked `context` for."""
+        """The sliding windows that the layers have requested from `context`."""
         return context.windows if self._lean is None else self._lean.forward.windows
 
     def compute(self, context: Context) -> Tensor:
         batch = context.batch
-        if self._lean is not None and not self.lora.active:  # adapters are hooked into the model's own layers
+        if self._lean is not None and not self.lora.active:  # adapters hook into the model's own layers
             return self._lean(context)
         found: Tensor = self.model(
             input_ids=batch.tokens.unsqueeze(0),
@@ -130,15 +132,15 @@ class Runner:
 
     @torch.inference_mode()
     def check(self, tokens: int = 1) -> None:
-        """Compute something for nobody; raises where the device or the model is broken."""
+        """Compute a dummy step; raises if the device or the model is broken."""
         nowhere = [0] * tokens
         numbers = tensor_of([*nowhere, *range(tokens), *nowhere, 0], self.device)
         self.forward(Batch(numbers, tokens, 1, [Group(0, 1, tokens, tokens)], [])).sum().item()
 
     @torch.inference_mode()
     def warm_up(self, max_running: int, context_length: int) -> None:
-        """Touch what is made at the first use, so that no request pays for it."""
-        for tokens in WARM_UP:  # each script more than once: TorchScript makes it fast at its second run
+        """Warm up everything that is created at first use, so that no request pays for it."""
+        for tokens in WARM_UP:  # each script more than once: TorchScript optimizes it at its second run
             self.check(min(tokens, context_length))
             for sampling in (Sampling(temperature=0.0), Sampling(), Sampling(top_p=0.9, top_k=8)):
                 sample(torch.zeros(2, self.model.config.vocab_size, device=self.device), [Draw(sampling, 0)] * 2).read()

@@ -1,9 +1,9 @@
 """What the next step computes.
 
-Every step has one budget of tokens: rows that decode come first, one token each, and what is left goes to prompts in
-chunks, so a long prompt never holds up those who read. A row is admitted when there are pages for all it has and some
-for what it will say; should memory run out all the same, the row that matters least gives its pages back and is
-computed again later.
+Every step has one budget of tokens. Decoding sequences come first, one token each, and the rest goes to prompts in
+chunks, so a long prompt never delays running answers. A sequence is admitted if there are pages for all its tokens and
+some for its answer. If memory runs out all the same, the least important sequence releases its pages and is computed
+again later.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from models.engine.waiting import WaitingRows
 
 @dataclass(slots=True)
 class Limits:
-    """`chunk`: tokens of prompts in a step beside rows that decode; `lone_chunk`: in a step with none of those."""
+    """`chunk`: prompt tokens in a step with decoding sequences; `lone_chunk`: in a step without."""
 
     max_running: int = 64
     chunk: int = 256
     lone_chunk: int = 2048
-    headroom: int = 64  # tokens of an answer that memory must be there for when its row is admitted
+    headroom: int = 64  # tokens of an answer that must fit into memory for its sequence to be admitted
     aging_s: float = 5.0
 
 
@@ -41,7 +41,7 @@ class Scheduler:
         self.waiting.add(row)
 
     def remove(self, row: Row, *, forget: bool = False) -> list[int]:
-        """The row has ended; returns the pages that nobody holds any more."""
+        """The sequence has ended; returns the pages that no sequence holds any more."""
         if row in self.running:
             self.running.remove(row)
             self.waiting.charge(row, len(row.tokens) - row.limit)
@@ -50,11 +50,13 @@ class Scheduler:
         return row.let_go(self.pool, forget=forget)
 
     def plan(self) -> list[Slice]:
-        """The slices of the next step, rows that decode first."""
+        """The slices of the next step, decoding sequences first."""
         self._admit()
         decoding = [row for row in list(self.running) if row.pending == 1]
         slices = [Slice(row, row.computed, 1) for row in decoding if self._secure(row)]
-        slices = [part for part in slices if part.row.pages]  # securing a later row may have cost an earlier one
+        slices = [
+            part for part in slices if part.row.pages
+        ]  # securing a later sequence may have preempted an earlier one
         budget = self.limits.chunk if slices else self.limits.lone_chunk
         for row in sorted((row for row in self.running if row.pending > 1), key=_importance):
             if budget <= 0:
@@ -65,10 +67,10 @@ class Scheduler:
         return slices
 
     def follow(self, slices: Sequence[Slice]) -> list[Slice] | None:
-        """The slices of the step after that of `slices`, where it is certain before anything drawn is known.
+        """The slices of the step after that of `slices`, if it is certain before the drawn tokens are known.
 
-        It is where all rows draw and go on, and nobody could join them. Who ends all the same has computed one token
-        for nobody.
+        It is certain if all sequences draw and continue, and none could join. A sequence that ends all the same has
+        computed one token in vain.
         """
         going = [part for part in slices if not part.row.ended]
         joining = self.waiting and len(self.running) < self.limits.max_running
@@ -86,17 +88,17 @@ class Scheduler:
             admitted = False
             for row in self.waiting.firsts(self._clock()):
                 if len(self.running) >= self.limits.max_running or not self._hold(row):
-                    return  # who is first and does not fit is waited for, or large rows would starve
+                    return  # wait for the first one that does not fit, or large sequences would starve
                 self.waiting.remove(row)
                 self.running.append(row)
                 if row.stream.admitted_at is None:
                     row.stream.admitted_at = time.time()
-                # all it may cost, at once: or a user takes every free place before the first token is counted
+                # charge its whole cost now, or one user would take every free place before the first token is counted
                 self.waiting.charge(row, row.limit - row.computed)
                 admitted = True
 
     def _hold(self, row: Row) -> bool:
-        """Take its pages, if that leaves enough for what the running rows and it will soon say."""
+        """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
         spare = 0
         if self.running:
             own = pages_for(len(row.tokens), self.pool.size)
@@ -112,7 +114,7 @@ class Scheduler:
         return pages_for(ahead, self.pool.size) - len(row.pages)
 
     def _secure(self, row: Row) -> bool:
-        """A page for the row's last token, at the cost of a less important row where there is none."""
+        """A page for the sequence's last token, preempting a less important sequence if there is none."""
         while row.pages:
             if row.grow(self.pool):
                 return True

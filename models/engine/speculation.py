@@ -1,13 +1,13 @@
-"""Speculation: guess the next tokens of an answer, compute them all in one step, and keep those that are right.
+"""Speculative decoding: draft the next tokens of an answer, compute them all in one step, and keep the correct ones.
 
-Sampling draws token `i` with noise keyed by `(seed, i)`, so what would be drawn behind a right guess is drawn in the
-same step, and what is said is exactly what would have been said without guessing, greedy or sampled (stricter than the
-rejection rule of Leviathan et al. 2023, which keeps only the distribution). A wrong guess costs its place in the step
-and leaves keys and values that the next step overwrites.
+Sampling draws token `i` with noise keyed by `(seed, i)`, so the token after a correct draft is drawn in the same step,
+and the answer is exactly the one without speculation, greedy or sampled. This is stricter than the rejection rule of
+Leviathan et al. (2023), which preserves only the distribution. A wrong draft token costs its place in the step and
+leaves keys and values that the next step overwrites.
 
-Whether to guess is decided from what was measured. One more token in a step costs `each` seconds; a token that is
-right spares its row's share of a step. So a guess pays where its chance is above `each * rows / step`: nearly always
-when one row runs alone, seldom when a CPU is busy with many. The chance is each row's own record.
+Whether to draft is decided by measurements. One more token in a step costs `each` seconds; a correct token saves its
+sequence's share of a step. A draft token therefore pays off if its chance is above `each * rows / step`: nearly always
+if one sequence runs alone, seldom if a CPU is busy with many. The chance is estimated per sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from models.engine.speculation_draft import DraftModel
 from models.engine.speculation_record import LONGEST, Chance, Record
 from models.sampler import Token
 
-MARGIN = 1.2  # a guess has to be worth a bit more than it costs: looking for it is not free
+MARGIN = 1.2  # a draft must gain a bit more than it costs, because looking for it is not free
 WIDEST = 256  # tokens of a step, drafts included
 
 Drafts = dict[Row, tuple[int, ...]]
@@ -35,7 +35,7 @@ class SpeculationMode(enum.StrEnum):
 
 
 class Speculation:
-    """Belongs to the engine's thread. `draft` guesses where nothing is found in the text of a row."""
+    """Belongs to the engine's thread. `draft` drafts if nothing is found in a sequence's text."""
 
     def __init__(self, pool: PagePool, draft: DraftModel | None = None) -> None:
         self.cost = Cost()
@@ -47,7 +47,7 @@ class Speculation:
         self._records: dict[Row, Record] = {}
 
     def extend(self, slices: list[Slice]) -> list[Slice]:
-        """Give drafts to the slices that draw, where that pays."""
+        """Add drafts to the slices that draw, if that pays off."""
         rows = [part.row for part in slices if part.count == 1 and part.draws]
         tokens = sum(part.count for part in slices)
         if not rows or not self.cost.known:
@@ -66,7 +66,7 @@ class Speculation:
         return extended
 
     def learn(self, slices: Sequence[Slice], drawn: Sequence[tuple[Slice, list[Token]]], seconds: float) -> None:
-        """A step computed `slices` in so many seconds, and `drawn` came out."""
+        """A step computed `slices` in that many seconds and returned `drawn`."""
         if all(part.count == 1 for part in slices):
             self.cost.learn(sum(1 + len(part.draft) for part in slices), seconds)
         for part, tokens in drawn:
@@ -87,7 +87,7 @@ class Speculation:
             self._draft.leave(row)
 
     def _look_up(self, row: Row, least: float, drafts: Drafts) -> bool:
-        """Whether something was found; it is guessed only where that pays."""
+        """Whether something was found; a draft is used only if that pays off."""
         record = self._records.get(row)
         if record is None:
             record = self._records[row] = Record(row, self._found, self._drafted)
@@ -110,11 +110,13 @@ class Speculation:
             drafts[row] = self._fitting(row, draft)
 
     def _fitting(self, row: Row, draft: tuple[int, ...]) -> tuple[int, ...]:
-        """What of a draft the row's shape allows."""
+        """The part of a draft that the sequence's output constraint allows."""
         return draft if row.matcher is None or not draft else draft[: row.matcher.fitting(draft)]
 
     def _room(self, row: Row, most: int) -> int:
-        """So much of `most` as the answer may still have and its pages have room for: no row gives way to a guess."""
+        """As much of `most` as the answer may still have and its pages have room for: drafts never preempt a
+        sequence.
+        """
         most = min(most, row.limit - len(row.tokens) - 1)
         room = len(row.pages) * self._pool.size - len(row.tokens)
         if most > room and self._pool.available > len(self._records) and row.grow(self._pool, most):

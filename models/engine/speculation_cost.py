@@ -1,10 +1,10 @@
-"""What a step costs by the number of its tokens, as it was measured: seconds = fixed + each * tokens."""
+"""The measured cost of a step by its number of tokens: seconds = fixed + each * tokens."""
 
 from __future__ import annotations
 
-SHARE = 0.1  # of a new measurement in what is known of its size
-UNTRIED = 0.3  # so that a guess that is as likely right as wrong is tried
-OUTLIER = 3.0  # a step that takes so many times as long was held up by something else
+SHARE = 0.1  # weight of a new measurement in the estimate of its size class
+UNTRIED = 0.3  # so that a draft token that is as likely right as wrong is tried
+OUTLIER = 3.0  # a step that takes this many times as long was delayed by something else
 
 
 class Cost:
@@ -24,7 +24,7 @@ class Cost:
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured yet; before, the others must not be asked."""
+        """Whether anything was measured yet; before, the other methods must not be called."""
         return bool(self._seen)
 
     def of(self, tokens: float) -> float:
@@ -37,7 +37,7 @@ class Cost:
         return self._fit()[1]
 
     def _fit(self) -> tuple[float, float]:
-        """Least squares through the size classes; with a single one a share of it is taken to go by the token."""
+        """Least squares through the size classes; with a single one, a fixed share of it is attributed to tokens."""
         if self._line is None:
             points = list(self._seen.values())
             x, y = (sum(values) / len(points) for values in zip(*points, strict=True))

@@ -1,8 +1,8 @@
-"""A small model that guesses for a large one.
+"""A small model that drafts for a large one.
 
-It shares the pages of the rows: a page of the large model's cache has its counterpart here. It draws with the same
-noise, penalties and shape as the large one, so that both say the same wherever they think the same. Nothing of it can
-change an answer: keys and values that are missing here only make its guesses worse.
+It shares the pages of the sequences: a page of the large model's cache has its counterpart here. It draws with the same
+noise, penalties and constraints as the large one, so both draw the same token wherever they agree. It can never change
+an answer: missing keys and values only make its drafts worse.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from models.engine.speculation_cost import Cost
 from models.engine.speculation_record import LONGEST
 from models.sampler import sample
 
-CHUNK = 256  # tokens of a prompt that are read in before a step
+CHUNK = 256  # prompt tokens that are processed before a step
 
 
 class Shadow:
-    """A row as the small model sees it: it computes the tokens of `row`, and guesses behind them."""
+    """A sequence as the draft model sees it: it computes the tokens of `row`, and drafts after them."""
 
     __slots__ = ("guessed_at", "known", "row", "source")
 
@@ -34,18 +34,18 @@ class Shadow:
         plain = dataclasses.replace(source.job, said=(), shape=None, adapter="")
         self.source = source
         self.row = Row(plain, source.stream, source.sequence, 0.0, source.limit)
-        self.guessed_at = 0  # tokens of the source when it was last guessed for
-        self.known = 0  # tokens of the source that were looked at, all in the small model's vocabulary
+        self.guessed_at = 0  # tokens of the source at its last draft
+        self.known = 0  # tokens of the source that were checked, all in the draft model's vocabulary
 
     def reads(self, vocabulary: int) -> bool:
-        """Whether the small model has all tokens of the source; padding of a larger table it has not."""
+        """Whether the draft model knows all tokens of the source; it lacks the padding of a larger table."""
         tokens = self.source.tokens
         while self.known < len(tokens) and tokens[self.known] < vocabulary:
             self.known += 1
         return self.known == len(tokens)
 
     def follow(self) -> int:
-        """Take over what the source has said; returns the tokens that are still to be computed."""
+        """Copy new tokens of the source; returns the tokens that are still to be computed."""
         row, source = self.row, self.source
         if row.pages is not source.pages:  # it begins, or was preempted
             row.pages, row.computed = source.pages, 0
@@ -59,7 +59,7 @@ class Shadow:
 
 
 class DraftModel:
-    """Guesses for many rows at once; belongs to the engine's thread."""
+    """Drafts for many sequences at once; belongs to the engine's thread."""
 
     def __init__(self, checkpoint: Checkpoint, pages: int, pool: PagePool, vocabulary: int) -> None:
         """`vocabulary`: of the large model, which may be padded to another size."""
@@ -81,14 +81,16 @@ class DraftModel:
 
         def per_second(length: int) -> float:
             said = tokens + rows * sum(chance**at for at in range(1, length + 1))
-            own = length * self.cost.of(rows) if self.cost.known else 0.0  # never tried: as if it were free
+            own = length * self.cost.of(rows) if self.cost.known else 0.0  # never tried: assume no cost
             return said / (cost.of(tokens + rows * length) + own)
 
         return max(range(LONGEST + 1), key=per_second)
 
     @torch.inference_mode()
     def guess(self, asked: Sequence[tuple[Row, int]]) -> dict[Row, tuple[int, ...]]:
-        """At most so many tokens for each row; none where its prompt is still to be read in, or is too long."""
+        """At most that many tokens for each sequence; none while its prompt is being processed, or if it is too
+        long.
+        """
         ready: list[tuple[Shadow, int]] = []
         for row, most in asked:
             shadow = self._shadows.setdefault(row, Shadow(row))
@@ -128,6 +130,6 @@ class DraftModel:
 
 
 def check_draft(draft: Checkpoint, checkpoint: Checkpoint) -> None:
-    """Raise `CheckpointError` where `draft` cannot guess for `checkpoint`."""
+    """Raise `CheckpointError` if `draft` cannot draft for `checkpoint`."""
     if draft.tokenizer.get_vocab() != checkpoint.tokenizer.get_vocab():
-        raise CheckpointError(f"model {draft.name} cannot guess for {checkpoint.name}: their tokenizers differ")
+        raise CheckpointError(f"model {draft.name} cannot draft for {checkpoint.name}: their tokenizers differ")

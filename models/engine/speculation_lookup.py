@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-LENGTHS = (4, 2)  # tokens that must be the same, the longer first
-REACH = 8192  # tokens of a long prompt that are looked through: reading them in costs others' time
+LENGTHS = (4, 2)  # tokens that must match, longer first
+REACH = 8192  # tokens of a long prompt that are searched: indexing them delays other sequences
 
 
 class Lookup:
-    """The places of all short sequences of one row; it reads each token once."""
+    """The positions of all short n-grams of one sequence; it reads each token once."""
 
     __slots__ = ("_known", "_read")
 
@@ -20,7 +20,7 @@ class Lookup:
         self._read = max(0, len(tokens) - REACH)
 
     def guess(self, tokens: Sequence[int], most: int) -> tuple[int, ...]:
-        """Up to `most` tokens that came after the last ones of `tokens` when those were last seen."""
+        """Up to `most` tokens that followed the last occurrence of the last tokens of `tokens`."""
         for end in range(self._read + 1, len(tokens)):
             for length in LENGTHS:
                 if end - length >= 0:

@@ -1,4 +1,4 @@
-"""How guesses have turned out, for one row and for all of them."""
+"""How often drafts were correct, per sequence and overall."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from models.engine.speculation_lookup import Lookup
 
 LONGEST = 8  # tokens of a draft
 PRIOR = 0.5
-SHARE = 0.15  # of one outcome in what is known
+SHARE = 0.15  # weight of one outcome in the estimate
 SHARE_OF_ALL = 0.02
-PROBE = 32  # times that a guess is left out before one token is tried all the same
+PROBE = 32  # how often a draft is skipped before one token is tried again
 CERTAIN = 0.99
 
 
 class Chance:
-    """That a guessed token is right where those before it were; `all_rows` is the same over all rows."""
+    """The chance that a draft token is correct if those before it were; `all_rows` is the same over all sequences."""
 
     __slots__ = ("_all_rows", "_left_out", "_share", "value")
 
@@ -27,7 +27,7 @@ class Chance:
         self.value: float = PRIOR if all_rows is None else all_rows.value
 
     def worth(self, least: float) -> int:
-        """How many tokens are each right with a chance of at least `least`; now and then one more is tried."""
+        """How many tokens each have a chance of at least `least`; now and then one more is tried."""
         if self.value < least:
             self._left_out += 1
             return int(self._left_out % PROBE == 0)
@@ -43,7 +43,7 @@ class Chance:
 
 
 class Record:
-    """What is known of one row: its text, and the chances of both ways to guess; `last` is the one used last."""
+    """The record of one sequence: its text, and the chances of both ways to draft; `last` is the one used last."""
 
     __slots__ = ("draft", "found", "last", "lookup")
 

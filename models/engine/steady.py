@@ -1,7 +1,7 @@
-"""Rows that all decode, step after step: the numbers of their last step, moved on by one token each.
+"""Decode steps of unchanged sequences: the inputs of the last step, advanced by one token each.
 
-Most steps are such ones, and to pack a small model's batch anew takes as long as a twentieth of its forward. On a CPU
-alone, where NumPy changes the numbers of a tensor in place.
+Most steps are of this kind, and packing a small model's batch anew takes a twentieth of its forward. CPU only, where
+NumPy changes a tensor in place.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from models.engine.row import Slice
 
 class Steady:
     def __init__(self, batch: Batch, slices: Sequence[Slice], page_size: int) -> None:
-        """`batch` is of `slices`, and all of it decodes in one group."""
+        """`batch` was made from `slices`, all of which decode in one group."""
         place = {id(part.row): at for at, part in enumerate(batch.order)}
         self._batch = batch
         self._size = page_size
         self._steps = 0
         self._rows = [(part.row, part.row.pages, part.start, place[id(part.row)]) for part in slices]
-        self._told = [len(part.row.pages) for part in batch.order]  # pages that are in the table
+        self._told = [len(part.row.pages) for part in batch.order]  # pages in the table
         (group,) = batch.groups
         numbers = batch.numbers.numpy()
         self._tokens, self._positions, self._slots = numbers[: 3 * batch.count].reshape(3, -1)
@@ -36,7 +36,7 @@ class Steady:
         return cls(batch, slices, page_size) if fits else None
 
     def next(self, slices: Sequence[Slice]) -> Batch | None:
-        """The batch of `slices`, where they are the same rows one token further and no group has to grow."""
+        """The batch of `slices`, if they are the same sequences one token further and no group has to grow."""
         order = self._in_order(slices)
         if order is None:
             return None
@@ -60,7 +60,7 @@ class Steady:
             return None
         order = list(slices)
         for part, (row, pages, start, at) in zip(slices, self._rows, strict=True):
-            # A row that gave its pages back and has others has another list of them, too.
+            # A sequence that released its pages and got others has another list, too.
             goes_on = part.row is row and row.pages is pages and part.start == start + self._steps + 1
             if not goes_on or part.count != 1 or part.draft or len(row.tokens) != part.start + 1:
                 return None

@@ -1,4 +1,4 @@
-"""A step that has been started: what it computes, and what it draws, which may be on its way from the device still."""
+"""A step that has been started: what it computes and draws. The result may still be on its way from the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.sampler import Drawn, Token
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`draws`: which slices draw a token, and behind how many tokens of their draft; in the order of `drawn`."""
+    """`draws`: which slices draw a token, and after how many tokens of their draft; in the order of `drawn`."""
 
     slices: Sequence[Slice]
     draws: Sequence[tuple[Slice, int]]
@@ -19,7 +19,7 @@ class Step:
     began: float
 
     def read(self) -> list[tuple[Slice, list[Token]]]:
-        """Of every slice that draws its next token, and the one behind each token of its draft; waits for them."""
+        """For every slice, its next token and the one after each token of its draft; waits for them."""
         if self.drawn is None:
             return []
         placed = list(zip(self.draws, self.drawn.read(), strict=True))

@@ -1,4 +1,4 @@
-"""The asyncio face of one answer: events arrive in batches from the engine's thread and are read one by one."""
+"""The asyncio interface of one answer: events arrive in batches from the engine's thread and are read one by one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from models.generation import Delta, End, Failure, FinishReason, StreamEvent
 
 
 class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
-    """The engine's thread is gone or hangs; the process should exit so that another resumes its work."""
+    """The engine's thread has died or hangs; the process should exit, so that another continues its work."""
 
 
 class TokenStream:
-    """Events in order; a reader that falls behind gets the tokens it missed as one `Delta`."""
+    """Events in order; a reader that falls behind gets the tokens that it missed as one `Delta`."""
 
     __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "admitted_at", "ended")
 
@@ -32,7 +32,7 @@ class TokenStream:
             self._cancel(self, reason)
 
     def push(self, event: StreamEvent) -> None:
-        """Called on the event loop; after the end nothing is taken any more."""
+        """Called on the event loop; events after the end are ignored."""
         if self.ended:
             raise RuntimeError(f"an event after the end of the stream: {event}")
         self.ended = isinstance(event, End | Failure)
@@ -40,7 +40,7 @@ class TokenStream:
         self._wake()
 
     def abandon(self, died: str | None = None) -> None:
-        """The engine stops: what was said can be read, then the reader is let go without an end."""
+        """The engine stops: events so far can be read, then the reader ends without an end event."""
         self._abandoned, self._died = True, died
         self._wake()
 

@@ -1,4 +1,4 @@
-"""The engine of this process: an asyncio face over a thread that computes."""
+"""The in-process engine: an asyncio interface to a thread that computes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EngineOptions:
 
 
 class TorchEngine:
-    """Implements `models.generation.Engine`. `on_fatal` is told in one line when the process cannot be trusted."""
+    """Implements `models.generation.Engine`. `on_fatal` gets one line when the process can no longer be trusted."""
 
     def __init__(
         self,
@@ -168,25 +168,25 @@ class TorchEngine:
             self._watch.cancel()
         died, self._dead = self._dead, self._dead or "the engine has stopped"
         self._worker.inbox.put(Stopped())
-        if self._thread.is_alive() and died is None:  # one that hangs is waited for in vain
+        if self._thread.is_alive() and died is None:  # a hung thread never ends
             await asyncio.to_thread(self._thread.join, STOP_PATIENCE_S)
         for stream in self._open:
             stream.abandon()
         self._open.clear()
 
     def _prepare(self) -> None:
-        """In the engine's thread, before anything is asked."""
+        """Runs in the engine's thread, before the first job."""
         begun = time.perf_counter()
         device = self._checkpoint.model.device
         if device.type == "cuda":
-            torch.cuda.set_device(device)  # of this thread: else it is the first
+            torch.cuda.set_device(device)  # of this thread; the default stream would be used otherwise
         probe(self._runner, self.pool, self.context_length)
         self._runner.warm_up(self.scheduler.limits.max_running, self.context_length)
-        log.info("%s is right and warm after %.1f s", self.model_version, time.perf_counter() - begun)
+        log.info("%s passed its check and is warm after %.1f s", self.model_version, time.perf_counter() - begun)
 
     @property
     def _draft(self) -> Checkpoint | None:
-        """The model that guesses, where one does."""
+        """The draft model, if there is one."""
         return self._options.draft if self._options.speculation is SpeculationMode.AUTO else None
 
     def _make_speculation(self, pages: int) -> Speculation | None:
@@ -221,12 +221,12 @@ class TorchEngine:
         self._worker.inbox.put(fetched)
 
     def _call(self, call: Callable[..., None], *arguments: object) -> None:
-        """From the engine's thread to the event loop, which may be closed already when the process ends."""
+        """Hand events from the engine's thread to the event loop, which may be closed when the process ends."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            log.info("the event loop is closed; the engine's events go nowhere")
+            log.info("the event loop is closed; events of the engine are dropped")
 
     def _deliver(self, events: Events) -> None:
         for stream, event in events:
@@ -236,7 +236,7 @@ class TorchEngine:
                     self._open.discard(stream)
 
     def _look(self) -> None:
-        """The watchdog: a step that takes so long will never end, and a thread cannot be killed."""
+        """The watchdog: a step that takes this long will never end, and a thread cannot be killed."""
         assert self._loop is not None
         began = self._worker.step_began
         if began is not None and time.monotonic() - began > self._options.hang_s:
@@ -269,7 +269,7 @@ class TorchEngine:
             tokens = (pages - 1) * PAGE_SIZE
             raise CheckpointError(
                 f"the KV cache has room for {tokens} tokens and one answer may have {self.context_length}: "
-                "give it more memory (PARLEY_KV_CACHE_GB) or lower PARLEY_CONTEXT_LENGTH"
+                "give it more memory (kv_cache_gb) or lower context_length"
             )
         return pages
 
@@ -282,5 +282,5 @@ def create_engine(
     kv_cache_gb: float = 0.0,
     on_fatal: Callable[[str], None] | None = None,
 ) -> TorchEngine:
-    """An engine for `checkpoint`; raises `CheckpointError` where it could not answer right."""
+    """An engine for `checkpoint`; raises `CheckpointError` if it would answer incorrectly."""
     return TorchEngine(checkpoint, EngineOptions(max_running, threads=threads, kv_cache_gb=kv_cache_gb), on_fatal)

@@ -1,8 +1,9 @@
-"""Who waits for a place, and who is next.
+"""Waiting sequences, and which one is next.
 
-Priority first, and who waits long climbs: one class every `aging_s`. Within a class the tenant that was served least is
-next, then its user that was served least, then who came first; so a user's hundred requests delay nobody else's one. A
-tenant or user that comes back after a while starts level with those who wait, it has nothing saved up.
+Priority comes first, and a waiting sequence rises by one class every `aging_s`. Within a class, the tenant that was
+served least is next, then its user that was served least, then the earliest arrival. A user's hundred requests
+therefore delay no other user's single one. A tenant or user that returns after a pause starts level with those that
+wait; it has no credit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from models.engine.row import Row
 
 Lane = tuple[str, str, int]  # tenant, user, priority
-FORGET = 4096  # names in the books before those who neither wait nor were served lately are struck out
+FORGET = 4096  # names kept before those without waiting or recent work are removed
 
 
 class WaitingRows:
@@ -29,7 +30,7 @@ class WaitingRows:
         return bool(self._lanes)
 
     def add(self, row: Row, *, again: bool = False) -> None:
-        """`again`: it was running and goes before its user's other rows."""
+        """`again`: it was running and goes before its user's other sequences."""
         lane = _lane(row)
         tenant, user, _ = lane
         if lane not in self._lanes:
@@ -54,7 +55,7 @@ class WaitingRows:
             self._served[name] = self._served.get(name, 0.0) + tokens
 
     def firsts(self, now: float) -> Iterator[Row]:
-        """The first row of every lane, best first; ask again after each round."""
+        """The first sequence of every lane, best first; ask again after each round."""
         return iter(sorted((lane[0] for lane in self._lanes.values()), key=lambda row: self._rank(row, now)))
 
     def _rank(self, row: Row, now: float) -> tuple[int, float, float, int]:
@@ -69,7 +70,7 @@ class WaitingRows:
         )
 
     def _level(self, name: tuple[str, ...]) -> None:
-        """Lift who comes back to the least served of those who wait."""
+        """Raise a returning tenant or user to the least served of those that wait."""
         if len(self._served) > FORGET:
             waiting: set[tuple[str, ...]] = {
                 name for tenant, user, _ in self._lanes for name in ((tenant,), (tenant, user))

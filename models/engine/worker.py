@@ -1,15 +1,15 @@
-"""The engine's thread: takes what the event loop hands in, runs steps, hands events back.
+"""The engine's thread: accepts jobs from the event loop, runs steps, returns events.
 
-It talks to the event loop through one queue in each direction: in with `inbox`, out with one wake-up of the loop a
-step. Only this thread ends a stream, so each ends once. What goes wrong in a step is found by computing its slices one
-by one: who fails alone is told so, the others go on.
+It communicates with the event loop through one queue in each direction: `inbox`, and one wake-up of the loop per step.
+Only this thread ends a stream, so each ends once. If a step fails, its slices are computed one by one: the ones that
+fail alone get an error, the others continue.
 
     CPU     start 1 | finish 1 | start 2 | finish 2 | ...
     GPU     start 1 | start 2 | finish 1 | start 3 | finish 2 | ...
 
-Where the device computes on its own, a step whose rows are certain is started before the one before it is read, so that
-the device has work while tokens are told. It takes the drawn tokens where they lie. A row that turns out to have ended
-has computed one token for nobody, in pages that are given out again only after it.
+If the device computes asynchronously, a step whose sequences are certain is started before its predecessor is read, so
+that the device is busy while tokens are delivered. It reads the drawn tokens on the device. A sequence that turns out
+to have ended has computed one token in vain, in pages that are reused only after that.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from models.structured import Matcher, ShapeError, Shapes
 log = logging.getLogger(__name__)
 
 LEAST_CHUNK = 16
-ADAPTER_WAIT_S = 0.05  # between looks at deadlines while there is nothing but adapters to wait for
+ADAPTER_WAIT_S = 0.05  # between checks of deadlines while only adapters are being waited for
 IDLE_S = 0.2
 
 Events = list[tuple[TokenStream, StreamEvent]]
@@ -65,7 +65,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The shape of an answer, or why it has none."""
+    """The output constraint of an answer, or why it has none."""
 
     stream: TokenStream
     found: Future[Matcher]
@@ -75,9 +75,9 @@ Message = Submitted | Cancelled | Stopped | Fetched | Compiled
 
 
 class Worker:
-    """`run` is the thread's whole life; `inbox` and `step_began` are for others.
+    """`run` is the thread's main function; `inbox` and `step_began` are for other threads.
 
-    `deliver` is called with the events of a step, `died` with one line when the thread cannot go on.
+    `deliver` is called with the events of a step, `died` with one line when the thread cannot continue.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class Worker:
                 self._flush()
         except CheckpointError as error:
             self._died(str(error))
-        except BaseException as error:  # whatever ends this thread, the event loop must hear of it
+        except BaseException as error:  # whatever ends this thread, the event loop must learn of it
             log.exception("the engine's thread died")
             self._died(f"the engine's thread died: {type(error).__name__}: {error}".splitlines()[0])
 
     def _receive(self) -> None:
-        """Take all that has come in; wait only when there is nothing to do."""
+        """Process all messages; wait only if there is nothing to compute."""
         if not self._rows:
             self._take_message(self._idle())
         elif not self._scheduler.running and not self._scheduler.waiting:
@@ -150,7 +150,7 @@ class Worker:
                 self._take_message(self.inbox.get_nowait())
 
     def _idle(self) -> Message:
-        """The next message; a look at the pages before it, where there is time for one: it holds the interpreter."""
+        """The next message; first trim memory, if there is time for it, because that holds the GIL."""
         try:
             return self.inbox.get(timeout=IDLE_S)
         except queue.Empty:
@@ -197,7 +197,7 @@ class Worker:
             shape.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
 
     def _place(self, row: Row, shape: Future[Matcher] | None = None) -> None:
-        """The row has all it needs but its adapter."""
+        """The sequence has everything but its adapter."""
         try:
             end = row.begin(None if shape is None else shape.result().copy())
         except Exception as error:  # noqa: BLE001  as above
@@ -211,7 +211,7 @@ class Worker:
             self._scheduler.add(row)
 
     def _enter(self) -> None:
-        """Rows whose adapter has come go on."""
+        """Admit sequences whose adapter has been loaded."""
         for row, error in self._adapters.admitted() if self._adapters.waited_for else ():
             if error is None:
                 self._scheduler.add(row)
@@ -247,14 +247,14 @@ class Worker:
             return None
 
     def _follow(self, step: Step) -> Step | None:
-        """Start the step behind one that is not read yet, so that the device computes while its tokens are told."""
+        """Start the step after one that is not read yet, so that the device computes while its tokens are delivered."""
         if self._speculation is not None or not self.inbox.empty():
             return None
         slices = self._scheduler.follow(step.slices)
         try:
             return None if slices is None else self._runner.follow(step, slices)
         except Exception as error:  # noqa: BLE001  as above
-            log.info("a step could not be started ahead, and is started in its turn: %s", error)
+            log.info("a step could not be started early: %s", error)
             return None
 
     def _with_drafts(self, slices: list[Slice]) -> list[Slice]:
@@ -262,17 +262,17 @@ class Worker:
             return slices
         try:
             return self._speculation.extend(slices)
-        except Exception:  # whatever it is, the answers do not need it
+        except Exception:  # whatever the error, answers do not depend on it
             log.exception("speculation failed and is off from now on")
             self._speculation = None
             return slices
 
     def _finish(self, step: Step) -> None:
-        """Take what the step has drawn. Of a row that has ended since it was started, nothing is wanted any more."""
+        """Process what the step has drawn. Tokens of a sequence that has ended since its start are dropped."""
         try:
             drawn = step.read()
         except Exception as error:  # noqa: BLE001  as above
-            self._next = None  # it went on with what cannot be read
+            self._next = None  # a token that cannot be decoded came before
             self._contain([part for part in step.slices if not part.row.ended], error)
             return
         if self._speculation is not None:
@@ -287,7 +287,7 @@ class Worker:
                 part.row.advance(part.count, self._scheduler.pool)
 
     def _accept(self, part: Slice, tokens: list[Token]) -> None:
-        """Take what was drawn, as far as the draft said the same: what was computed behind it holds."""
+        """Accept the drawn tokens as far as they agree with the draft: what was computed after those is valid."""
         row, known = part.row, part.count
         for at, token in enumerate(tokens):
             if not token.finite:
@@ -300,8 +300,8 @@ class Worker:
             known = 1
 
     def _contain(self, slices: list[Slice], error: Exception) -> None:
-        """A step failed: find whose fault it is."""
-        self._runner.check()  # a device that computes nothing any more ends the thread, not the answers
+        """A step failed: find out which slices are at fault."""
+        self._runner.check()  # a broken device ends the thread, not single answers
         if not slices:
             return
         if len(slices) > 1:
@@ -331,7 +331,7 @@ class Worker:
         message = first_line(error)
         if isinstance(error, ShapeError):
             code, message = "invalid_request", f"response_format: {message}"
-            # The message may hold pieces of the shape, which is part of what was said: it is for its sender alone.
+            # The message may quote the constraint, which is user data: it goes to the sender only.
             log.warning("answer %r failed: its response_format cannot be followed", row.job.id)
         else:
             log.warning("answer %r failed: %s", row.job.id, error)

@@ -1,8 +1,8 @@
-"""Weights of few bits: GPTQ checkpoints, and plain ones quantized while they are loaded.
+"""Quantized weights: GPTQ checkpoints, and plain checkpoints quantized while they are loaded.
 
-`gptq` reads what AutoGPTQ and GPTQModel write, `int4` is the product with packed weights, `linear` and `weight_only`
-are the layers that stand where the model had its own, `loading` puts them there. The engine notices nothing: a
-quantized layer takes and returns what `nn.Linear` does.
+`gptq` reads the format of AutoGPTQ and GPTQModel, `int4` is the product with packed weights, `linear` and `weight_only`
+are the layers that replace the model's own, `loading` puts them there. The engine is unaffected: a quantized layer
+takes and returns what `nn.Linear` does.
 """
 
 from models.quantization.gptq import QuantizationError

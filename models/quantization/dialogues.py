@@ -1,4 +1,4 @@
-"""What a quantizer is shown, and what it is examined with: dialogues, from a file or of the demo's shop."""
+"""Dialogues for calibration and evaluation, from a file or from the demo's generator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A prompt, and the right answer where one is known."""
+    """A prompt, and the right answer if it is known."""
 
     messages: Messages
     answer: str | None
@@ -24,7 +24,7 @@ class Example:
 
 
 def of_file(path: Path) -> list[Example]:
-    """JSON lines with `messages`; a last message of the assistant is the right answer.
+    """JSON lines with `messages`; a final message of the assistant is the right answer.
 
     Raises `ValueError` with one line that names the line of the file.
     """
@@ -46,7 +46,7 @@ def of_file(path: Path) -> list[Example]:
 
 
 def of_the_shop(count: int, *, held_out: bool) -> list[Example]:
-    """Dialogues of the demo; those held out share no name and no thing with the others."""
+    """Dialogues of the demo; the held-out ones share no name and no item with the others."""
     from models.demo.dialogues import Split, dialogues  # noqa: PLC0415  not where a file is given
 
     split = Split.HELD_OUT if held_out else Split.TRAINING

@@ -26,7 +26,7 @@ V1, V2 = "gptq", "gptq_v2"
 
 
 class QuantizationError(ValueError):
-    """A checkpoint's quantization cannot be read right; the message is one line."""
+    """A checkpoint's quantization cannot be read; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Layer:
 
 
 def read_layer(name: str, tensors: Mapping[str, Tensor], inputs: int, outputs: int, checkpoint_format: str) -> Layer:
-    """The layer `name`; raises `QuantizationError` where its tensors do not fit together or the model."""
+    """The layer `name`; raises `QuantizationError` if its tensors do not fit together or to the model."""
     bits = layer_bits(name, tensors["qweight"], inputs, outputs)
     scales = tensors["scales"].float()
     groups = len(scales)
@@ -70,7 +70,7 @@ def read_layer(name: str, tensors: Mapping[str, Tensor], inputs: int, outputs: i
 
 
 def layer_bits(name: str, qweight: Tensor, inputs: int, outputs: int) -> int:
-    """Bits of a quant, told by the shape."""
+    """Bits per quant, derived from the shape."""
     bits, rest = divmod(32 * qweight.shape[0], inputs)
     if rest or qweight.shape[1] != outputs:
         raise QuantizationError(f"{name}: qweight {tuple(qweight.shape)} is not of a layer [{outputs}, {inputs}]")
@@ -88,7 +88,7 @@ def _unpack(packed: Tensor, bits: int) -> Tensor:
 
 
 def _groups(name: str, g_idx: Tensor | None, inputs: int, groups: int) -> tuple[int, Tensor | None]:
-    """The size of the groups, and the order of inputs in which they lie side by side (None: they do).
+    """The group size, and the order of inputs in which groups are contiguous (None: they are).
 
     Only the last group may be smaller.
     """

@@ -14,8 +14,8 @@ from torch import Tensor
 GROUPS = (256, 128, 64, 32)
 MANY_ROWS = 80
 _INNER_TILES = 8
-_BLOCK = 64  # outputs that lie together in what the CPU kernel reads
-_BLOCKS = 4  # unpacked at once: they stay in the cache
+_BLOCK = 64  # outputs that are contiguous in the CPU kernel's format
+_BLOCKS = 4  # unpacked at once: they stay in the CPU's cache
 
 
 def why_not(outputs: int, inputs: int, group_size: int, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -61,7 +61,7 @@ class Int4Weight(torch.nn.Module):
         both = torch.stack([scales[of], zeros[of]], dim=-1).to(device, torch.bfloat16)
         self.register_buffer("packed", _pack(quants.to(device)))
         self.register_buffer("scales_and_zeros", both.contiguous())
-        # How the CPU kernel lays out its blocks is its own matter: what cannot be read back is left to it alone.
+        # The CPU kernel's block layout is its own; if it cannot be read back, all products use the kernel.
         self.blocked = device.type == "cpu" and outputs % _BLOCK == 0 and torch.equal(self._read_back(), quants)
 
     def forward(self, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The layer that stands where a GPTQ checkpoint has quants: packed where a kernel fits, plain where none does."""
+"""The layer that replaces a quantized one: packed if a kernel fits, plain otherwise."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PackedLinear(nn.Module):
 
 
 def plain_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    """`nn.Linear` around a weight that exists."""
+    """An `nn.Linear` around an existing weight."""
     made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     made.weight = nn.Parameter(weight, requires_grad=False)
     if bias is not None:

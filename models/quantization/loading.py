@@ -1,8 +1,8 @@
-"""Puts the layers of a GPTQ checkpoint into the model that transformers builds.
+"""Put the layers of a GPTQ checkpoint into the model that transformers builds.
 
-transformers makes the model, places buffers and loads what is not quantized; its quantizer hook puts a slot where the
-checkpoint has quants, and each slot becomes a packed layer when all tensors are there. The files are read here, since
-AutoGPTQ names them in its own way.
+transformers creates the model, places buffers and loads what is not quantized. Its quantizer hook puts a slot where the
+checkpoint has quants, and each slot becomes a packed layer when all tensors are there. The files are read here, because
+AutoGPTQ uses its own file names.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ PARTS = ("qweight", "qzeros", "scales", "g_idx", "bias")
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """What a checkpoint's config says of its quantization."""
+    """The quantization section of a checkpoint's config."""
 
     checkpoint_format: str
     name: str = "gptq"
 
 
 def gptq_config(folder: Path, config: Any) -> Quantized | None:
-    """The quantization of a checkpoint, None for a plain one; raises `QuantizationError` for one that is not read."""
+    """The quantization of a checkpoint, None for a plain one; raises `QuantizationError` if it is not supported."""
     told = getattr(config, "quantization_config", None) or _of_file(folder / "quantize_config.json")
     if not told:
         return None
@@ -65,9 +65,9 @@ def _of_file(path: Path) -> Any:
 def load_gptq(
     folder: Path, config: Any, quantized: Quantized, dtype: torch.dtype, device: torch.device, *, remote_code: bool
 ) -> tuple[Any, dict[str, Any], str]:
-    """The model on `device`, what transformers says of the loading, and the name of its quantization, such as `gptq4`.
+    """The model on `device`, transformers' loading report, and the name of its quantization, such as `gptq4`.
 
-    Raises `QuantizationError`; a layer without a fast kernel is dequantized once, with a warning that says why.
+    Raises `QuantizationError`. A layer without a fast kernel is dequantized once, with a warning that says why.
     """
     state: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -86,7 +86,7 @@ def load_gptq(
     model.hf_quantizer.remove_quantization_config(model)
     expected = {name: weight.shape for name, weight in empty.named_parameters()}
     for name, weight in model.named_parameters():
-        if weight.shape != expected[name]:  # with a quantizer transformers does not look
+        if weight.shape != expected[name]:  # with a quantizer transformers does not check this
             raise QuantizationError(f"{name} is {list(weight.shape)}, and its config says {list(expected[name])}")
     bits = _fill(model, quantized, dtype, device)
     return model.to(device), info, f"gptq{'+'.join(map(str, sorted(bits)))}"
@@ -97,7 +97,7 @@ def _parts(state: Mapping[str, Tensor], name: str) -> dict[str, tuple[int, ...]]
 
 
 class Slot(nn.Module):
-    """Takes a layer's tensors while transformers loads them."""
+    """Receives a layer's tensors while transformers loads them."""
 
     def __init__(self, inputs: int, outputs: int, parts: Mapping[str, tuple[int, ...]], dtype: torch.dtype) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def _slot(model: Any, name: str, parts: Mapping[str, tuple[int, ...]]) -> Slot:
         there = None
     if isinstance(there, nn.Linear):
         inputs, outputs = there.in_features, there.out_features
-    elif type(there).__name__ == "Conv1D":  # of GPT-2 and its kin: a linear layer whose weight lies the other way
+    elif type(there).__name__ == "Conv1D":  # GPT-2 and its relatives: a linear layer with a transposed weight
         inputs, outputs = there.weight.shape
     else:
         raise QuantizationError(f"its quantized layer {name} is no linear layer of the model")
@@ -151,7 +151,7 @@ def _replace(model: Any, name: str, module: nn.Module) -> None:
 
 
 def _fill(model: Any, quantized: Quantized, dtype: torch.dtype, device: torch.device) -> set[int]:
-    """Turn every slot into its layer; the bits that were found."""
+    """Turn every slot into its layer; returns the bits that were found."""
     slots = [(name, module) for name, module in model.named_modules() if isinstance(module, Slot)]
     bits: set[int] = set()
     plain: Counter[str] = Counter()

@@ -1,12 +1,11 @@
-"""What quantization costs: perplexity, the tokens that stay the same, and ROUGE-L, before and after.
+"""The cost of quantization: perplexity, token agreement and ROUGE-L, before and after.
 
-Both models are loaded as a worker would serve them, and asked the same held-out prompts.
+Both models are loaded as a worker would load them, and run on the same held-out prompts.
 
-- Perplexity is over the right answers, where the examples have them, and over whole prompts elsewhere.
-- Token agreement: the model before writes its greedy answers; the model after reads along and is asked at each token
-  which one it would have said.
-- ROUGE-L is the F-measure of the longest common subsequence of words (Lin 2004): of the answers after with those
-  before, and of each with the right ones.
+- Perplexity is computed over the right answers if the examples have them, else over whole prompts.
+- Token agreement: the original model writes its greedy answers; the quantized model reads them and predicts each token.
+- ROUGE-L is the F-measure of the longest common subsequence of words (Lin 2004): between the answers of both models,
+  and between each and the right answers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models. `rouge_l` is against the right answers, None where none are known; `bytes` of weights."""
+    """One of the two models. `rouge_l` is measured against the right answers, None if none are known; `bytes` of
+    weights.
+    """
 
     model_version: str
     dtype: str
@@ -42,7 +43,7 @@ class Report:
     after: Side
     prompts: int
     token_agreement: float
-    rouge_l: float  # of the answers after with those before
+    rouge_l: float  # between the answers of both models
     same_answers: float
 
     def table(self) -> str:
@@ -65,7 +66,7 @@ class Report:
 def compare(
     before: Checkpoint, after: Checkpoint, examples: Sequence[Example], new_tokens: int, progress: Progress
 ) -> Report:
-    """Examine both; greedy answers of at most `new_tokens`."""
+    """Evaluate both, with greedy answers of at most `new_tokens`."""
     sides = []
     answers: list[list[list[int]]] = []
     for name, checkpoint in (("before", before), ("after", after)):
@@ -137,7 +138,7 @@ def _ids(checkpoint: Checkpoint, messages: Any, *, asked: bool) -> list[int]:
 
 
 def _loss(checkpoint: Checkpoint, example: Example, prompt: list[int]) -> tuple[float, int]:
-    """Sum of the losses in nats, and how many tokens they are of."""
+    """Sum of the losses in nats, and the number of tokens."""
     ids = prompt if example.answer is None else _ids(checkpoint, example.whole(), asked=False)
     first = len(prompt) if example.answer is not None and len(prompt) < len(ids) else 1
     given = torch.tensor([ids], device=checkpoint.model.device)

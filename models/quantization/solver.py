@@ -1,4 +1,4 @@
-"""Makes a GPTQ checkpoint with GPTQModel (the extra `quantize`), on a CPU or a GPU."""
+"""Create a GPTQ checkpoint with GPTQModel (the extra `quantize`), on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from models.checkpoint_files import CheckpointFiles
 from models.quantization.dialogues import Example
 from models.quantization.gptq import QuantizationError
 
-LONGEST = 2048  # tokens of a dialogue that are shown
+LONGEST = 2048  # tokens per calibration dialogue
 BESIDE = ("*.json", "*.jinja", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What is asked of GPTQModel. `group_size` -1 is one group for all inputs."""
+    """Options of GPTQModel. `group_size` -1 is one group for all inputs."""
 
     bits: int = 4
     group_size: int = 128
@@ -28,10 +28,10 @@ class Recipe:
 
 
 def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) -> None:
-    """Write a GPTQ checkpoint of model `name` to `out`; its progress is GPTQModel's own.
+    """Write a GPTQ checkpoint of model `name` to `out`; progress is printed by GPTQModel.
 
-    Raises `QuantizationError` where GPTQModel is not installed, `models.checkpoint_files.CheckpointError` for a model
-    that is not there.
+    Raises `QuantizationError` if GPTQModel is not installed, `models.checkpoint_files.CheckpointError` if the model
+    cannot be found.
     """
     files = CheckpointFiles.find(name)
     os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(len(os.sched_getaffinity(0))))
@@ -51,7 +51,7 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
     config = QuantizeConfig(bits=recipe.bits, group_size=recipe.group_size, sym=recipe.sym, desc_act=recipe.act_order)
     folder, out = files.folder.absolute(), out.absolute()
     out.mkdir(parents=True, exist_ok=True)
-    with contextlib.chdir(out):  # it writes its log to `logs` of the working directory
+    with contextlib.chdir(out):  # it writes its log to `logs` in the working directory
         model = GPTQModel.load(str(folder), config)
         model.quantize(shown, batch_size=1)
         model.save(str(out))

@@ -1,7 +1,7 @@
-"""INT8 and FP8 weights for plain checkpoints: each row of a weight gets one scale, activations stay as they are.
+"""INT8 and FP8 weights for plain checkpoints: one scale per row of a weight, unquantized activations.
 
-torch itself is the library. torchao 0.18 was tried: without `torch.compile` its int8 layer took four times as long as
-a bfloat16 one on a CPU (its float8 layer a hundred times), where torch's `_weight_int8pack_mm` takes two thirds.
+It uses torch only. torchao 0.18 was tried: without `torch.compile` its int8 layer took four times as long as a bfloat16
+layer on a CPU (its float8 layer a hundred times), where torch's `_weight_int8pack_mm` takes two thirds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from torch.nn.functional import linear
 from models.quantization.linear import plain_linear
 
 log = logging.getLogger(__name__)
-FEW_ROWS = 8  # from more on, widening the weights once costs less than the kernel, which reads them for every row
+FEW_ROWS = (
+    8  # from this many rows on, converting the weights once costs less than the kernel, which reads them for every row
+)
 FP8 = torch.float8_e4m3fn
 
 
@@ -52,17 +54,17 @@ class Int8Linear(nn.Module):
 
 
 class Fp8Linear(Int8Linear):
-    """The same over float8 (e4m3) weights, widened for each product: half the memory of bfloat16, and no faster."""
+    """The same with float8 (e4m3) weights, converted for each product: half the memory of bfloat16, and no faster."""
 
     def forward(self, given: Tensor) -> Tensor:
         return linear(given, self.weight.to(given.dtype)) * self.scale + (0 if self.bias is None else self.bias)
 
 
 def quantize_weights(model: Any, kind: WeightOnly) -> int:
-    """Quantize the linear layers of the decoder's blocks in place; the number of layers.
+    """Quantize the linear layers of the decoder's blocks in place; returns the number of layers.
 
-    Where the kernels are not fast, weights are rounded to what `kind` can say and kept in the model's dtype, with a
-    warning that says why: answers are those of `kind`, and memory is not.
+    If the kernels are not fast, weights are rounded to what `kind` can represent and kept in the model's dtype, with a
+    warning that says why: the answers are those of `kind`, the memory is not.
     """
     layers = [
         (name, module) for name, module in model.named_modules() if ".layers." in name and isinstance(module, nn.Linear)

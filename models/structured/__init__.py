@@ -1,9 +1,8 @@
-"""Answers of a given shape: JSON of a schema, a regular expression, one of some choices.
+"""Output constraints: JSON that conforms to a schema, a regular expression, or one of several choices.
 
-At every token the shape says which tokens may come next, and only those are drawn; so what is said always keeps to it,
-whatever the model would rather say. Grammars are llguidance's: it refuses what it would not keep to (unlike xgrammar,
-whose answers broke one schema in four in the same trial) and works out the tokens step by step, so that nothing large
-is compiled before the first one.
+At every token the constraint determines which tokens may come next, and only those are drawn, so every answer conforms.
+The grammars are llguidance's. It rejects what it cannot enforce (unlike xgrammar, whose answers violated one schema in
+four in the same trial) and computes masks token by token, so that no large automaton is compiled before the first one.
 """
 
 from models.structured.grammar import ShapeError

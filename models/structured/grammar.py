@@ -1,4 +1,4 @@
-"""From a shape to a grammar in the words of llguidance."""
+"""From an output constraint to a grammar of llguidance."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from llguidance import LLMatcher
 from models.generation import Shape, ShapeKind
 
 LONGEST_ERROR = 300
-IMPOSSIBLE = "it can never be fulfilled"
-TOO_LARGE = "it is too large to follow"
-NOT_KEPT_TO = "what is said does not keep to it"
+IMPOSSIBLE = "it can never be satisfied"
+TOO_LARGE = "it is too large"
+NOT_KEPT_TO = "the answer so far violates it"
 _IMPOSSIBLE = re.compile(r"\bNoExtension")
 _TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex", re.IGNORECASE)
 
 
 MOST_REMAINDERS = 20_000
-"""llguidance follows `multipleOf` by a state for each remainder, which its limits do not count: 20,000 take 0.2 s."""
+"""llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
 
 
 class ShapeError(Exception):
-    """A shape has no meaning, or is too large to be followed; one line for people."""
+    """A constraint has no meaning or is too large; one line for people."""
 
 
 def grammar_of(shape: Shape) -> str:
-    """Raises `ShapeError` for what is no JSON; whether the grammar makes sense is found when it is compiled."""
+    """Raises `ShapeError` if it is not JSON; compiling it shows whether the grammar makes sense."""
     if shape.kind is ShapeKind.REGEX:
         return LLMatcher.grammar_from_regex(shape.rule)
     try:
@@ -43,16 +43,16 @@ def grammar_of(shape: Shape) -> str:
         raise ShapeError("the schema must be an object")
     if _remainders(rule) > MOST_REMAINDERS:
         raise ShapeError(f"multipleOf: {TOO_LARGE}")
-    # what a schema says under this name would change how it is read: it would no longer be followed to the letter
+    # these keywords of a schema would change llguidance's interpretation
     rule.pop("x-guidance", None)
-    # free whitespace is where a small model gets lost: JSON is written as Python's `json.dumps` writes it
+    # free whitespace misleads small models: JSON is written like Python's `json.dumps`
     return LLMatcher.grammar_from_json_schema(
         rule, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
     )
 
 
 def _remainders(schema: object) -> int:
-    """How many states the schema's `multipleOf` need, at the most.
+    """Upper bound of the states that the schema's `multipleOf` need.
 
     Those of different places add up. Where schemas are joined (`allOf`, or a `$ref` beside other rules) they multiply.
     """
@@ -68,7 +68,7 @@ def _remainders(schema: object) -> int:
             joined = joined or "allOf" in part or ("$ref" in part and len(part) > 1)
             factor = part.get("multipleOf")
             if isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor):
-                # tens cost nothing: the last digits tell
+                # tens are free: the last digits decide
                 digits = Decimal(str(factor)).normalize().as_tuple().digits
                 factors.append(max(1, int("".join(map(str, digits)))))
     return math.prod(factors) if joined else sum(factors)
@@ -79,9 +79,9 @@ def one_line(text: str) -> str:
 
 
 def limit_met(text: str) -> str | None:
-    """What an error of llguidance comes to that is about no place of the shape; None for one that names what is wrong.
+    """Translate an llguidance error that names no place of the constraint; None for one that names what is wrong.
 
-    Behind such an error stands the state of the parser, with all that was said: it is for nobody's eyes.
+    Such an error includes the parser's state, which contains the answer: it must not be shown.
     """
     if _IMPOSSIBLE.search(text):
         return IMPOSSIBLE
@@ -89,11 +89,11 @@ def limit_met(text: str) -> str | None:
 
 
 def compile_error(text: str) -> str:
-    """Why llguidance does not take a shape, for whoever sent it: it may hold pieces of the shape."""
+    """Why llguidance rejects a constraint, for its sender: the message may quote the constraint."""
     text = text.partition("<state>")[0]
     return limit_met(text) or one_line(text)
 
 
 def step_error(text: str) -> str:
-    """Why a shape is not followed any further: nothing of what llguidance says of it, which are its own affairs."""
+    """Why a constraint is no longer followed, without llguidance's internal details."""
     return limit_met(text.partition("<state>")[0]) or NOT_KEPT_TO

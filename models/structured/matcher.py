@@ -1,4 +1,4 @@
-"""Where one answer stands in its shape."""
+"""The state of one answer in its output constraint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from models.structured.grammar import ShapeError, step_error
 
 
 class Matcher:
-    """A pure function of the shape and the tokens taken, so an answer that is resumed stands where it stood."""
+    """A pure function of the constraint and the tokens so far, so a resumed answer continues in the same state."""
 
     __slots__ = ("_matcher",)
 
@@ -21,22 +21,24 @@ class Matcher:
 
     @property
     def complete(self) -> bool:
-        """Whether the answer has its shape and nothing can come after it."""
+        """Whether the answer is complete and nothing may follow."""
         return bool(self._matcher.is_stopped() and self._matcher.is_accepting())
 
     def allowed(self) -> bytes:
-        """The tokens that may come next, one bit each, the lowest bit of the first byte being token 0."""
+        """The tokens that may come next, one bit each, token 0 being the lowest bit of the first byte."""
         bits: bytes = self._matcher.compute_bitmask()
         self._check()
         return bits
 
     def take(self, token: int) -> None:
-        """`token` has been said; raises `ShapeError` where the shape does not allow it."""
+        """`token` was drawn; raises `ShapeError` if the constraint does not allow it."""
         self._matcher.consume_token(token)
         self._check()
 
     def ahead(self, tokens: Sequence[int]) -> list[bytes]:
-        """What is allowed now and after each of `tokens`, up to the first that is not; nothing is taken."""
+        """What is allowed now and after each of `tokens`, up to the first that is not allowed; the state is
+        unchanged.
+        """
         found = [self.allowed()]
         count = self._matcher.validate_tokens(list(tokens))
         for token in tokens[:count]:
@@ -51,7 +53,7 @@ class Matcher:
         return int(self._matcher.validate_tokens(list(tokens)))
 
     def forced(self) -> list[int]:
-        """Tokens of the text that must come next, where there is only one."""
+        """Tokens of the text that must come next, if there is only one possibility."""
         return list(self._matcher.compute_ff_tokens())
 
     def _check(self) -> None:

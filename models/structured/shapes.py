@@ -1,10 +1,10 @@
-"""Compiles shapes, beside the engine and never in its way.
+"""Compile output constraints, without delaying the engine.
 
-Compiling takes a millisecond as a rule and tens for the largest schemas that a request can carry; llguidance bounds it
-by the fuel that it is given, and lets go of Python's lock meanwhile. A hostile shape can still take a second, so the
-compilers are shared fairly: the next shape is of the user with the fewest being compiled. Whoever asks may cancel its
-future, and a shape whose askers have all left is not compiled at all. A compiled shape is kept while it is among the
-last used.
+Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a request can contain.
+llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still take a second, so the
+compilers are shared fairly: the next constraint is of the user with the fewest in progress. A caller may cancel its
+future, and a constraint whose callers have all left is not compiled at all. The most recently used compiled constraints
+are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 KEPT = 256
 COMPILERS = 2
-"""So that a large schema does not hold up a small one."""
+"""So that a large schema does not delay a small one."""
 QUIET = 0
 
 
@@ -54,13 +54,15 @@ class _Task:
 
 
 class Shapes:
-    """`tokenizer` is a fast one of transformers; `vocabulary` counts the model's logits."""
+    """`tokenizer` is a fast one of transformers; `vocabulary` is the number of the model's logits."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos: frozenset[int]) -> None:
         self._source = tokenizer
         self._vocabulary = vocabulary
         self._eos = sorted(eos) or None  # None: the tokenizer's own
-        self._lock = threading.Lock()  # over all that follows: the engine's thread asks, the compilers' threads answer
+        self._lock = (
+            threading.Lock()
+        )  # protects everything below: the engine's thread asks, the compilers' threads answer
         self._compiled: OrderedDict[Shape, _Compiled] = OrderedDict()
         self._waiting: OrderedDict[Shape, _Task] = OrderedDict()
         self._running: dict[Shape, _Task] = {}
@@ -70,7 +72,7 @@ class Shapes:
         self._made: LLTokenizer | None = None
 
     def ask(self, shape: Shape, user: str = "") -> Future[Matcher]:
-        """A matcher to be copied, or `ShapeError`, as soon as the shape is compiled. Cancel it if it is not needed."""
+        """A matcher to copy, or `ShapeError`, as soon as it is compiled. Cancel the future if it is not needed."""
         asker: Future[Matcher] = Future()
         with self._lock:
             found = self._compiled.get(shape)
@@ -126,7 +128,7 @@ class Shapes:
         return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes")
 
     def _tokenizer(self) -> LLTokenizer:
-        """Takes a second for a large vocabulary, at the first shape."""
+        """Takes a second for a large vocabulary, at the first constraint."""
         with self._making:
             if self._made is None:
                 self._made = from_tokenizer(self._source, self._vocabulary, self._eos)
@@ -141,12 +143,13 @@ def _compile(shape: Shape, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
     try:
         matcher = LLMatcher(tokenizer(), grammar_of(shape), log_level=QUIET)
         if not matcher.is_error():
-            matcher.compute_bitmask()  # the first step: a shape that allows nothing is refused before anything is said
+            # A constraint that allows no first token is rejected before the answer begins.
+            matcher.compute_bitmask()
         if matcher.is_error():
             return _Compiled(None, ShapeError(compile_error(matcher.get_error())))
         return _Compiled(Matcher(matcher))
     except ShapeError as error:
         return _Compiled(None, error)
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
-        log.warning("a shape could not be compiled: %s", type(error).__name__)
+        log.warning("a constraint could not be compiled: %s", type(error).__name__)
         return _Compiled(None, ShapeError(TOO_LARGE))

@@ -1,4 +1,6 @@
-"""An engine that is vLLM's AsyncLLM: its own processes compute, on one GPU or many; here are its jobs and streams."""
+"""An engine that uses vLLM's AsyncLLM: vLLM's processes compute, on one GPU or many; this module has the jobs and
+streams.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from models.vllm.reading import Reading
 
 log = logging.getLogger(__name__)
 
-ABSENT = "PARLEY_ENGINE=vllm needs vLLM: install Parley with its extra `vllm`, in an environment of its own"
+ABSENT = "engine=vllm needs vLLM: install Parley with its extra `vllm`, in an environment of its own"
 GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class VllmOptions:
-    """`more` are further `AsyncEngineArgs`, which win; `backend` is `mp`, `ray`, or empty for vLLM's own choice."""
+    """`more` are additional `AsyncEngineArgs`, which override; `backend` is `mp`, `ray`, or empty for vLLM's choice."""
 
     max_running: int = 64
     max_waiting: int = 4096
@@ -38,7 +40,7 @@ class VllmOptions:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, model: str, context_length: int) -> dict[str, Any]:
-        """What `AsyncEngineArgs` takes."""
+        """The arguments of `AsyncEngineArgs`."""
         found: dict[str, Any] = {
             "model": model,
             "max_model_len": context_length,
@@ -60,7 +62,7 @@ class VllmOptions:
 
 
 class VllmEngine:
-    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is told when it has died."""
+    """Implements `models.generation.Engine`. `llm` is an `AsyncLLM`; `on_fatal` is called when it has died."""
 
     def __init__(
         self, llm: Any, checkpoint: Checkpoint, options: VllmOptions, on_fatal: Callable[[str], None] | None = None
@@ -133,7 +135,7 @@ class VllmEngine:
             async with asyncio.timeout_at(until) as limit:
                 sampling = sampling_of(job, self._checkpoint.eos, reading.room)
                 outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
-                async with aclosing(outputs):  # vLLM aborts what is not read to its end
+                async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
                     async for output in outputs:
                         for event in reading.take(output):
                             stream.push(event)
@@ -149,7 +151,7 @@ class VllmEngine:
             stream.push(reading.fail("invalid_request", str(error)))
 
     def _over(self, task: asyncio.Task[None], stream: TokenStream, reading: Reading) -> None:
-        """The task is done, be it that it never began."""
+        """The task has ended, even if it never began."""
         self._tasks.pop(stream, None)
         reason = self._reasons.pop(stream, None)
         if stream.ended or self._dead is not None:
@@ -197,9 +199,9 @@ class VllmEngine:
 def create_vllm_engine(
     model: str, checkpoint: Checkpoint, options: VllmOptions, on_fatal: Callable[[str], None] | None = None
 ) -> VllmEngine:
-    """Load `model`, a folder or a name, into vLLM's processes; `checkpoint` is what belongs to it, without weights.
+    """Load `model`, a folder or a name, into vLLM's processes; `checkpoint` is the rest of it, without weights.
 
-    Raises `CheckpointError` with one line where vLLM is absent or refuses it.
+    Raises `CheckpointError` with one line if vLLM is missing or rejects it.
     """
     try:
         from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A job in the words of vLLM: a prompt of token ids, and how to draw."""
+"""Convert a job to vLLM's form: a prompt of token ids, and sampling parameters."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def prompt_of(job: Job) -> dict[str, Any]:
 
 
 def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
-    """`SamplingParams` for at most `room` more tokens; raises vLLM's own error for what it does not take.
+    """`SamplingParams` for at most `room` more tokens; raises vLLM's own error if it rejects them.
 
-    Text and stop strings are made here, of the tokens, so vLLM is asked for tokens alone.
+    Text and stop strings are derived here, so vLLM returns tokens only.
     """
     from vllm.sampling_params import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
         RequestOutputKind,
@@ -48,7 +48,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
 
 
 def seed_of(job: Job) -> int:
-    """Another one behind each place: the same noise again would make a resumed answer repeat its beginning."""
+    """A different seed per position: the same noise again would make a resumed answer repeat its beginning."""
     return (job.sampling.seed + GOLDEN * len(job.said)) & MASK63
 
 

@@ -11,7 +11,7 @@ REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
 class Reading:
-    """One answer as it is read; `limit` is the most tokens it may have, those already said included."""
+    """One answer being read; `limit` is the most tokens it may have, existing ones included."""
 
     def __init__(self, job: Job, vocabulary: Vocabulary, eos: frozenset[int], limit: int) -> None:
         self.ended = False
@@ -30,16 +30,16 @@ class Reading:
         return self._limit - self.index
 
     def begin(self) -> End | None:
-        """The end, where what is said already ends it or cannot be gone on with."""
+        """The end, if the existing part already ends the answer or it cannot be continued."""
         if self._text.stopped:
             return self.end(FinishReason.STOP)
         if self.room <= 0:
             return self.end(FinishReason.LENGTH)
-        # vLLM's grammar would begin anew behind what is said
+        # vLLM's grammar would start again after the existing part
         return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.said else None
 
     def take(self, output: Any) -> list[StreamEvent]:
-        """The events of a `RequestOutput`, which brings what is new."""
+        """The events of a `RequestOutput`, which contains what is new."""
         completion = output.outputs[0]
         if output.num_cached_tokens and not self._job.said:
             self._cached = output.num_cached_tokens
@@ -79,7 +79,7 @@ class Reading:
 
 
 def _logprob(token: int, found: dict[int, Any]) -> TokenLogprob:
-    """The likeliest tokens come by rank, and the drawn one where it is not among them."""
+    """The likeliest tokens are ordered by rank, and the drawn one is listed even if it is not among them."""
     own = found[token]
     ranked = sorted((entry.rank or 0, other, entry.logprob) for other, entry in found.items())
     top = len(found) - (1 if own.rank == len(found) and own.rank > 1 else 0)

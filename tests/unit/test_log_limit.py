@@ -28,7 +28,7 @@ def test_the_same_line_is_told_once_a_while_and_how_often_it_came(
         library.error("node %s is away", 1)
     now += 5.0
     library.error("node %s is away", 1)
-    assert caplog.messages == ["node 1 is away", "node 1 is away (899 more like it)"]
+    assert caplog.messages == ["node 1 is away", "node 1 is away (899 similar lines suppressed)"]
 
 
 def test_other_lines_are_not_held_back(library: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:

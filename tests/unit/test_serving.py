@@ -9,6 +9,7 @@ import pytest
 
 from app.serving import LoadError, check_folders, load_servings
 from app.settings import Settings
+from models.checkpoint_files import CheckpointError
 
 
 def settings(**values: Any) -> Settings:
@@ -34,6 +35,23 @@ def test_draft_model_guesses_for_the_model() -> None:
 def test_draft_model_is_not_loaded_for_lookup_alone() -> None:
     servings = load_servings(settings(speculation="lookup", draft_model="no/such"), lambda _: None)
     assert servings.default.engine.speculation._draft is None
+
+
+def test_second_and_draft_model_follow_the_settings_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    def load(name: str, **options: Any) -> None:
+        asked[name] = options
+        if name == "draft":
+            raise CheckpointError("enough")
+
+    monkeypatch.setattr("models.checkpoints.load_checkpoint", load)
+    models = {"model": "one", "second_model": "two", "draft_model": "draft", "speculation": "auto"}
+    assert refused(**models, context_length=64, quantize="int8", trust_remote_code=True) == "enough"
+    assert {name: (one["quantize"], one["remote_code"]) for name, one in asked.items()} == dict.fromkeys(
+        ("one", "two", "draft"), ("int8", True)
+    )
+    assert (asked["one"]["context_length"], asked["two"]["context_length"]) == (64, 64)
 
 
 def test_draft_model_that_is_absent_is_one_line() -> None:
@@ -66,4 +84,4 @@ def test_vllm_that_is_not_installed_is_one_line_that_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", ["second_model", "adapters", "draft_model"])
 def test_what_vllm_is_not_given_is_refused(name: str) -> None:
-    assert f"PARLEY_{name.upper()} is not for PARLEY_ENGINE=vllm" in refused(engine="vllm", **{name: "a=b"})
+    assert f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm" in refused(engine="vllm", **{name: "a=b"})

@@ -81,4 +81,4 @@ def test_what_can_be_asked_is_every_model_and_adapter(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PARLEY_SECOND_MODEL", "small")
     monkeypatch.setenv("PARLEY_ADAPTERS", f"acme/terse=somewhere,{tmp_path}")
     assert load_settings().models == ["demo", "small", "acme/terse", "polite"]
-    assert "a name has letters" in refusal(monkeypatch, ADAPTERS="a b=somewhere")
+    assert "a name consists of letters" in refusal(monkeypatch, ADAPTERS="a b=somewhere")

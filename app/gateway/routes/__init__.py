@@ -1,1 +1,1 @@
-"""What the gateway answers, path by path."""
+"""The HTTP routes."""

@@ -1,4 +1,4 @@
-"""`/v1/requests`: ask, look, follow, cancel."""
+"""`/v1/requests`: send a request, read its answer, follow it, cancel it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def ask(request: Request) -> Response:
 
 @router.get("/{request_id}", responses=replies(_LOOKED, 404))
 async def look(request: Request, request_id: str) -> Response:
-    """The answer as far as it is."""
+    """The answer so far."""
     gateway, identity = await _of_user(request, request_id)
     conversation_id = gateway.outbox.sent(identity.user_id, request_id)
     if not gateway.outbox.is_new(identity.user_id, request_id):
@@ -79,13 +79,13 @@ async def look(request: Request, request_id: str) -> Response:
     if answer is not None:
         return json_response(_told(answer, identity))
     if conversation_id is None:
-        raise ApiError(ErrorCode.NOT_FOUND, "no request of this id was seen")
+        raise ApiError(ErrorCode.NOT_FOUND, "no request with this id was found")
     return json_response(_told(Answer(identity.user_id, request_id, conversation_id), identity))
 
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
-    """The answer's events, as server-sent events; the `id` of one is the index that comes next."""
+    """The answer's events as server-sent events; an event's `id` is the index after it."""
     gateway, identity, caller = await _of_caller(request, request_id)
     after = _index(request.headers.get("last-event-id") or starting_after)
     gateway.limits.open_stream(identity)
@@ -100,7 +100,7 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
 
 @router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
 async def cancel(request: Request, request_id: str) -> Response:
-    """End the answer; what was said is kept."""
+    """End the answer; the text so far is kept."""
     gateway, identity = await _of_user(request, request_id)
     await gateway.outbox.cancel(identity.user_id, request_id)
     return json_response({"request_id": request_id, "status": "cancelling"}, 202)
@@ -128,7 +128,7 @@ async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: 
             async for batch in batches:
                 yield b"".join(map(_chunk, batch)) or _LIFE
     except ApiError as error:
-        # The head of the reply is gone. Without an end the client comes again, after a while.
+        # The reply has begun. Without an end event the client reconnects after a while.
         yield f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
 
 

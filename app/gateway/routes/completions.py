@@ -1,4 +1,4 @@
-"""`/v1/chat/completions` and `/v1/models`, for OpenAI's clients."""
+"""`/v1/chat/completions` and `/v1/models`, for OpenAI clients."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ _MODEL = {"id": "string", "object": "string", "created": "integer", "owned_by": 
     responses=replies({**_COMPLETION, **EVENTS}, 404, 413, 415, 500, 504),
 )
 async def complete(request: Request) -> Response:
-    """Answer `messages`, whole or as it is made.
+    """Answer `messages`, complete or as a stream.
 
-    Each choice is a request of its own, whose id `parley` tells: by it the answer can be cancelled, and read again.
+    Each choice is a request of its own. `parley` contains its id, which can be used to cancel the answer and to read it
+    again.
     """
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body = await read_body(request, ChatBody)
-    # To the holder of a user's key, OpenAI's `user` is a label of its own.
+    # With a user's own key, OpenAI's `user` is only a label.
     identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
     asked = body.requests(identity)
     gateway.admit(identity, len(asked))
@@ -87,7 +88,9 @@ async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
     await gateway.access.caller(request)
     if name not in gateway.models.names():
-        raise ApiError(ErrorCode.MODEL_NOT_FOUND, "no model of this name has answered in the last hour", param="model")
+        raise ApiError(
+            ErrorCode.MODEL_NOT_FOUND, "no model with this name has answered in the last hour", param="model"
+        )
     return json_response(_model(name))
 
 
@@ -96,7 +99,7 @@ def _model(name: str) -> dict[str, object]:
 
 
 async def _first(events: AsyncGenerator[Said, None]) -> Said:
-    """What is said first: until then a failure can still be the status of the reply."""
+    """Wait for the first events: until then a failure can still become the reply's status."""
     try:
         async for number, batch in events:
             if batch:

@@ -1,4 +1,4 @@
-"""Whether the gateway lives, whether it can work, and its figures."""
+"""Liveness, readiness and metrics of the gateway."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def alive() -> Response:
     return json_response({"status": "ok"})
 
 
-@router.get("/readyz", responses={200: _STATUS, 503: {"description": "It cannot work now.", **_STATUS}})
+@router.get("/readyz", responses={200: _STATUS, 503: {"description": "The gateway is not ready.", **_STATUS}})
 async def ready(request: Request) -> Response:
     gateway = gateway_of(request)
     if gateway.live.closing:

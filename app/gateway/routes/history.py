@@ -1,4 +1,4 @@
-"""What was said: search, conversations, and forgetting."""
+"""The history: search, conversations and erasure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TITLE = 80
 
 @router.get("/me", responses=replies(shape(user_id="string", tenant=["string", "null"], development="boolean")))
 async def me(request: Request) -> Response:
-    """Who the gateway takes the caller for."""
+    """The caller as the gateway identifies it."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     told = {"user_id": identity.user, "tenant": identity.tenant, "development": gateway.access.development}
@@ -42,7 +42,7 @@ async def search(
     since: int | None = None,
     until: int | None = None,
 ) -> Response:
-    """The user's history by meaning and by words; times are Unix milliseconds."""
+    """Search the user's history by meaning and by words; times are Unix milliseconds."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
@@ -69,9 +69,10 @@ async def search(
 
 @router.get("/conversations", responses=replies(shape(conversations="array")))
 async def conversations(request: Request) -> Response:
-    """The user's conversations, the latest first.
+    """The user's conversations, latest first.
 
-    A chat completion that names none has one of its own, with the request's id: it is told of once somebody goes on.
+    A chat completion without a conversation id gets one of its own, equal to the request's id. It is listed once it has
+    a second turn.
     """
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
@@ -79,7 +80,7 @@ async def conversations(request: Request) -> Response:
     found: dict[str, dict[str, Any]] = {}
     alone: set[str] = set()
     for turn in await while_connected(request, gateway.archive.turns(identity.user_id)):
-        # Another turn of it stands under another request's id.
+        # Another turn of it has another request's id.
         (alone.add if turn.conversation_id == turn.request_id else alone.discard)(turn.conversation_id)
         known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
         found[turn.conversation_id] = {
@@ -95,7 +96,7 @@ async def conversations(request: Request) -> Response:
 
 @router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
 async def conversation(request: Request, conversation_id: str) -> Response:
-    """The turns of one conversation, the oldest first."""
+    """The turns of one conversation, oldest first."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
@@ -115,7 +116,7 @@ async def erase(request: Request, user_id: str) -> Response:
     try:
         gateway.erasures.asked(identity.user_id, await gateway.outbox.erase(identity.user_id))
     finally:
-        # An erase that Kafka has not confirmed may still go out.
+        # An erasure that Kafka has not confirmed may still be written.
         gateway.live.forget_user(identity.user_id)
     return json_response({"user_id": user_id, "status": "erasing"}, 202)
 
@@ -127,9 +128,10 @@ async def erase(request: Request, user_id: str) -> Response:
     ),
 )
 async def erasure(request: Request, user_id: str) -> Response:
-    """How far the user's last erasure has got: `none`, `erasing` or `done`, and what is still to be done.
+    """Progress of the user's last erasure: `none`, `erasing` or `done`, and what remains.
 
-    `logs` holds the times (Unix milliseconds) until which Kafka's logs may still contain copies. Nothing serves them.
+    `logs` contains the times (Unix milliseconds) until which Kafka's logs may still contain copies, which are not
+    served.
     """
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
@@ -142,7 +144,7 @@ async def _self(request: Request, user_id: str) -> Identity:
     """The caller's identity; raises `ApiError` unless it is that user."""
     identity = await gateway_of(request).access.identify(request, user_id)
     if identity.user != user_id:
-        raise ApiError(ErrorCode.UNAUTHORIZED, "only one's own history can be erased", status=403, param="user_id")
+        raise ApiError(ErrorCode.UNAUTHORIZED, "a caller can erase only its own history", status=403, param="user_id")
     return identity
 
 

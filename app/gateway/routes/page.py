@@ -1,4 +1,4 @@
-"""`/`: the chat page, as it was built from `page/`."""
+"""`/`: the chat page, built from `page/`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/")
 async def page() -> FileResponse:
-    # The files it names carry their hash, so that only this one may be out of date.
+    # The names of its assets contain their hash, so only this file can be outdated.
     return FileResponse(BUILT / "index.html", headers={"Cache-Control": "no-cache"})
 
 

@@ -1,18 +1,18 @@
 """`/v1/ws`: several requests on one WebSocket.
 
-Messages of the client, JSON, one a frame; `ref` is any string and comes back in the reply:
+Messages of the client are JSON, one per frame. `ref` is any string and is repeated in the reply:
 
-    {"type": "ask", "ref": "1", "prompt": "Hi"}                          the fields of `POST /v1/requests`; is followed
-    {"type": "follow", "request_id": "0197…", "starting_after": 12}      a place as in `Last-Event-ID`
+    {"type": "ask", "ref": "1", "prompt": "Hi"}                          fields of `POST /v1/requests`; also follows
+    {"type": "follow", "request_id": "0197…", "starting_after": 12}      a position as in `Last-Event-ID`
     {"type": "unfollow", "request_id": "0197…"}
     {"type": "cancel", "request_id": "0197…"}
 
-Messages of the gateway: the events of `tokens`, as in the event streams, where the place to go on from is `index` plus
-the number of `tokens`; and its replies, `asked`, `following`, `unfollowed` and `cancelling` with the `request_id`, or
-`refused` with the `error` of OpenAI's form and maybe `retry_after_s`. Whatever is refused, the connection stays. Who
-asks for several users names the `user_id` in each message.
+Messages of the gateway are the events of `tokens`, as in the event streams, and its replies. The position to continue
+from is an event's `index` plus the number of its `tokens`. Replies are `asked`, `following`, `unfollowed` and
+`cancelling` with the `request_id`, or `refused` with the `error` in OpenAI's format and possibly `retry_after_s`. The
+connection stays open after an error. A caller that acts for several users names the `user_id` in each message.
 
-The key is in `Authorization`, or, for browsers, in the subprotocols `parley` and `bearer.KEY`. When the token of a
+The key is in `Authorization` or, for browsers, in the subprotocols `parley` and `bearer.KEY`. When the token of a
 connection expires, the gateway closes it with the code 3000 (unauthorized).
 """
 

@@ -49,7 +49,7 @@ async def start_peers(stack: AsyncExitStack, peers: Sequence[System]) -> tuple[l
         try:
             await start(stack, [peer])
         except RuntimeError as error:
-            failed.append(f"{peer.name} is left out: {str(error).splitlines()[0]}")
+            failed.append(f"{peer.name} is skipped: {str(error).splitlines()[0]}")
             tell(failed[-1])
         else:
             started.append(peer)

@@ -60,11 +60,11 @@ async def test_second_ctrl_c_leaves_without_the_end(settings: Settings, terminal
     async with scripted_worker(settings), terminal.start("chat", "--user", "ann", "say hang") as process:
         await read_until(process.stdout, "say ")
         process.send_signal(signal.SIGINT)
-        await read_until(process.stderr, "Ctrl-C again leaves at once")
+        await read_until(process.stderr, "press Ctrl-C again to exit at once")
         process.send_signal(signal.SIGINT)
         chat = await ended(process)
     assert chat.code == 1
-    assert "left before the end" in chat.err
+    assert "interrupted before the end of the answer" in chat.err
 
 
 async def test_sigterm_ends_it_cleanly(settings: Settings, terminal: Terminal) -> None:

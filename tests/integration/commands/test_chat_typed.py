@@ -46,7 +46,7 @@ async def test_ctrl_c_and_stop_end_the_answer_and_not_the_program(settings: Sett
             await chat.until("[cancelled]")
             await chat.until("> ")
         chat.type(f"never sent{CTRL_C}")
-        await chat.until("[Ctrl-D or /quit leaves]")
+        await chat.until("[Ctrl-D or /quit exits]")
         await chat.until("> ")
         chat.type(CTRL_D)
         assert await chat.ended() == 0

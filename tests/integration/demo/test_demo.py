@@ -88,5 +88,5 @@ def test_a_second_demo_in_the_same_folder_is_refused(where: Path) -> None:
         demo = _begin(where, "--once")
         _, err = demo.communicate(timeout=60)
     assert demo.returncode == 1
-    assert "a demo runs" in err
+    assert "a demo is already running" in err
     assert len(err.splitlines()) == 1

@@ -122,7 +122,7 @@ def test_a_running_part_is_not_moved(up: Path) -> None:
     done = parley_local(up, "up", "--milvus-port", str(free_port()))
     assert done.returncode == 2
     assert "Milvus" in done.stderr
-    assert "runs already" in done.stderr
+    assert "is already running" in done.stderr
     assert _pids(up) == before
 
 
@@ -156,7 +156,7 @@ def test_up_says_whose_address_file_it_takes(up: Path) -> None:
     env = _env(up)
     EnvFile(up, up / "another").write({"PARLEY_BROKER": "kafka://127.0.0.1:1"})
     done = parley_local(up, "up")
-    assert f"had the settings of {up / 'another'}: they are replaced" in done.stdout
+    assert f"had the settings of {up / 'another'}, which are replaced" in done.stdout
     assert _env(up) == env
 
 

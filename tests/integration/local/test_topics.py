@@ -87,7 +87,7 @@ def test_the_commands_create_what_is_missing_and_say_what_is_there(kafka: KafkaC
     assert (code, out.count("missing")) == (1, 6)
     code, out, _ = topics("create")
     assert (code, out.count("created commands-")) == (0, 6)
-    assert topics("create") == (0, "all topics were there\n", "")
+    assert topics("create") == (0, "all topics exist\n", "")
     code, out, _ = topics("list")
     assert (code, out.count("2 partitions")) == (0, 6)
     code, _, err = topics("create", partitions=3)

@@ -23,4 +23,4 @@ def test_a_worker_ends_without_a_goodbye_that_nobody_hears(
         worker.wait_owning(worker.settings.partitions)
         kafka.kill()
         assert worker.stop(timeout_s=SOON_S) == 0
-        assert "has not answered the goodbye" in worker.log.read_text()
+        assert "has not confirmed that this worker leaves" in worker.log.read_text()

@@ -73,7 +73,7 @@ async def test_a_port_that_another_server_has(paced: Settings, tmp_path: Path) -
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         line = refused(paced, tmp_path, arguments=("--web-bind", "127.0.0.1", "--web-port", str(port)))
-    assert line == f"parley: port {port} is taken: choose another with --web-port"
+    assert line == f"parley: port {port} is in use: choose another with --web-port"
 
 
 async def test_a_data_directory_that_cannot_be_made(paced: Settings, tmp_path: Path) -> None:
@@ -90,4 +90,4 @@ async def test_a_checkpoint_that_cannot_be_served(paced: Settings, tmp_path: Pat
 async def test_model_that_only_computing_shows_to_be_wrong(new_settings: NewSettings, tmp_path: Path) -> None:
     tiny.save(tmp_path / "model", kind="gpt_oss", num_local_experts=4, layer_types=["full_attention"] * 2)
     settings = await new_settings(engine="torch", embedder="none", model=str(tmp_path / "model"))
-    assert "this model's attention takes something" in refused(settings, tmp_path)
+    assert "this model's attention uses a feature" in refused(settings, tmp_path)

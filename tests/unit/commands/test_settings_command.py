@@ -31,4 +31,4 @@ def test_what_is_printed_is_a_dotenv_file_of_the_same_settings(tmp_path: Path, m
 def test_an_unknown_setting_is_one_line_on_stderr(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_TYPO", "1")
     ended = CliRunner().invoke(parley, command)
-    assert ended.stderr == "warning: PARLEY_TYPO is not a setting of Parley; it is ignored\n"
+    assert ended.stderr == "warning: PARLEY_TYPO is not a setting of Parley and is ignored\n"

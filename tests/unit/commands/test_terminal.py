@@ -32,7 +32,7 @@ def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch
     result = CliRunner().invoke(tail, ["tokens"])
     assert result.exit_code == 1
     told = result.output.splitlines()
-    assert told[0] == "warning: PARLEY_PARTITION is not a setting of Parley; it is ignored"
+    assert told[0] == "warning: PARLEY_PARTITION is not a setting of Parley and is ignored"
     assert told[1].startswith("Error: no Kafka answers at 127.0.0.1:1: start one with")
     assert len(told) == 2
 

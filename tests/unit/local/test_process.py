@@ -82,7 +82,7 @@ def test_kill_takes_its_children_along(process: BackgroundProcess) -> None:
 
 def test_one_that_ends_while_it_starts_is_told_with_its_last_words(process: BackgroundProcess) -> None:
     process.spawn([sys.executable, "-X", process.marker, "-c", "raise OSError('no space left')"])
-    with pytest.raises(LocalError, match=r"Sleeper ended: OSError: no space left") as caught:
+    with pytest.raises(LocalError, match=r"Sleeper exited: OSError: no space left") as caught:
         process.wait_until(lambda: False, timeout=30)
     assert "\n" not in str(caught.value)
     assert process.pid is None

@@ -89,7 +89,7 @@ def test_a_pickle_is_never_read(folder, model):
 
     (folder / "adapter_model.safetensors").unlink()
     (folder / "adapter_model.bin").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(AdapterError, match="pickles least of all"):
+    with pytest.raises(AdapterError, match="pickles in particular"):
         load(folder, model)
 
 

@@ -43,18 +43,18 @@ def test_a_broken_off_file_is_told_with_its_sizes(folder, size):
 
 def test_a_file_that_is_no_safetensors_is_told(folder):
     (folder / "model.safetensors").write_bytes(b"<html>" * 100)
-    assert "no safetensors file" in refused(folder)
+    assert "not a safetensors file" in refused(folder)
 
 
 def test_a_shard_that_is_not_there_is_told(folder):
     index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "model-00002-of-00002.safetensors is not there" in refused(folder)
+    assert "model-00002-of-00002.safetensors, which model.safetensors.index.json lists, is missing" in refused(folder)
 
 
 def test_an_index_that_is_none_is_told(folder):
     (folder / "model.safetensors.index.json").write_text("[]")
-    assert "is no index" in refused(folder)
+    assert "is not an index" in refused(folder)
 
 
 class Bomb:
@@ -90,7 +90,7 @@ def bring_code(folder):
 def test_code_of_a_checkpoint_is_not_run_unless_asked(folder, monkeypatch, tmp_path):
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
     bring_code(folder)
-    assert "PARLEY_TRUST_REMOTE_CODE=true" in refused(folder)
+    assert "trust_remote_code=true" in refused(folder)
     checkpoint = load_checkpoint(str(folder), device="cpu", remote_code=True)
     assert type(checkpoint.model).__name__ == "OwnModel"
 

@@ -51,6 +51,7 @@ def test_a_context_may_be_shorter_but_not_longer_than_the_models(folder):
     assert load(folder, context_length=100).context_length == 100
     with pytest.raises(CheckpointError, match="context_length=513, but the model has 512"):
         load(folder, context_length=513)
+    assert load(folder, context_length=513, may_be_shorter=True).context_length == 512
 
 
 def test_dynamic_rope_is_served_only_up_to_the_length_where_it_does_not_depend_on_the_batch(folder):

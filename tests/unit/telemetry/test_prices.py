@@ -23,5 +23,5 @@ def test_cached_tokens_have_their_own_price_where_one_is_given() -> None:
 
 @pytest.mark.parametrize("text", ["demo", "demo=1", "=1/2", "demo=a/b", "demo=1/2/3/4", "demo=-1/2", "demo=nan/1"])
 def test_what_is_no_price_stops_the_start_with_one_line(text: str) -> None:
-    with pytest.raises(ValueError, match="is no price; write MODEL=PROMPT/ANSWER"):
+    with pytest.raises(ValueError, match="is not a price; write MODEL=PROMPT/ANSWER"):
         Settings(_env_file=None, prices=text)

@@ -142,7 +142,7 @@ async def test_an_adapter_larger_than_all_adapters_may_be_is_refused(tenants):
     engine = await tenants.engine(adapters_gb=1e-6)
     answer = await read(engine.submit([job(range(10, 20), 4, adapter="a0")])[0])
     assert answer.reason == "model_not_found"
-    assert "PARLEY_ADAPTERS_GB" in answer.end.message
+    assert "adapters_gb" in answer.end.message
     await engine.stop()
 
 

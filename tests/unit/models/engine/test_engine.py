@@ -340,7 +340,7 @@ async def test_a_window_counts_as_the_model_itself_counts_it(engines, kind):
 async def test_a_window_that_the_engine_is_not_told_of_is_served_within_it_alone(engines, kind):
     """Of a Llama's, which some converted checkpoints have, nothing but the cache of `generate` knows."""
     windowed = {"use_sliding_window": True, "max_window_layers": 2} if kind == "qwen2_moe" else {}
-    with pytest.raises(CheckpointError, match=f"{kind}.*PARLEY_CONTEXT_LENGTH=48"):
+    with pytest.raises(CheckpointError, match=f"{kind}.*context_length of 48"):
         await engines(narrow(kind, **windowed))
     checkpoint = dataclasses.replace(narrow(kind, **windowed), context_length=48)
     engine = await engines(checkpoint)

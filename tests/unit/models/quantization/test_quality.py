@@ -112,8 +112,8 @@ def test_the_command_examines_a_checkpoint_that_is_there(tmp_path, held_out):
 
 def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
     for arguments, said in (
-        (("demo",), "OUT is for --to gptq"),
-        (("demo", tmp_path, "--to", "int8"), "OUT is for --to gptq"),
+        (("demo",), "OUT is required for --to gptq"),
+        (("demo", tmp_path, "--to", "int8"), "OUT is required for --to gptq"),
         (("demo", tmp_path, "--report-only"), "no weights to examine"),
         (("./nowhere", "--to", "int8"), "no such folder"),
     ):
