@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from agents.finishing import dead_letter_of
 from agents.history import History
+from agents.outcomes import dead_letter_of
 from app.delivery.cancels import REMEMBERED_S, Cancels
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
@@ -50,7 +50,7 @@ class Controls:
             if isinstance(control, Cancel):
                 check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
-            partition.spawn(partition.finish(Finish(record, (), (dead_letter_of(record, error, self._settings),))))
+            partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
             return
         match control:
             case Cancel():
@@ -60,60 +60,64 @@ class Controls:
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)
-        own = partition.own
-        now = own.clock.now()
+        ownership = partition.ownership
+        now = ownership.clock.now()
         remembered_for = REMEMBERED_S - (now - record.timestamp) / 1000
 
         def settle() -> None:
-            if partition.state is State.OWNED and partition.own is own:
-                partition.spawn(partition.finish(Finish(record)))
+            if partition.state is State.OWNED and partition.ownership is ownership:
+                partition.spawn(partition.commit(Commit(record)))
 
-        claim = own.claims.get(key)
-        if claim is not None and not claim.cancelled:
+        inflight = ownership.inflight_requests.get(key)
+        if inflight is not None and not inflight.cancelled:
             # The cancel stays uncommitted as long as the request: the next owner of the request must read the cancel
             # again.
-            claim.cancelled = True
-            claim.on_finish.append(settle)
-            claim.stop_with(FinishReason.CANCELLED)
-        elif claim is not None or own.known(key, now) or remembered_for <= 0:
+            inflight.cancelled = True
+            inflight.on_commit.append(settle)
+            inflight.stop_with(FinishReason.CANCELLED)
+        elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
             settle()
         else:
             self._cancels.remember(key, settle, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
-        own = partition.own
-        at = own.clock.time_of(_forwarded_at(record) or record.timestamp)
-        mark = mark_of(own.store, user_id)
+        ownership = partition.ownership
+        at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
+        mark = mark_of(ownership.store, user_id)
         if mark is None or mark.at < at:
             may_have_rows = await self._forget(partition, record, user_id, at) or not is_forwarded(record.headers)
-            mark = Erased(at, indexed=0 if may_have_rows else at, applied=own.clock.now())
+            mark = Erased(at, indexed=0 if may_have_rows else at, applied=ownership.clock.now())
         if not mark.done:
             await self._history.erase(partition, user_id, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
-        newest = mark_of(partition.own.store, user_id)
+        newest = mark_of(partition.ownership.store, user_id)
         changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
-        await partition.finish(Finish(record, changes))
+        await partition.commit(Commit(record, changes))
 
     async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
         """Do steps 1 and 2. Returns whether this partition had anything of the user.
 
         Commits that are already queued run before ours, so ours also deletes what they write.
         """
-        own = partition.own
-        claims = [claim for claim in own.claims.values() if claim.request.user_id == user_id]
-        for claim in claims:
-            _forget_claim(claim, at)
-        rows = erasure(own.store, user_id)
-        on_their_way = [Change(Table.CONVERSATIONS, records.key(*claim.conversation), None) for claim in claims]
-        has_asked = next(own.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
+        ownership = partition.ownership
+        inflight_requests = [
+            inflight for inflight in ownership.inflight_requests.values() if inflight.request.user_id == user_id
+        ]
+        for inflight in inflight_requests:
+            _forget_inflight(inflight, at)
+        rows = erasure(ownership.store, user_id)
+        on_their_way = [
+            Change(Table.CONVERSATIONS, records.key(*inflight.conversation), None) for inflight in inflight_requests
+        ]
+        has_asked = next(ownership.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
         forwarded = () if is_forwarded(record.headers) else tuple(self._forwarded(partition, user_id, at))
-        mark = Erased(at, applied=own.clock.now())
+        mark = Erased(at, applied=ownership.clock.now())
         # A request that begins before the rows are gone must not use them as history.
-        own.erasing[user_id] = at
-        await partition.finish(Finish(None, (*rows, *on_their_way, _marked(user_id, mark)), forwarded))
-        if own.erasing.get(user_id) == at:
-            del own.erasing[user_id]
-        return bool(rows or claims or has_asked)
+        ownership.erasing[user_id] = at
+        await partition.commit(Commit(None, (*rows, *on_their_way, _marked(user_id, mark)), forwarded))
+        if ownership.erasing.get(user_id) == at:
+            del ownership.erasing[user_id]
+        return bool(rows or inflight_requests or has_asked)
 
     def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
         value, headers = encode(Erase(user_id=user_id), self._settings.wire_format)
@@ -124,13 +128,13 @@ class Controls:
                 yield Outgoing(topic, key, value, headers, partition=number)
 
 
-def _forget_claim(claim: Claim, at: int) -> None:
-    claim.forget_history = True
-    if claim.at <= at:
-        claim.forget = True
-        claim.stop_with(FinishReason.CANCELLED)
-    elif claim.recalled:
-        claim.forget = True  # asked after the erasure, but it may quote what was erased
+def _forget_inflight(inflight: InFlightRequest, at: int) -> None:
+    inflight.forget_history = True
+    if inflight.at <= at:
+        inflight.forget = True
+        inflight.stop_with(FinishReason.CANCELLED)
+    elif inflight.recalled:
+        inflight.forget = True  # asked after the erasure, but it may quote what was erased
 
 
 def _marked(user_id: str, mark: Erased) -> Change:

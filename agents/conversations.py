@@ -16,29 +16,29 @@ from functools import partial
 
 import msgspec
 
-from agents.asking import PRIORITIES, job_of, left_of, prompt_of, serving_of
-from agents.finishing import Refusal, finish_of, quarantine_of, refusal_of, refused_user
+from agents.jobs import PRIORITIES, job_of, left_of, prompt_of, serving_of
+from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
 from app.delivery.answer_log import AnswerLog
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
 from app.delivery.record import Record
-from app.delivery.said import RequestKey
+from app.delivery.recovery import RequestKey
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
-from app.wire.headers import carried_by
+from app.wire.headers import trace_headers_of
 from app.wire.validation import check_partition, validate_request
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.serving import Serving, Servings
+from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
@@ -52,7 +52,7 @@ _QUARANTINED = (
 )
 
 # Errors that the engine reports about one request. Any other exception is a failure of the engine itself.
-TOLD = frozenset(
+REQUEST_ERROR_CODES = frozenset(
     {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
 )
 
@@ -61,7 +61,7 @@ class Conversations:
     def __init__(
         self,
         settings: Settings,
-        servings: Servings,
+        servings: ModelRegistry,
         rules: MemoryRules,
         batches: Batches,
         cancels: Cancels,
@@ -77,7 +77,7 @@ class Conversations:
 
     def take(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
-        at = partition.own.clock.time_of(record.timestamp)
+        at = partition.ownership.clock.time_of(record.timestamp)
         try:
             request = decode_request(record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
@@ -87,152 +87,156 @@ class Conversations:
             return
         # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
         request = msgspec.structs.replace(request, metadata=None)
-        claim = Claim(record, request, at, carried=carried_by(record.headers))
-        if partition.own.known(claim.key, at):
-            partition.spawn(partition.finish(Finish(record)))
+        inflight = InFlightRequest(record, request, at, trace_headers=trace_headers_of(record.headers))
+        if partition.ownership.known(inflight.key, at):
+            partition.spawn(partition.commit(Commit(record)))
             return
-        self._admit(partition, claim)
+        self._admit(partition, inflight)
 
-    async def answer(self, partition: Partition, claim: Claim) -> None:
+    async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
-        claim.started_at = claim.time_of(partition.own.clock.now())
-        conversation = self._conversation(partition, claim)
-        serving = serving_of(claim, self._servings)
-        answer = claim.answer = AnswerLog(partition.own.tokens, claim, serving or self._servings.default)
-        if claim.attempt >= MOST_ATTEMPTS and not (claim.said and claim.said.end):
+        inflight.started_at = inflight.time_of(partition.ownership.clock.now())
+        conversation = self._conversation(partition, inflight)
+        serving = serving_of(inflight, self._servings)
+        answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
+        if inflight.attempt >= MOST_ATTEMPTS and not (inflight.said and inflight.said.end):
             end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
-            finish = quarantine_of(claim, _QUARANTINED, self._settings, partition.own.clock.now())
-            log.error("partition %s: request %s is quarantined: %s", partition.number, claim.key, _QUARANTINED)
+            commit = quarantine_of(inflight, _QUARANTINED, self._settings, partition.ownership.clock.now())
+            log.error("partition %s: request %s is quarantined: %s", partition.number, inflight.key, _QUARANTINED)
         else:
-            end = (claim.said and claim.said.end) or await self._speak(partition, claim, conversation, answer, serving)
-            kept = None if claim.forget_history else conversation
-            now = claim.time_of(partition.own.clock.now())
-            finish = finish_of(claim, answer, end, kept, self._rules, self._settings, now)
-        await partition.finish(finish)
-        partition.own.claims.pop(claim.key, None)
-        partition.begun.pop(claim.key, None)
-        claim.abandon()
-        self._observer.answered(partition.number, claim, answer, end)
-        for settle in claim.on_finish:
+            end = (inflight.said and inflight.said.end) or await self._speak(
+                partition, inflight, conversation, answer, serving
+            )
+            kept = None if inflight.forget_history else conversation
+            now = inflight.time_of(partition.ownership.clock.now())
+            commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
+        await partition.commit(commit)
+        partition.ownership.inflight_requests.pop(inflight.key, None)
+        partition.begun.pop(inflight.key, None)
+        inflight.abandon()
+        self._observer.answered(partition.number, inflight, answer, end)
+        for settle in inflight.on_commit:
             settle()
 
     def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
-        own = partition.own
+        ownership = partition.ownership
         key = (refused_user(record, error), error.request_id or "")
-        known = own.known(key, at)
-        refusal = refusal_of(record, error, known=known, settings=self._settings, now=own.clock.now())
-        said = own.said.answers.pop(key, None)
+        known = ownership.known(key, at)
+        refusal = refusal_of(record, error, known=known, settings=self._settings, now=ownership.clock.now())
+        said = ownership.said.answers.pop(key, None)
         told = said is not None and said.end is not None
         if refusal.event is not None:
-            own.refused.add(key)  # a second request with this id is a duplicate from now on
+            ownership.refused.add(key)  # a second request with this id is a duplicate from now on
         partition.spawn(self._tell(partition, record, key, refusal, told=told))
 
     async def _tell(
         self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, told: bool
     ) -> None:
         if refusal.event is not None and not told:
-            await (await partition.own.tokens.send(refusal.event, record.key, carried_by(record.headers)))
-        await partition.finish(refusal.finish)
+            await (await partition.ownership.tokens.send(refusal.event, record.key, trace_headers_of(record.headers)))
+        await partition.commit(refusal.commit)
         if refusal.event is not None:
-            partition.own.refused.discard(key)
+            partition.ownership.refused.discard(key)
             self._observer.refused(record, refusal.event)
 
-    def _admit(self, partition: Partition, claim: Claim) -> None:
-        own = partition.own
-        own.claims[claim.key] = claim
-        self._recall(partition, claim)
-        claim.forget = self._erased(partition, claim)
-        if settle := self._cancels.take(claim.key):
-            claim.cancelled = True
-            claim.on_finish.append(settle)
-        if settle or claim.forget:
-            claim.stop = FinishReason.CANCELLED
-        self._observer.admitted(partition.number, claim)
-        claim.on_stop = partial(self._stop_waiting, partition, claim)
-        left_s = left_of(claim, own.clock.now())
+    def _admit(self, partition: Partition, inflight: InFlightRequest) -> None:
+        ownership = partition.ownership
+        ownership.inflight_requests[inflight.key] = inflight
+        self._recall(partition, inflight)
+        inflight.forget = self._erased(partition, inflight)
+        if settle := self._cancels.take(inflight.key):
+            inflight.cancelled = True
+            inflight.on_commit.append(settle)
+        if settle or inflight.forget:
+            inflight.stop = FinishReason.CANCELLED
+        self._observer.admitted(partition.number, inflight)
+        inflight.on_stop = partial(self._stop_waiting, partition, inflight)
+        left_s = left_of(inflight, ownership.clock.now())
         over = left_s is not None and left_s <= 0
         if over:
-            claim.stop = claim.stop or FinishReason.DEADLINE
+            inflight.stop = inflight.stop or FinishReason.DEADLINE
         elif left_s is not None:
-            claim.deadline_timer = asyncio.get_running_loop().call_later(left_s, claim.stop_with, FinishReason.DEADLINE)
-        priority = PRIORITIES[claim.request.priority]
-        partition.lanes.add(claim.conversation, claim, priority, claim.request.user_id)
+            inflight.deadline_timer = asyncio.get_running_loop().call_later(
+                left_s, inflight.stop_with, FinishReason.DEADLINE
+            )
+        priority = PRIORITIES[inflight.request.priority]
+        partition.lanes.add(inflight.conversation, inflight, priority, inflight.request.user_id)
         if over:
-            self._stop_waiting(partition, claim, FinishReason.DEADLINE)
+            self._stop_waiting(partition, inflight, FinishReason.DEADLINE)
 
-    def _recall(self, partition: Partition, claim: Claim) -> None:
+    def _recall(self, partition: Partition, inflight: InFlightRequest) -> None:
         """What the log holds of the request if a former owner began it."""
-        own = partition.own
-        claim.replayed = own.is_replayed(claim.record)
-        claim.said = own.said.answers.pop(claim.key, None)
-        plan = own.said.plans.pop(claim.key, None)
+        ownership = partition.ownership
+        inflight.replayed = ownership.is_replayed(inflight.record)
+        inflight.said = ownership.said.answers.pop(inflight.key, None)
+        plan = ownership.said.plans.pop(inflight.key, None)
         if plan is not None and plan.at is not None:
-            claim.at = plan.at
-            claim.planned = True
-        begins_at = claim.said.position if claim.said else 0
-        lost = lost_attempts(own.said.attempts.pop(claim.key, None), begins_at)
-        claim.attempt = lost - 1 if lost and partition.begun.get(claim.key) == lost else lost
+            inflight.at = plan.at
+            inflight.planned = True
+        begins_at = inflight.said.position if inflight.said else 0
+        lost = lost_attempts(ownership.said.attempts.pop(inflight.key, None), begins_at)
+        inflight.attempt = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
 
-    def _stop_waiting(self, partition: Partition, claim: Claim, _reason: FinishReason) -> None:
+    def _stop_waiting(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
         """Cancel a request that has not begun without waiting for its conversation."""
-        if partition.lanes.withdraw(claim.conversation, claim):
-            partition.spawn(self.answer(partition, claim))
+        if partition.lanes.withdraw(inflight.conversation, inflight):
+            partition.spawn(self.answer(partition, inflight))
 
     async def _speak(
         self,
         partition: Partition,
-        claim: Claim,
+        inflight: InFlightRequest,
         conversation: Conversation | None,
         answer: AnswerLog,
-        serving: Serving | None,
+        serving: ServedModel | None,
     ) -> TokenEvent:
         """Write the answer, or the error that it ends with; returns its last event."""
-        if claim.stop is not None:
-            return await self._stopped(answer, claim.stop)
+        if inflight.stop is not None:
+            return await self._stopped(answer, inflight.stop)
         if serving is None:
-            return await self._nobody(claim, answer)
-        if claim.at < claim.record.timestamp and not claim.planned:
-            await answer.plan(claim.at)
-        memory = self._rules.recall(conversation, claim.at) if claim.request.messages is None else ()
-        claim.recalled = bool(memory)
+            return await self._nobody(inflight, answer)
+        if inflight.at < inflight.record.timestamp and not inflight.planned:
+            await answer.plan(inflight.at)
+        memory = self._rules.recall(conversation, inflight.at) if inflight.request.messages is None else ()
+        inflight.recalled = bool(memory)
         try:
-            prompt = await prompt_of(claim, memory, serving, self._settings)
+            prompt = await prompt_of(inflight, memory, serving, self._settings)
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
         except PromptError as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
-        if claim.said is not None and claim.said.segments:
-            if not _same(claim.said, serving, prompt):
+        if inflight.said is not None and inflight.said.segments:
+            if not _same(inflight.said, serving, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.resumed()
-        job = job_of(claim, prompt, serving, self._settings)
-        return await self._attempt(partition, claim, answer, serving.engine, job)
+        job = job_of(inflight, prompt, serving, self._settings)
+        return await self._attempt(partition, inflight, answer, serving.engine, job)
 
     async def _attempt(
-        self, partition: Partition, claim: Claim, answer: AnswerLog, engine: Engine, job: Job
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
     ) -> TokenEvent:
-        if not claim.replayed:
-            return await self._generate(partition, claim, answer, engine, job)
-        beginning = await self._isolation.enter(claim.attempt + 1)
+        if not inflight.replayed:
+            return await self._generate(partition, inflight, answer, engine, job)
+        beginning = await self._isolation.enter(inflight.attempt + 1)
         try:
-            claim.attempt += 1
-            partition.begun[claim.key] = claim.attempt
-            await answer.attempt(claim.attempt)
-            return await self._generate(partition, claim, answer, engine, job, beginning.leave)
+            inflight.attempt += 1
+            partition.begun[inflight.key] = inflight.attempt
+            await answer.attempt(inflight.attempt)
+            return await self._generate(partition, inflight, answer, engine, job, beginning.leave)
         finally:
             beginning.leave()
 
     async def _generate(
         self,
         partition: Partition,
-        claim: Claim,
+        inflight: InFlightRequest,
         answer: AnswerLog,
         engine: Engine,
         job: Job,
         on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent:
-        async with self._batches.stream(partition.number, engine, job, claim) as stream:
+        async with self._batches.stream(partition.number, engine, job, inflight) as stream:
             async for event in stream:
                 match event:
                     case Delta() if not answer.has_room_for(event):
@@ -244,15 +248,15 @@ class Conversations:
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End():
                         return await answer.done(event.reason, event.usage, event.text)
-                    case Failure(code=code) if code in TOLD:
+                    case Failure(code=code) if code in REQUEST_ERROR_CODES:
                         return await answer.error(ErrorCode(code), event.message)
                     case Failure():
                         return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
-    async def _nobody(self, claim: Claim, answer: AnswerLog) -> TokenEvent:
+    async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
-        if claim.said is not None and claim.said.segments:
+        if inflight.said is not None and inflight.said.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.index))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
 
@@ -264,26 +268,26 @@ class Conversations:
             return await answer.done(reason, end.usage, end.text)
         return await answer.done(reason, Usage(0, answer.index))
 
-    def _conversation(self, partition: Partition, claim: Claim) -> Conversation | None:
-        if claim.request.user_id in partition.own.erasing:
+    def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
+        if inflight.request.user_id in partition.ownership.erasing:
             return None
-        raw = partition.own.store.get(Table.CONVERSATIONS, records.key(*claim.conversation))
+        raw = partition.ownership.store.get(Table.CONVERSATIONS, records.key(*inflight.conversation))
         return None if raw is None else records.decode(raw, Conversation)
 
-    def _erased(self, partition: Partition, claim: Claim) -> bool:
+    def _erased(self, partition: Partition, inflight: InFlightRequest) -> bool:
         """Whether nothing of the request may be kept: it was sent before its user was erased, or it began before the
         erasure was applied, so that tokens already written may quote what was erased.
         """
-        if claim.at <= partition.own.erasing.get(claim.request.user_id, -1):
+        if inflight.at <= partition.ownership.erasing.get(inflight.request.user_id, -1):
             return True
-        mark = mark_of(partition.own.store, claim.request.user_id)
+        mark = mark_of(partition.ownership.store, inflight.request.user_id)
         if mark is None:
             return False
-        first = claim.said.segments[0] if claim.said and claim.said.segments else None
-        return claim.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
+        first = inflight.said.segments[0] if inflight.said and inflight.said.segments else None
+        return inflight.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
 
 
-def _same(said: Answer, serving: Serving, prompt: BuiltPrompt) -> bool:
+def _same(said: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
     """Whether generating again would give the same tokens: same model version and sampling settings."""
     first = said.segments[0]
     return (first.model_version, first.prompt_digest) == (serving.model_version, prompt.digest)

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
-from agents.finishing import dead_letter_of
-from app.delivery.finish import Finish
+from agents.outcomes import dead_letter_of
+from app.delivery.commit import Commit
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
@@ -44,12 +44,12 @@ class History:
         try:
             turn = decode_turn(record.value, record.headers)
         except WireError as error:
-            partition.spawn(partition.finish(Finish(record, (), (dead_letter_of(record, error, self._settings),))))
+            partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
             return
         if self._is_forgotten(partition, turn):
-            partition.spawn(partition.finish(Finish(record)))
+            partition.spawn(partition.commit(Commit(record)))
             return
-        done = partial(self._indexed, partition, partition.own, record, turn, time.time_ns())
+        done = partial(self._indexed, partition, partition.ownership, record, turn, time.time_ns())
         self._sink.submit(turn, done, partition.number)
 
     def release(self, partition: int) -> None:
@@ -59,12 +59,12 @@ class History:
     async def erase(self, partition: Partition, user_id: str, at: int) -> None:
         """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
         deleted = asyncio.Event()
-        self._sink.erase(user_id, at, partition.own.clock.now(), deleted.set, partition.number)
+        self._sink.erase(user_id, at, partition.ownership.clock.now(), deleted.set, partition.number)
         await deleted.wait()
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
         """Repeat those deletions of the marks that are due; called at each sweep."""
-        now = partition.own.clock.now()
+        now = partition.ownership.clock.now()
         for user_id, mark in marks:
             key = (partition.number, user_id, mark.at)
             due = sum(now - mark.at >= age for age in _AGAIN_MS)
@@ -76,21 +76,21 @@ class History:
     def expire(self, partition: Partition) -> None:
         """Delete rows that are older than `PARLEY_HISTORY_TTL_S`."""
         if self._settings.history_ttl:
-            self._sink.expire(partition.own.clock.now() - int(self._settings.history_ttl * 1000))
+            self._sink.expire(partition.ownership.clock.now() - int(self._settings.history_ttl * 1000))
 
     def _indexed(
-        self, partition: Partition, own: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
+        self, partition: Partition, ownership: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
     ) -> None:
         # If the partition was lost meanwhile, its next owner indexes the turn again.
-        if partition.state is not State.OWNED or partition.own is not own:
+        if partition.state is not State.OWNED or partition.ownership is not ownership:
             return
         if refusal is None:
             self._observer.indexed(record, turn, taken_ns)
-            partition.spawn(partition.finish(Finish(record)))
+            partition.spawn(partition.commit(Commit(record)))
             return
         letter = dead_letter_of(record, WireError(ErrorCode.INVALID_REQUEST, refusal), self._settings)
-        partition.spawn(partition.finish(Finish(record, (), (letter,))))
+        partition.spawn(partition.commit(Commit(record, (), (letter,))))
 
     def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
-        mark = mark_of(partition.own.store, turn.user_id)
+        mark = mark_of(partition.ownership.store, turn.user_id)
         return not turn.outlives(0 if mark is None else mark.at)

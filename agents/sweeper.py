@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agents.history import REPEATED_FOR_MS, History
-from app.delivery.finish import Finish, LostError
+from app.delivery.commit import Commit, LostError
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.owner import Owner
 from app.delivery.partition import Partition
+from app.delivery.partition_manager import PartitionManager
 from app.settings import Settings
 from tables.conversations import MemoryRules
 from tables.expiry import tombstones
@@ -39,7 +39,7 @@ class Sweeper:
         self,
         settings: Settings,
         rules: MemoryRules,
-        owner: Owner,
+        owner: PartitionManager,
         history: History,
         observer: Observer = UNOBSERVED,
     ) -> None:
@@ -62,7 +62,7 @@ class Sweeper:
             self._history.expire(first)
 
     async def _sweep(self, partition: Partition) -> None:
-        own = partition.own
+        ownership = partition.ownership
         watermark = await self._owner.watermark(partition)
         if watermark is None:
             return
@@ -70,7 +70,7 @@ class Sweeper:
         scanned: Counter[Table] = Counter()
         deleted: Counter[Table] = Counter()
         expired = tombstones(
-            own.store,
+            ownership.store,
             self._rules,
             ended_ms=int(self._settings.ended_horizon_s * 1000),
             erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
@@ -79,19 +79,19 @@ class Sweeper:
             on_mark=lambda user_id, mark: marks.append((user_id, mark)) if _is_young(mark, watermark) else None,
         )
         more = True
-        while more and self._owner.owned(partition.number) is partition and partition.own is own:
+        while more and self._owner.owned(partition.number) is partition and partition.ownership is ownership:
             found, more = _some(expired)
             rows = [row for row in found if not self._in_use(partition, row)]
             try:
                 if rows:
-                    await partition.finish(Finish(None, tuple(rows)))
+                    await partition.commit(Commit(None, tuple(rows)))
             except LostError:
                 return
             deleted.update(row.table for row in rows)
             await asyncio.sleep(_REST_S if more else 0)
-        if self._owner.owned(partition.number) is partition and partition.own is own:
+        if self._owner.owned(partition.number) is partition and partition.ownership is ownership:
             self._history.erase_again(partition, marks)
-            partition.own.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
+            partition.ownership.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
             self._observer.swept(partition.number, scanned - deleted, deleted)
 
     @staticmethod
@@ -99,7 +99,7 @@ class Sweeper:
         if row.table is not Table.CONVERSATIONS:
             return False
         conversation = key_parts(row.key)
-        return any(claim.conversation == conversation for claim in partition.own.claims.values())
+        return any(inflight.conversation == conversation for inflight in partition.ownership.inflight_requests.values())
 
 
 def _is_young(mark: Erased, watermark: int) -> bool:

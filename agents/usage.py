@@ -22,8 +22,8 @@ from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from app.delivery.clients import TROUBLE
-from app.delivery.finish import Finish, LostError
+from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.commit import Commit, LostError
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
 from app.prices import Prices
@@ -55,7 +55,7 @@ class UsageWindows:
 
     async def _count(self, partition: Partition) -> None:
         windows = Windows.load(
-            partition.own.store.scan(Table.USAGE),
+            partition.ownership.store.scan(Table.USAGE),
             length=self._settings.usage_window_s * 1000,
             grace=self._settings.usage_grace_s * 1000,
         )
@@ -64,13 +64,13 @@ class UsageWindows:
                 await self._follow(partition, windows)
             except LostError:
                 return
-            except TROUBLE as error:
+            except RETRIABLE_ERRORS as error:
                 log.warning("usage of partition %s: %r; retrying", partition.number, error)
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, partition: Partition, windows: Windows) -> None:
-        at = partition.place.topic_partition(TURNS)
-        reader = partition.place.clients.log_reader(wait_ms=_POLL_MS)
+        at = partition.context.topic_partition(TURNS)
+        reader = partition.context.clients.log_reader(wait_ms=_POLL_MS)
         try:
             await reader.start()
             reader.assign([at])
@@ -78,9 +78,9 @@ class UsageWindows:
             reader.seek(at, max(first, windows.next))
             while True:
                 records = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
-                await self._take(records, windows, partition.own.clock.now())
+                await self._take(records, windows, partition.ownership.clock.now())
                 windows.next = await reader.position(at)
-                if not records and windows.due_at is not None and windows.due_at <= partition.own.clock.now():
+                if not records and windows.due_at is not None and windows.due_at <= partition.ownership.clock.now():
                     await self._pass_time(reader, partition, windows)
                 await self._tell(partition, windows)
         finally:
@@ -98,15 +98,15 @@ class UsageWindows:
 
     async def _pass_time(self, reader: AIOKafkaConsumer, partition: Partition, windows: Windows) -> None:
         """Advance the watermark by the broker's clock if all turns have been counted."""
-        at = partition.place.topic_partition(TURNS)
-        now = partition.own.clock.now()
+        at = partition.context.topic_partition(TURNS)
+        now = partition.ownership.clock.now()
         if windows.next >= (await reader.end_offsets([at]))[at]:
             windows.advance(now)
 
     async def _tell(self, partition: Partition, windows: Windows) -> None:
         outputs = tuple(self._record(partition, key, tally) for key, tally in windows.close())
         if rows := windows.drain():
-            await partition.finish(Finish(None, rows, outputs))
+            await partition.commit(Commit(None, rows, outputs))
             await asyncio.sleep(_EVERY_S)
 
     def _counted(self, turn: Turn) -> Counted:
@@ -143,7 +143,7 @@ class UsageWindows:
             cost_per_1k=round(1000 * tally.cost / tokens, 9) if tokens else 0.0,
             first_token_ms=_latencies(tally.first_token),
             duration_ms=_latencies(tally.duration),
-            created_at=partition.own.clock.now(),
+            created_at=partition.ownership.clock.now(),
         )
         value, headers = encode(window, self._settings.wire_format)
         return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)

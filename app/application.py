@@ -3,7 +3,7 @@
     faust -A app worker -l info
 
 Faust delivers records and assignments and commits nothing; offsets are committed with the transactions of
-app/delivery/finish.py.
+app/delivery/commit.py.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from app.delivery.record import SOURCES, TURNS, Record
 from app.kafka_clients import KafkaAwayError, KafkaUnusableError
 from app.local.errors import LocalError
 from app.local.lock import locked
-from app.serving import LoadError, check_folders
+from app.model_loading import LoadError, check_folders
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
-from app.settle import settle
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
 from app.telemetry.views import add_views
 from app.topic_config import TopicConfigError
 from app.topics import TopicsError, check_topics, configure_topics, create_topics
+from app.tune_interpreter import tune_interpreter
 from app.worker import Loaded, Worker, load
 from models.checkpoint_files import CheckpointError
 
@@ -180,7 +180,7 @@ def prepare(app: ParleyApp) -> None:
             _check_port(app.conf.web_bind, app.conf.web_port)
         asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
-        settle()
+        tune_interpreter()
     except KafkaAwayError:
         raise
     except (

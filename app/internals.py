@@ -112,7 +112,7 @@ class Assignor(PartitionAssignor):
             self._told = None
 
 
-class Rounds:
+class FetchThrottle:
     """Fetches busy unhurried topics in rounds, so that their records do not complete the fetches of other topics.
 
     A fetch covers all partitions and returns as soon as one of them has records; the others then wait for the next
@@ -187,7 +187,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.rounds = Rounds(self.app.unhurried)
+        self.rounds = FetchThrottle(self.app.unhurried)
         self.handed = HandedOut()
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 from agents.controls import Controls
 from agents.conversations import Conversations
-from agents.finishing import reduced
 from agents.history import History
+from agents.outcomes import reduced
 from agents.sweeper import Sweeper
 from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
-from app.delivery.claim import Claim
-from app.delivery.clients import TROUBLE, Clients
-from app.delivery.finish import Finish
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.owner import Flow, Owner
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
+from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
-from app.search.figures import Figures
+from app.model_loading import LoadError, load_servings
 from app.search.sink import HistorySink, NoHistory
-from app.serving import LoadError, load_servings
+from app.search.stats import WriterStats
 from app.settings import Settings
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
-from models.serving import Servings
+from models.registry import ModelRegistry
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
 
@@ -50,7 +50,7 @@ _ASK_AGAIN_S = 0.5
 class Loaded:
     """What is loaded from disk. `embedder` is None if no history is kept."""
 
-    servings: Servings
+    servings: ModelRegistry
     embedder: Embedder | None
 
 
@@ -96,7 +96,7 @@ class Worker:
             CONTROLS: Controls(settings, cancels, self._history).take,
             TURNS: self._history.take,
         }
-        self.owner = Owner(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
+        self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._usage = UsageWindows(settings)
         self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -115,8 +115,8 @@ class Worker:
         return self._loaded.servings.engines
 
     @property
-    def history_figures(self) -> Figures:
-        return self._sink.figures()
+    def history_figures(self) -> WriterStats:
+        return self._sink.stats()
 
     async def start(self) -> None:
         for engine in self._loaded.servings.engines:
@@ -144,11 +144,11 @@ class Worker:
     def take(self, partition: Partition, record: Record) -> None:
         self._take[record.topic](partition, record)
 
-    def reduced(self, finish: Finish, reason: str) -> Finish:
-        return reduced(finish, reason, self._settings)
+    def reduced(self, commit: Commit, reason: str) -> Commit:
+        return reduced(commit, reason, self._settings)
 
-    async def answer(self, partition: Partition, claim: Claim) -> None:
-        await self._conversations.answer(partition, claim)
+    async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
+        await self._conversations.answer(partition, inflight)
 
     def owned(self, partition: Partition) -> None:
         self._usage.begin(partition)
@@ -186,8 +186,8 @@ class Worker:
         """Whether Kafka confirms that a partition belongs to this worker; waits while Kafka is unreachable."""
         while (partition := self.owner.owned(number)) is not None:
             try:
-                return await partition.own.is_confirmed()
-            except TROUBLE:
+                return await partition.ownership.is_confirmed()
+            except RETRIABLE_ERRORS:
                 await asyncio.sleep(_ASK_AGAIN_S)
         return False
 

@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError
 
 from models.architectures import context_limit, why_unsupported
+from models.block_import import unimported
 from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
 from models.generation import GenerationDefaults
-from models.unimported import unimported
 
 # A third of a worker's start time, for two functions of transformers that are not used here.
 with unimported("sklearn"), unimported("scipy"):

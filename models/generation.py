@@ -60,7 +60,7 @@ class ShapeKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OutputConstraint:
     """An output constraint: the form of an answer's text, if the answer ends by itself.
 
     `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, or a JSON list of strings.
@@ -102,7 +102,7 @@ class Job:
     tenant: str = ""
     shared: int = 0
     adapter: str = ""
-    shape: Shape | None = None
+    shape: OutputConstraint | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Stream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFigures:
+class EngineStats:
     """An engine's current state. `kv_cache_usage` is the fraction of pages in use, 0 to 1; `preemptions` never
     decreases.
 
@@ -201,7 +201,7 @@ class Engine(Protocol):
         """Whether a job submitted now would begin with the next step."""
 
     @property
-    def figures(self) -> EngineFigures:
+    def stats(self) -> EngineStats:
         """Cheap, and approximate while a step runs."""
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:

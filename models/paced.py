@@ -15,7 +15,7 @@ from weakref import WeakSet
 from models.generation import (
     Delta,
     End,
-    EngineFigures,
+    EngineStats,
     FinishReason,
     GenerationDefaults,
     Job,
@@ -24,7 +24,7 @@ from models.generation import (
     Usage,
 )
 from models.prompts import BuiltPrompt, Message, PromptTooLong
-from models.serving import Serving
+from models.registry import ServedModel
 
 VERSION = "paced@1"
 CONTEXT = 1 << 20
@@ -83,8 +83,8 @@ class PacedEngine:
         self._streams: WeakSet[PacedStream] = WeakSet()
 
     @property
-    def figures(self) -> EngineFigures:
-        return EngineFigures(running=len(self._streams))
+    def stats(self) -> EngineStats:
+        return EngineStats(running=len(self._streams))
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         streams = [PacedStream(job, self._pause_s) for job in jobs]
@@ -122,7 +122,7 @@ class BytePrompts:
         return BuiltPrompt(ids, len(history), digest)
 
 
-def paced(tokens_per_s: float) -> Serving:
-    return Serving(
+def paced(tokens_per_s: float) -> ServedModel:
+    return ServedModel(
         PacedEngine(tokens_per_s), BytePrompts(), GenerationDefaults(), frozenset({"paced", VERSION}), text_of
     )

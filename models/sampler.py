@@ -21,7 +21,7 @@ from torch import Tensor
 
 from models.generation import Sampling, TokenLogprob
 from models.noise import gumbel, key
-from models.scripts import compiled
+from models.torchscript import compiled
 
 COLDEST = 1e-5  # up to this temperature the largest logit is taken: float32 cannot divide by less
 
@@ -96,7 +96,7 @@ def _sent(found: Tensor) -> Tensor:
 
 @cache
 def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
-    """`choose`; on a CPU as a script, which releases the GIL once (models/scripts.py)."""
+    """`choose`; on a CPU as a script, which releases the GIL once (models/torchscript.py)."""
     return compiled(choose) if device == "cpu" else choose
 
 

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.delivery.tokens import TokenLog
 from app.wire.codes import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.limits import MAX_TURN_BYTES, json_bytes
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
-from models.serving import Serving
+from models.registry import ServedModel
 
 
 class AnswerLog:
@@ -28,17 +28,17 @@ class AnswerLog:
     `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
     """
 
-    def __init__(self, tokens: TokenLog, claim: Claim, serving: Serving) -> None:
+    def __init__(self, tokens: TokenLog, inflight: InFlightRequest, serving: ServedModel) -> None:
         self._tokens = tokens
-        self._claim = claim
+        self._claim = inflight
         self._model_version = serving.model_version
         self._text_of = serving.text_of
-        self._texts = [claim.said.text] if claim.said else []
-        self._room = MAX_TURN_BYTES - json_bytes(claim.request.question) - json_bytes(self.text)
+        self._texts = [inflight.said.text] if inflight.said else []
+        self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
-        self.index = claim.said.position if claim.said else 0
-        self.first_at = claim.said.segments[0].timestamp if claim.said and claim.said.segments else None
-        self.ended_at = claim.said.end.timestamp if claim.said and claim.said.end else None
+        self.index = inflight.said.position if inflight.said else 0
+        self.first_at = inflight.said.segments[0].timestamp if inflight.said and inflight.said.segments else None
+        self.ended_at = inflight.said.end.timestamp if inflight.said and inflight.said.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
@@ -147,4 +147,4 @@ class AnswerLog:
         )
 
     async def _send(self, event: TokenEvent) -> None:
-        self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.carried))
+        self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.trace_headers))

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from models.batching import Batcher, Flush
 from models.generation import Engine, Job, Stream
 
@@ -16,7 +16,7 @@ from models.generation import Engine, Job, Stream
 @dataclass(frozen=True, slots=True, eq=False)
 class _Asked:
     job: Job
-    claim: Claim
+    inflight: InFlightRequest
     stream: asyncio.Future[Stream]
 
 
@@ -30,23 +30,25 @@ class Batches:
         self._of: dict[tuple[int, Engine], Batcher[_Asked]] = {}
 
     @asynccontextmanager
-    async def stream(self, partition: int, engine: Engine, job: Job, claim: Claim) -> AsyncIterator[Stream]:
+    async def stream(
+        self, partition: int, engine: Engine, job: Job, inflight: InFlightRequest
+    ) -> AsyncIterator[Stream]:
         """The job's stream, which ends early if the request is stopped. Closing it early cancels the job."""
-        stream = await self._begin(partition, engine, job, claim)
-        claim.on_stop = stream.cancel
-        if claim.stop is not None:
-            stream.cancel(claim.stop)
+        stream = await self._begin(partition, engine, job, inflight)
+        inflight.on_stop = stream.cancel
+        if inflight.stop is not None:
+            stream.cancel(inflight.stop)
         try:
             yield stream
         finally:
-            claim.begun_ns = None if stream.admitted_at is None else int(stream.admitted_at * 1e9)
-            claim.on_stop = None
+            inflight.begun_ns = None if stream.admitted_at is None else int(stream.admitted_at * 1e9)
+            inflight.on_stop = None
             stream.cancel()
 
-    async def _begin(self, partition: int, engine: Engine, job: Job, claim: Claim) -> Stream:
+    async def _begin(self, partition: int, engine: Engine, job: Job, inflight: InFlightRequest) -> Stream:
         """Wait until the job's batch is submitted; cancelling the wait removes the job."""
         batcher = self._of.get((partition, engine)) or self._make(partition, engine)
-        asked = _Asked(job, claim, asyncio.get_running_loop().create_future())
+        asked = _Asked(job, inflight, asyncio.get_running_loop().create_future())
         batcher.add(asked, job.priority)
         try:
             return await asked.stream
@@ -71,7 +73,7 @@ class Batches:
 def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
     now = time.time_ns()
     for asked, stream in zip(batch, engine.submit([asked.job for asked in batch]), strict=True):
-        asked.claim.batched_ns = now
+        asked.inflight.batched_ns = now
         if asked.stream.cancelled():
             stream.cancel()
         else:

@@ -23,7 +23,7 @@ from app.wire.limits import MAX_RECORD_BYTES
 
 # Raised by aiokafka when a broker is unreachable or a producer was fenced; a fatal transaction state raises a bare
 # AssertionError. None of these says whether the records were written, so the next owner reads the log to find out.
-TROUBLE = (KafkaError, AssertionError, TimeoutError, OSError)
+RETRIABLE_ERRORS = (KafkaError, AssertionError, TimeoutError, OSError)
 
 FENCED = (ProducerFenced, InvalidProducerEpoch)
 

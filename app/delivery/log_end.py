@@ -6,7 +6,7 @@ import logging
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.clients import TROUBLE, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class LogEnd:
             if read_up_to >= end:
                 return end
             return end if await self._has_record(self._reader, at, read_up_to, end) else read_up_to
-        except TROUBLE as error:
+        except RETRIABLE_ERRORS as error:
             log.warning("cannot find the end of %s[%d]: %r; retrying at the next sweep", *at, error)
             await self.stop()
             return None
@@ -56,5 +56,5 @@ class LogEnd:
         if reader is not None:
             try:
                 await reader.stop()
-            except TROUBLE as error:
+            except RETRIABLE_ERRORS as error:
                 log.debug("the consumer that finds log ends did not stop cleanly: %r", error)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Record
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
@@ -18,10 +18,10 @@ from tables.records import Table
 class Observer(Protocol):
     """Called on the event loop. No method may block or raise."""
 
-    def admitted(self, partition: int, claim: Claim) -> None:
+    def admitted(self, partition: int, inflight: InFlightRequest) -> None:
         """A request was accepted and is queued."""
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
         """A request is committed."""
 
     def refused(self, record: Record, event: TokenEvent) -> None:
@@ -29,7 +29,7 @@ class Observer(Protocol):
 
     def batch_left(self, partition: int, flush: Flush) -> None: ...
 
-    def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None:
+    def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None:
         """A transaction with these commits has ended."""
 
     def flow(self, partition: int, topic: str, *, paused: bool) -> None:
@@ -43,15 +43,15 @@ class Observer(Protocol):
 
 
 class Unobserved:
-    def admitted(self, partition: int, claim: Claim) -> None: ...
+    def admitted(self, partition: int, inflight: InFlightRequest) -> None: ...
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None: ...
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None: ...
 
     def refused(self, record: Record, event: TokenEvent) -> None: ...
 
     def batch_left(self, partition: int, flush: Flush) -> None: ...
 
-    def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None: ...
+    def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None: ...
 
     def flow(self, partition: int, topic: str, *, paused: bool) -> None: ...
 

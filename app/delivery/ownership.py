@@ -29,14 +29,14 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.changelog import TOMBSTONES_MS, changelogs, restore
 from app.delivery.checkpoint import Checkpoint, decode_checkpoint
-from app.delivery.claim import Claim
-from app.delivery.clients import TROUBLE, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.clock import BrokerClock
-from app.delivery.finish import Finisher, FinishQueue
+from app.delivery.commit import CommitQueue, GroupCommitter
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
-from app.delivery.said import RequestKey, Said, read_said
+from app.delivery.recovery import RequestKey, Said, read_said
 from app.delivery.token_producer import TokenProducer, stop_producer
 from app.delivery.tokens import TokenLog
 from app.delivery.watermark import Watermark
@@ -63,14 +63,14 @@ class FencedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionContext:
     """Which partition to take over, and the resources for it."""
 
     number: int
     settings: Settings
     clients: Clients
     token_producer: TokenProducer
-    queue: FinishQueue
+    queue: CommitQueue
     open_store: OpenStore = PartitionStore.open
     observer: Observer = UNOBSERVED
 
@@ -95,14 +95,14 @@ class Ownership:
 
     def __init__(
         self,
-        place: Place,
+        context: PartitionContext,
         producer: AIOKafkaProducer,
         tokens: TokenLog,
         store: PartitionStore,
         start: Start,
         clock: BrokerClock,
     ) -> None:
-        self.place = place
+        self.context = context
         self.clock = clock
         self.watermark = Watermark()
         self.tokens = tokens
@@ -111,7 +111,7 @@ class Ownership:
             topic: Offsets.resume(head, start.checkpoint.ahead if topic == REQUESTS else ())
             for topic, head in start.heads.items()
         }
-        self.claims: dict[RequestKey, Claim] = {}
+        self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
         self.refused: set[RequestKey] = set()
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
         self.said = Said()
@@ -123,15 +123,15 @@ class Ownership:
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.finisher = Finisher(
-            place.settings,
-            place.number,
+        self.finisher = GroupCommitter(
+            context.settings,
+            context.number,
             producer=producer,
             store=store,
             offsets=self.offsets,
-            queue=place.queue,
+            queue=context.queue,
             checkpoint=self._checkpoint,
-            observe=partial(place.observer.committed, place.number),
+            observe=partial(context.observer.committed, context.number),
         )
 
     @property
@@ -148,7 +148,7 @@ class Ownership:
                     ended.result()
         finally:
             committing.cancel()
-            with suppress(asyncio.CancelledError, *TROUBLE):
+            with suppress(asyncio.CancelledError, *RETRIABLE_ERRORS):
                 await committing
 
     def fail(self, error: BaseException) -> None:
@@ -183,15 +183,15 @@ class Ownership:
 
         The record's own time counts, so a record that is replayed late is judged as it was the first time.
         """
-        if key in self.claims or key in self.refused:
+        if key in self.inflight_requests or key in self.refused:
             return True
         raw = self.store.get(Table.ENDED, records.key(*key))
-        return raw is not None and at - records.decode(raw, Ended).at <= self.place.settings.dedup_s * 1000
+        return raw is not None and at - records.decode(raw, Ended).at <= self.context.settings.dedup_s * 1000
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""
-        value, headers = encode(TokenEvent(type=EventType.FENCE), self.place.settings.wire_format)
-        fence = Outgoing(self.place.settings.topic("tokens"), None, value, headers)
+        value, headers = encode(TokenEvent(type=EventType.FENCE), self.context.settings.wire_format)
+        fence = Outgoing(self.context.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
             await self.tokens.hold()
             sent_at = time.monotonic()
@@ -214,12 +214,12 @@ class Ownership:
 
         Asks the broker if the last commit is older. A process that was suspended or disconnected cannot know otherwise.
         """
-        fresh_until = self.finisher.confirmed_at + self.place.settings.session_timeout_s
+        fresh_until = self.finisher.confirmed_at + self.context.settings.session_timeout_s
         if time.monotonic() < fresh_until:
             return True
         async with self._fencing:
             asked_at = time.monotonic()
-            committed = await _committed(self.place)
+            committed = await _committed(self.context)
             if committed.epoch != self.epoch:
                 return False
             self.finisher.confirmed_at = asked_at
@@ -260,23 +260,23 @@ class Ownership:
         if self.epoch < end:
             log.error(
                 "%s[%s] has lost records: it ended at offset %s or later; lost parts of answers are generated again",
-                self.place.settings.topic("tokens"),
-                self.place.number,
+                self.context.settings.topic("tokens"),
+                self.context.number,
                 end,
             )
 
     async def restore(self, reader: AIOKafkaConsumer) -> None:
-        logs = changelogs(self.place.settings, self.place.number)
+        logs = changelogs(self.context.settings, self.context.number)
         self.restored = await restore(reader, self.store, logs)
 
     async def recall(self, reader: AIOKafkaConsumer) -> None:
         """Read the events before the fence, and up to which request they may matter."""
         self._log_lost_records()
-        requests = self.place.topic_partition("requests")
+        requests = self.context.topic_partition("requests")
         start, floor = self._inherited(self.epoch)
         said = await read_said(
             reader,
-            self.place.topic_partition("tokens"),
+            self.context.topic_partition("tokens"),
             start=start,
             floor=floor,
             fence=self.epoch,
@@ -288,7 +288,7 @@ class Ownership:
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 
-async def take_over(place: Place, mine: set[int]) -> Ownership:
+async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
     """Become the owner. `mine` are the epochs that this worker has held without a break; empty after an assignment.
 
     Raises:
@@ -297,15 +297,15 @@ async def take_over(place: Place, mine: set[int]) -> Ownership:
         StoreLockedError: another process uses the data directory.
     """
     if mine:
-        _check_unbroken(await _committed(place), mine, place)
-    producer = place.clients.transactional_producer(place.number)
-    reader = place.clients.log_reader()
+        _check_unbroken(await _committed(context), mine, context)
+    producer = context.clients.transactional_producer(context.number)
+    reader = context.clients.log_reader()
     store: PartitionStore | None = None
     try:
         await asyncio.gather(producer.start(), reader.start())
-        start = await _start(place, reader, mine)
-        store = open_store(place)
-        ownership = _own(place, producer, await place.token_producer.current(), store, start)
+        start = await _start(context, reader, mine)
+        store = open_store(context)
+        ownership = _own(context, producer, await context.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
         await ownership.recall(reader)
@@ -326,57 +326,57 @@ async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, rea
     await reader.stop()
 
 
-async def _committed(place: Place) -> Checkpoint:
-    return _checkpoint((await place.clients.committed(place.number))[REQUESTS])
+async def _committed(context: PartitionContext) -> Checkpoint:
+    return _checkpoint((await context.clients.committed(context.number))[REQUESTS])
 
 
 def _checkpoint(committed: OffsetAndMetadata) -> Checkpoint:
     return decode_checkpoint(committed.offset, committed.metadata or "")
 
 
-async def _start(place: Place, reader: AIOKafkaConsumer, mine: set[int]) -> Start:
-    committed = await place.clients.committed(place.number)
+async def _start(context: PartitionContext, reader: AIOKafkaConsumer, mine: set[int]) -> Start:
+    committed = await context.clients.committed(context.number)
     checkpoint = _checkpoint(committed[REQUESTS])
     if mine:
-        _check_unbroken(checkpoint, mine, place)
+        _check_unbroken(checkpoint, mine, context)
     # Ours from here on, whatever the outcome of the fence's transaction: only a later take-over can commit after it.
     mine.add(checkpoint.epoch)
-    first = await reader.beginning_offsets([place.topic_partition(topic) for topic in SOURCES])
-    heads = {topic: max(committed[topic].offset, first[place.topic_partition(topic)]) for topic in SOURCES}
+    first = await reader.beginning_offsets([context.topic_partition(topic) for topic in SOURCES])
+    heads = {topic: max(committed[topic].offset, first[context.topic_partition(topic)]) for topic in SOURCES}
     return Start(checkpoint, heads)
 
 
-def _check_unbroken(checkpoint: Checkpoint, mine: set[int], place: Place) -> None:
+def _check_unbroken(checkpoint: Checkpoint, mine: set[int], context: PartitionContext) -> None:
     if checkpoint.epoch not in mine:
         raise FencedError(
-            f"partition {place.number} was taken over by another worker (epoch {checkpoint.epoch}, own {max(mine)})"
+            f"partition {context.number} was taken over by another worker (epoch {checkpoint.epoch}, own {max(mine)})"
         )
 
 
-def open_store(place: Place) -> PartitionStore:
+def open_store(context: PartitionContext) -> PartitionStore:
     now_ms = time.time_ns() // 1_000_000
-    return place.open_store(place.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
+    return context.open_store(context.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
 
 
 def _own(
-    place: Place,
+    context: PartitionContext,
     producer: AIOKafkaProducer,
     token_producer: AIOKafkaProducer,
     store: PartitionStore,
     start: Start,
 ) -> Ownership:
     def failed(error: BaseException) -> None:
-        place.token_producer.retire(token_producer)
+        context.token_producer.retire(token_producer)
         ownership.fail(error)
 
     clock = BrokerClock()
     tokens = TokenLog(
         token_producer,
-        place.settings.topic("tokens"),
-        place.number,
-        wire_format=place.settings.wire_format,
+        context.settings.topic("tokens"),
+        context.number,
+        wire_format=context.settings.wire_format,
         on_failure=failed,
         clock=clock,
     )
-    ownership = Ownership(place, producer, tokens, store, start, clock)
+    ownership = Ownership(context, producer, tokens, store, start, clock)
     return ownership

@@ -14,14 +14,14 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
-from app.delivery.claim import Claim
-from app.delivery.clients import TROUBLE
-from app.delivery.finish import Finish, RecordRefusedError
-from app.delivery.lanes import Lanes
+from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.commit import Commit, RecordRefusedError
+from app.delivery.inflight import InFlightRequest
+from app.delivery.keyed_executor import KeyedExecutor
 from app.delivery.offsets import LostRecordError
-from app.delivery.ownership import FencedError, Ownership, Place, take_over
+from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, SOURCES, Record
-from app.delivery.said import RequestKey
+from app.delivery.recovery import RequestKey
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +54,10 @@ class Agent(Protocol):
     def take(self, partition: Partition, record: Record) -> None:
         """Called in offset order for each new record; must not block."""
 
-    async def answer(self, partition: Partition, claim: Claim) -> None:
+    async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Called when no earlier request of the conversation is open."""
 
-    def reduced(self, finish: Finish, reason: str) -> Finish:
+    def reduced(self, commit: Commit, reason: str) -> Commit:
         """What to commit instead of outputs that the broker rejects."""
 
     def owned(self, partition: Partition) -> None:
@@ -72,8 +72,8 @@ class Agent(Protocol):
         """An unexpected error. The worker must stop, so that another one can try."""
 
 
-def _place_of(finish: Finish) -> str:
-    record = finish.record
+def _place_of(commit: Commit) -> str:
+    record = commit.record
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
 
@@ -94,39 +94,39 @@ class _Gap:
 class Partition:
     """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
 
-    def __init__(self, place: Place, agent: Agent, on_load: Callable[[Partition], None]) -> None:
-        self.place = place
+    def __init__(self, context: PartitionContext, agent: Agent, on_load: Callable[[Partition], None]) -> None:
+        self.context = context
         self.state = State.TAKING_OVER
         self.paused: set[str] = set()
         self._agent = agent
         self._on_load = on_load
         self._ownership: Ownership | None = None
-        self._lanes: Lanes[Claim] | None = None
+        self._lanes: KeyedExecutor[InFlightRequest] | None = None
         self._mine: set[int] = set()
         self._early: list[Record] = []
         self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
         self._bytes = dict.fromkeys(SOURCES, 0)
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps: dict[str, _Gap] = {}
-        self._taken_back: list[Claim] = []
+        self._taken_back: list[InFlightRequest] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name=f"partition-{place.number}")
+        self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
 
     @property
     def number(self) -> int:
-        return self.place.number
+        return self.context.number
 
     @property
-    def own(self) -> Ownership:
+    def ownership(self) -> Ownership:
         """The current ownership; valid only in the state OWNED, in which all agents run."""
         assert self._ownership is not None
         return self._ownership
 
     @property
-    def lanes(self) -> Lanes[Claim]:
+    def lanes(self) -> KeyedExecutor[InFlightRequest]:
         assert self._lanes is not None
         return self._lanes
 
@@ -157,7 +157,7 @@ class Partition:
             if self.state is not State.OWNED:
                 self._early.append(record)
                 self._bytes[record.topic] += record.cost
-            elif self.own.take(record):
+            elif self.ownership.take(record):
                 # Under the next ownership the records between may be finished and no longer delivered.
                 self._open[record.topic][record.offset] = _arrived_in_order(record)
                 self._bytes[record.topic] += record.cost
@@ -176,8 +176,8 @@ class Partition:
         Raises:
             LostRecordError: records keep arriving, and the missing one does not.
         """
-        now, begin = asyncio.get_running_loop().time(), self.own.offsets[record.topic].next
-        wait_s = _SESSIONS * self.place.settings.session_timeout_s
+        now, begin = asyncio.get_running_loop().time(), self.ownership.offsets[record.topic].next
+        wait_s = _SESSIONS * self.context.settings.session_timeout_s
         gap = self._gaps.get(record.topic)
         if gap is None or gap.begin != begin or now - gap.seen > wait_s:
             gap = _Gap(begin, since=now, seen=now)
@@ -190,24 +190,24 @@ class Partition:
         """No other part of this process holds anything of the partition."""
         self._settled.set()
 
-    async def finish(self, finish: Finish) -> None:
+    async def commit(self, commit: Commit) -> None:
         """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
         try:
-            await self.place.queue.put(finish)
+            await self.context.queue.put(commit)
         except RecordRefusedError as error:
-            log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(finish), error)
-            await self._finish_reduced(self._agent.reduced(finish, str(error)))
-        if finish.record is not None:
-            held = self._open[finish.record.topic].pop(finish.record.offset, None)
-            self._bytes[finish.record.topic] -= 0 if held is None else held.cost
+            log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(commit), error)
+            await self._commit_reduced(self._agent.reduced(commit, str(error)))
+        if commit.record is not None:
+            held = self._open[commit.record.topic].pop(commit.record.offset, None)
+            self._bytes[commit.record.topic] -= 0 if held is None else held.cost
             self._on_load(self)
 
-    async def _finish_reduced(self, finish: Finish) -> None:
+    async def _commit_reduced(self, commit: Commit) -> None:
         try:
-            await self.place.queue.put(finish)
+            await self.context.queue.put(commit)
         except RecordRefusedError as error:
-            log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(finish), error)
-            await self.place.queue.put(Finish(finish.record))
+            log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(commit), error)
+            await self.context.queue.put(Commit(commit.record))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task that is cancelled when the ownership ends."""
@@ -223,13 +223,13 @@ class Partition:
         self._mine.clear()
         self._settled.set()
         if self.state is State.OWNED:
-            self.spawn(self.own.write_fence(self._mine))
+            self.spawn(self.ownership.write_fence(self._mine))
             self._count_attempts_again()
 
     def fence_again_if_needed(self) -> None:
         """Write a new fence if `tokens` was created anew and its readers drop all events as late."""
-        if self.state is State.OWNED and self.own.needs_new_fence:
-            self.spawn(self.own.write_fence(self._mine))
+        if self.state is State.OWNED and self.ownership.needs_new_fence:
+            self.spawn(self.ownership.write_fence(self._mine))
 
     async def unsettle(self) -> None:
         """A rebalance has begun: the ownership goes on, but nothing is taken over before the assignment.
@@ -248,7 +248,7 @@ class Partition:
         """Take over a fenced partition again: according to the group it is ours, so the other worker was wrong."""
         self._mine.clear()
         self._become(State.TAKING_OVER)
-        self.place.queue.closed = False
+        self.context.queue.closed = False
         self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
 
     async def close(self, *, orderly: bool = True) -> None:
@@ -260,7 +260,7 @@ class Partition:
             await self._take_attempts_back()
         self._become(State.CLOSED)
         await self._halt()
-        self.place.queue.close()
+        self.context.queue.close()
 
     async def _halt(self) -> None:
         self._task.cancel()
@@ -270,26 +270,26 @@ class Partition:
 
     async def _take_attempts_back(self) -> None:
         """See quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
-        with suppress(*TROUBLE):
+        with suppress(*RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
-                for claim in list(self.own.claims.values()):
-                    if claim.answer is not None and claim.attempt and claim not in self._taken_back:
-                        self._taken_back.append(claim)
-                        await claim.answer.attempt(claim.attempt - 1)
+                for inflight in list(self.ownership.inflight_requests.values()):
+                    if inflight.answer is not None and inflight.attempt and inflight not in self._taken_back:
+                        self._taken_back.append(inflight)
+                        await inflight.answer.attempt(inflight.attempt - 1)
 
     def _count_attempts_again(self) -> None:
         taken_back, self._taken_back = self._taken_back, []
-        for claim in taken_back:
-            if claim.answer is not None and self.own.claims.get(claim.key) is claim:
-                self.spawn(claim.answer.attempt(claim.attempt))
+        for inflight in taken_back:
+            if inflight.answer is not None and self.ownership.inflight_requests.get(inflight.key) is inflight:
+                self.spawn(inflight.answer.attempt(inflight.attempt))
 
     async def _run(self) -> None:
         failures, clock = 0, asyncio.get_running_loop().time
         while True:
             try:
                 await self._settled.wait()
-                self._ownership = await take_over(self.place, self._mine)
-                self._lanes = Lanes(self.place.settings.max_in_flight, self._answer, self._on_error)
+                self._ownership = await take_over(self.context, self._mine)
+                self._lanes = KeyedExecutor(self.context.settings.max_in_flight, self._answer, self._on_error)
                 self._become(State.OWNED)
                 self._agent.owned(self)
                 self._take_again()
@@ -300,10 +300,10 @@ class Partition:
                     failures = 0 if clock() - began > _STEADY_S else failures
             except FencedError as error:
                 self._become(State.FENCED)
-                self.place.queue.close()
+                self.context.queue.close()
                 self._agent.fenced(self, error)
                 return
-            except TROUBLE as error:
+            except RETRIABLE_ERRORS as error:
                 self._become(State.TAKING_OVER)
                 log.warning("partition %s: %r; taking it over again", self.number, error)
             except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
@@ -319,10 +319,10 @@ class Partition:
         log.info(
             "partition %s: epoch %s, from offset %s, %s answers to continue, %s rows restored",
             self.number,
-            self.own.epoch,
-            self.own.offsets[REQUESTS].next,
-            len(self.own.said.answers),
-            self.own.restored,
+            self.ownership.epoch,
+            self.ownership.offsets[REQUESTS].next,
+            len(self.ownership.said.answers),
+            self.ownership.restored,
         )
         opened = [record for of_topic in self._open.values() for record in of_topic.values()]
         again = sorted([*opened, *self._early], key=lambda record: record.offset)
@@ -337,20 +337,20 @@ class Partition:
             return
         if self._lanes is not None:
             await self._lanes.cancel()
-        for claim in self._ownership.claims.values():
-            claim.abandon()
+        for inflight in self._ownership.inflight_requests.values():
+            inflight.abandon()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self.place.queue.drop()
+        self.context.queue.drop()
         self._agent.released(self)
         self._taken_back = []
         await self._ownership.end()
         self._ownership = self._lanes = None
 
-    async def _answer(self, claim: Claim) -> None:
+    async def _answer(self, inflight: InFlightRequest) -> None:
         try:
-            await self._agent.answer(self, claim)
+            await self._agent.answer(self, inflight)
         finally:
             self._on_load(self)
 
@@ -360,8 +360,8 @@ class Partition:
             self._on_error(error)
 
     def _on_error(self, error: BaseException) -> None:
-        if isinstance(error, TROUBLE):
-            self.own.fail(error)
+        if isinstance(error, RETRIABLE_ERRORS):
+            self.ownership.fail(error)
         else:
             self._agent.broken(error)
 

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Collection, Iterable
 
 from app.delivery.changelog import changelogs, restore
-from app.delivery.clients import TROUBLE
-from app.delivery.ownership import Place, open_store
+from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.ownership import PartitionContext, open_store
 from tables.store import StoreLockedError
 
 log = logging.getLogger(__name__)
@@ -34,32 +34,34 @@ class Standbys:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
 
-    def follow(self, places: Iterable[Place]) -> None:
+    def follow(self, places: Iterable[PartitionContext]) -> None:
         """Follow these partitions as well."""
-        for place in places:
-            if place.number not in self._following:
-                self._following[place.number] = asyncio.create_task(_follow(place), name=f"standby-{place.number}")
+        for context in places:
+            if context.number not in self._following:
+                self._following[context.number] = asyncio.create_task(
+                    _follow(context), name=f"standby-{context.number}"
+                )
 
 
-async def _follow(place: Place) -> None:
+async def _follow(context: PartitionContext) -> None:
     while True:
         try:
-            await _copy(place)
-        except (*TROUBLE, StoreLockedError) as error:
-            log.warning("standby of partition %s: %r; retrying", place.number, error)
+            await _copy(context)
+        except (*RETRIABLE_ERRORS, StoreLockedError) as error:
+            log.warning("standby of partition %s: %r; retrying", context.number, error)
             await asyncio.sleep(_FOLLOW_S)
 
 
-async def _copy(place: Place) -> None:
-    logs = changelogs(place.settings, place.number)
-    reader = place.clients.log_reader()
+async def _copy(context: PartitionContext) -> None:
+    logs = changelogs(context.settings, context.number)
+    reader = context.clients.log_reader()
     await reader.start()
-    store = open_store(place)
+    store = open_store(context)
     try:
         while True:
             copied = await restore(reader, store, logs)
             if copied:
-                log.debug("standby of partition %s: %s records", place.number, copied)
+                log.debug("standby of partition %s: %s records", context.number, copied)
             await asyncio.sleep(_FOLLOW_S)
     finally:
         store.close()

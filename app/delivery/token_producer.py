@@ -10,7 +10,7 @@ import logging
 
 from aiokafka import AIOKafkaProducer
 
-from app.delivery.clients import TROUBLE, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class TokenProducer:
         self._stopping: set[asyncio.Task[None]] = set()
 
     async def current(self) -> AIOKafkaProducer:
-        """A working producer. Raises one of `TROUBLE` if the broker cannot be reached."""
+        """A working producer. Raises one of `RETRIABLE_ERRORS` if the broker cannot be reached."""
         async with self._starting:
             if self._current is None:
                 producer = self._clients.token_producer()
@@ -56,5 +56,5 @@ async def stop_producer(producer: AIOKafkaProducer) -> None:
     try:
         async with asyncio.timeout(_STOP_S):
             await producer.stop()
-    except TROUBLE as error:
+    except RETRIABLE_ERRORS as error:
         log.debug("a replaced producer did not stop cleanly: %r", error)

@@ -66,7 +66,7 @@ class TokenLog:
             await asyncio.gather(*self._pending)
 
     async def send(
-        self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]] = ()
+        self, event: TokenEvent, key: bytes | None, trace_headers: Sequence[tuple[str, bytes]] = ()
     ) -> asyncio.Future[RecordMetadata]:
         """Hand the event to the producer; the future resolves with its delivery."""
         while not self._open.is_set():  # events may be held again before this task runs
@@ -75,7 +75,7 @@ class TokenLog:
         self._none_sending.clear()
         try:
             sent_at = time.monotonic()
-            delivery = await self._send(event, key, carried)
+            delivery = await self._send(event, key, trace_headers)
             self._pending.add(delivery)
             delivery.add_done_callback(partial(self._delivered, sent_at))
         finally:
@@ -85,11 +85,11 @@ class TokenLog:
         return delivery
 
     async def _send(
-        self, event: TokenEvent, key: bytes | None, carried: Sequence[tuple[str, bytes]]
+        self, event: TokenEvent, key: bytes | None, trace_headers: Sequence[tuple[str, bytes]]
     ) -> asyncio.Future[RecordMetadata]:
         stamped = msgspec.structs.replace(event, epoch=self.epoch, timestamp=self.now())
         value, headers = encode(stamped, self._wire_format)
-        headers.extend(carried)
+        headers.extend(trace_headers)
         return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
 
     def _delivered(self, sent_at: float, delivery: asyncio.Future[RecordMetadata]) -> None:

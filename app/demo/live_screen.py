@@ -33,9 +33,9 @@ class LiveScreen:
     def taken_back(self, user: str, answer: str) -> None:
         self._answers[user].plain = printable(answer)
 
-    def ended(self, user: str, answer: str, figures: str) -> None:
+    def ended(self, user: str, answer: str, stats: str) -> None:
         self._answers[user].plain = printable(answer)
-        self._answers[user].append(f"\n{figures}\n", style="dim not bold")
+        self._answers[user].append(f"\n{stats}\n", style="dim not bold")
 
     def _render(self) -> Columns:
         width = max(30, self._console.width // len(self._talks) - 1)

@@ -19,7 +19,7 @@ class Screen(Protocol):
     def taken_back(self, user: str, answer: str) -> None:
         """Replace the answer: part of the text so far was retracted."""
 
-    def ended(self, user: str, answer: str, figures: str) -> None: ...
+    def ended(self, user: str, answer: str, stats: str) -> None: ...
 
     def __enter__(self) -> Self: ...
 
@@ -49,8 +49,8 @@ class LineScreen:
     def taken_back(self, user: str, answer: str) -> None:
         self._line(user, f"< (again) {answer}")
 
-    def ended(self, user: str, answer: str, figures: str) -> None:
-        self._line(user, f"< {answer}   [{figures}]")
+    def ended(self, user: str, answer: str, stats: str) -> None:
+        self._line(user, f"< {answer}   [{stats}]")
 
     def _line(self, user: str, text: str, *, bold: bool = False) -> None:
         self._close()

@@ -14,10 +14,10 @@ from starlette.responses import Response
 
 from app.gateway.by_address import ByAddress
 from app.gateway.counting import Counting
-from app.gateway.documents import document
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.loopback_only import LoopbackOnly
+from app.gateway.openapi import document
 from app.gateway.routes import asking, completions, health, history, socket
 from app.gateway.routes.page import add_page
 from app.gateway.tracing import HttpTraces

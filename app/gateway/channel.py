@@ -116,14 +116,14 @@ class Channel:
                     await asyncio.gather(task, return_exceptions=True)
                 await self._say({"type": "unfollowed", "ref": message.ref, "request_id": message.request_id})
             case CancelMessage():
-                await self._gateway.outbox.cancel(*key)
+                await self._gateway.request_producer.cancel(*key)
                 await self._say({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
         return None
 
     async def _ask(self, message: AskMessage, identity: Identity) -> None:
         self._gateway.admit(identity)
         asked = message.request(identity)
-        await self._gateway.outbox.ask(asked, is_new=message.request_id is None)
+        await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
         told = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
         await self._say({"type": "asked", "ref": message.ref, **told})
         self._follow(identity, asked.request_id, 0)

@@ -24,7 +24,8 @@ class Completion:
     async def send(self) -> None:
         """Raises `ApiError`."""
         sent = await asyncio.gather(
-            *(self._gateway.outbox.ask(request, is_new=True) for request in self._requests), return_exceptions=True
+            *(self._gateway.request_producer.ask(request, is_new=True) for request in self._requests),
+            return_exceptions=True,
         )
         failed = [one for one in sent if isinstance(one, BaseException)]
         if failed:
@@ -67,8 +68,8 @@ class Completion:
         """Cancel the open choices. The error is reported already; a cancel that fails only wastes the rest of an
         answer.
         """
-        outbox = self._gateway.outbox
-        cancels = [outbox.cancel(request.user_id, request.request_id) for request in self._requests]
+        request_producer = self._gateway.request_producer
+        cancels = [request_producer.cancel(request.user_id, request.request_id) for request in self._requests]
         for failure in await asyncio.gather(*cancels, return_exceptions=True):
             if isinstance(failure, BaseException) and not isinstance(failure, ApiError):
                 raise failure

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from app.gateway.archive import Archive
 from app.gateway.live import LiveAnswers
-from app.gateway.outbox import Outbox
+from app.gateway.request_producer import RequestProducer
 from app.gateway.watch import Watch
 from app.wire import ErrorCode, ErrorInfo, EventType, TokenEvent
 
@@ -16,10 +16,10 @@ KEEP_ALIVE_S = 15.0
 
 
 class Follower:
-    def __init__(self, live: LiveAnswers, archive: Archive, outbox: Outbox, wait_s: float) -> None:
+    def __init__(self, live: LiveAnswers, archive: Archive, request_producer: RequestProducer, wait_s: float) -> None:
         self._live = live
         self._archive = archive
-        self._outbox = outbox
+        self._request_producer = request_producer
         self._wait_s = wait_s
 
     async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
@@ -29,7 +29,7 @@ class Follower:
         """
         with self._live.watch(user_id, request_id) as watch:
             watch.position = after
-            if not self._outbox.is_new(user_id, request_id):
+            if not self._request_producer.is_new(user_id, request_id):
                 await self._archive.complete(user_id, request_id)
             async with aclosing(self._from(watch, user_id, request_id)) as batches:
                 async for batch in batches:
@@ -45,7 +45,7 @@ class Follower:
                 if watch.ended:
                     return
                 continue
-            unknown = watch.answer is None and self._outbox.sent(user_id, request_id) is None
+            unknown = watch.answer is None and self._request_producer.sent(user_id, request_id) is None
             if unknown and clock() >= give_up_at:
                 yield [_not_found(user_id, request_id, watch.position, self._wait_s)]
                 return

@@ -18,7 +18,7 @@ from app.gateway.identity import Identity
 from app.gateway.limits import Limits
 from app.gateway.live import LiveAnswers
 from app.gateway.metrics import Metrics
-from app.gateway.outbox import Outbox
+from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
 from app.gateway.served import ServedModels
 from app.kafka_clients import partitions_of
@@ -46,28 +46,28 @@ class Gateway:
             most_events=settings.gateway_held_events,
             most_bytes=settings.gateway_held_mb * 1024 * 1024,
         )
-        self.outbox = Outbox(settings)
+        self.request_producer = RequestProducer(settings)
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
-        self.follower = Follower(self.live, self.archive, self.outbox, settings.gateway_wait_s)
+        self.follower = Follower(self.live, self.archive, self.request_producer, settings.gateway_wait_s)
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
         self.models = ServedModels(settings.models)
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
-        self.live.on_forget = self.outbox.forget
+        self.live.on_forget = self.request_producer.forget
 
     async def start(self) -> None:
         await self.erasures.start()
         await self.live.start()
-        await self.outbox.start()
+        await self.request_producer.start()
         self.backlog.start()
 
     async def stop(self) -> None:
         await self.backlog.stop()
         await self.live.stop()
         await self.erasures.stop()
-        await self.outbox.stop()
+        await self.request_producer.stop()
         await self.searching.stop()
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
@@ -87,7 +87,11 @@ class Gateway:
             self.backlog.ended(answer.user_id)
         if event.model_version:
             self.models.answered(event.model_version)
-        if event.index == 0 and event.tokens and self.outbox.sent(answer.user_id, answer.request_id) is not None:
+        if (
+            event.index == 0
+            and event.tokens
+            and self.request_producer.sent(answer.user_id, answer.request_id) is not None
+        ):
             made_at = time_of(answer.request_id)
             if made_at is not None:
                 self.metrics.first_token.observe(max(0.0, time.time() - made_at))

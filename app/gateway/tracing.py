@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.telemetry.context import carried
-from app.telemetry.tracing import Carried, Tracing
-from app.wire.headers import carried_by
+from app.telemetry.context import trace_headers
+from app.telemetry.tracing import TraceHeaders, Tracing
+from app.wire.headers import trace_headers_of
 
 
 class HttpTraces:
@@ -23,18 +23,20 @@ class HttpTraces:
             return
         brought = _brought(scope)
         if self._tracing is None:
-            carried.set(brought)
+            trace_headers.set(brought)
             await self._app(scope, receive, send)
         elif scope["path"] in {"/healthz", "/readyz", "/metrics"}:
             await self._app(scope, receive, send)
         else:
             await self._traced(self._tracing, brought, scope, receive, send)
 
-    async def _traced(self, tracing: Tracing, brought: Carried, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _traced(
+        self, tracing: Tracing, brought: TraceHeaders, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415
 
         span = tracing.start(scope["method"], SpanKind.SERVER, brought)
-        carried.set(tracing.carry(span) if span.is_recording() else brought)
+        trace_headers.set(tracing.carry(span) if span.is_recording() else brought)
 
         async def told(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -52,5 +54,5 @@ class HttpTraces:
             span.end()
 
 
-def _brought(scope: Scope) -> Carried:
-    return carried_by((name.decode("latin-1"), value) for name, value in scope["headers"])
+def _brought(scope: Scope) -> TraceHeaders:
+    return trace_headers_of((name.decode("latin-1"), value) for name, value in scope["headers"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from app.search.figures import Figures
+from app.search.stats import WriterStats
 from app.wire.turn import Turn
 
 Indexed = Callable[[str | None], object]
@@ -33,7 +33,7 @@ class HistorySink(Protocol):
     @property
     def backlog(self) -> int: ...
 
-    def figures(self) -> Figures: ...
+    def stats(self) -> WriterStats: ...
 
 
 class NoHistory:
@@ -68,5 +68,5 @@ class NoHistory:
     def backlog(self) -> int:
         return 0
 
-    def figures(self) -> Figures:
-        return Figures()
+    def stats(self) -> WriterStats:
+        return WriterStats()

@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from app.search.backoff import Backoff
 from app.search.collection import Layout, open_collection
 from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError
 from app.search.filters import turns_where
 from app.search.identity import Embeds, Identity
 from app.search.milvus import Milvus
-from app.search.patience import Patience
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Store:
         self._collection = collection
         self._embedder = embedder
         self._flush_s = flush_s
-        self._patience = Patience()
+        self._patience = Backoff()
         self._identity: Identity | None = None
         self._layout: Layout | None = None
         self._opened = False

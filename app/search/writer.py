@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 
 from app.search.errors import MilvusRefusedError
-from app.search.figures import Figures
 from app.search.identity import Embeds
 from app.search.intake import Erasure, Expiry, Intake, Write
 from app.search.milvus import Milvus
 from app.search.rows import Row, rows_of
 from app.search.sink import Indexed
+from app.search.stats import WriterStats
 from app.search.store import Store
 from app.wire import Turn
 from models.embedder import EmbedderError
@@ -69,7 +69,7 @@ class HistoryWriter:
         self._owns = owns
         self._intake = Intake(batch_rows, delay_s, time.monotonic)
         self._store = Store(milvus, collection, embedder, flush_s)
-        self._figures = Figures()
+        self._stats = WriterStats()
         self._in_hand: Sequence[Write | Erasure | Expiry] = ()
         self._refused: list[Erasure] = []
         self._retry_at = float("inf")
@@ -101,10 +101,10 @@ class HistoryWriter:
         """Turns and erasures that are not done yet."""
         return len(self._intake) + len(self._in_hand) + len(self._refused)
 
-    def figures(self) -> Figures:
+    def stats(self) -> WriterStats:
         since = self._in_hand[0].since if self._in_hand else self._intake.oldest
         return dataclasses.replace(
-            self._figures,
+            self._stats,
             retries=self._store.retries,
             flushes=self._store.flushes,
             trouble=self._store.trouble,
@@ -152,7 +152,7 @@ class HistoryWriter:
                 self._refused.append(deletion)
                 self._retry_at = min(self._retry_at, time.monotonic() + REFUSED_PAUSE_S)
         else:
-            self._figures.erasures += 1
+            self._stats.erasures += 1
             deletion.done()
 
     def _retry_refused(self) -> None:
@@ -190,8 +190,8 @@ class HistoryWriter:
         async def upsert(part: Sequence[Row]) -> None:
             values = [{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part]
             await self._store.upsert(values, wanted)
-            self._figures.rows += len(part)
-            self._figures.batches += 1
+            self._stats.rows += len(part)
+            self._stats.batches += 1
 
         await _halving([*rows.values()], embed, EmbedderError, faults)
         await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, MilvusRefusedError, faults)
@@ -199,7 +199,7 @@ class HistoryWriter:
             if write.partition in lost:
                 continue  # its next owner reads the turn again
             reason = next((faults[row.turn_id] for row in write.rows if row.turn_id in faults), None)
-            self._figures.rejected += reason is not None
+            self._stats.rejected += reason is not None
             write.done(reason)
 
 

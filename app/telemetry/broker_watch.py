@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.clients import TROUBLE, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.record import SOURCES
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class BrokerWatch:
             try:
                 async with asyncio.timeout(_PATIENCE_S):
                     self.ends = await self._ask()
-            except TROUBLE as error:
+            except RETRIABLE_ERRORS as error:
                 log.debug("cannot find the ends of the partitions: %r", error)
             else:
                 self._heard_at = time.monotonic()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.search.figures import Figures
+from app.search.stats import WriterStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.gpu import gpu_families, gpus
 from app.telemetry.metrics import Metrics
@@ -30,7 +30,7 @@ class WorkerCollector(Collector):
         partitions = [] if worker is None else list(worker.owner.partitions.values())
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
-        yield from _history_families(Figures() if worker is None else worker.history_figures)
+        yield from _history_families(WriterStats() if worker is None else worker.history_figures)
         yield from gpu_families(gpus())
         yield GaugeMetricFamily(
             "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
@@ -50,19 +50,19 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
     )
     steps = CounterMetricFamily("parley:engine_steps", "Engine steps.", labels=named)
     for engine in engines:
-        name, figures = [engine.model_version], engine.figures
-        running.add_metric(name, figures.running)
-        waiting.add_metric(name, figures.waiting)
-        usage.add_metric(name, figures.kv_cache_usage)
-        step.add_metric(name, figures.step_s)
-        preempted.add_metric(name, figures.preemptions)
-        steps.add_metric(name, figures.steps)
+        name, stats = [engine.model_version], engine.stats
+        running.add_metric(name, stats.running)
+        waiting.add_metric(name, stats.waiting)
+        usage.add_metric(name, stats.kv_cache_usage)
+        step.add_metric(name, stats.step_s)
+        preempted.add_metric(name, stats.preemptions)
+        steps.add_metric(name, stats.steps)
     return running, waiting, usage, step, preempted, steps
 
 
-def _history_families(figures: Figures) -> Iterable[Metric]:
-    yield GaugeMetricFamily("parley:history_backlog", "Turns that are not in Milvus yet.", figures.backlog)
-    yield GaugeMetricFamily("parley:history_lag_seconds", "Age of the oldest of them in seconds.", figures.lag_s)
-    yield CounterMetricFamily("parley:history_rows", "Rows written to Milvus.", figures.rows)
-    yield CounterMetricFamily("parley:history_rejected", "Turns that Milvus has rejected.", figures.rejected)
-    yield CounterMetricFamily("parley:history_retries", "Retried calls of Milvus.", figures.retries)
+def _history_families(stats: WriterStats) -> Iterable[Metric]:
+    yield GaugeMetricFamily("parley:history_backlog", "Turns that are not in Milvus yet.", stats.backlog)
+    yield GaugeMetricFamily("parley:history_lag_seconds", "Age of the oldest of them in seconds.", stats.lag_s)
+    yield CounterMetricFamily("parley:history_rows", "Rows written to Milvus.", stats.rows)
+    yield CounterMetricFamily("parley:history_rejected", "Turns that Milvus has rejected.", stats.rejected)
+    yield CounterMetricFamily("parley:history_retries", "Retried calls of Milvus.", stats.retries)

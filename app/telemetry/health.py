@@ -40,7 +40,7 @@ def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = 
     if worker is None:
         return Health(alive=True, ready=False, details={"status": "starting"})
     found = [worker.owner.partitions[number] for number in sorted(worker.owner.partitions)]
-    slowest = max((engine.figures.step_s for engine in worker.engines), default=0.0)
+    slowest = max((engine.stats.step_s for engine in worker.engines), default=0.0)
     troubles = [*_engine(slowest), *_broker(watch), *_partitions(found)]
     details = {
         "status": "; ".join(troubles) or "ok",
@@ -71,7 +71,7 @@ def _partitions(found: Sequence[Partition]) -> Sequence[str]:
     troubles = []
     restoring = [str(one.number) for one in found if one.state is State.TAKING_OVER]
     fenced = [str(one.number) for one in found if one.state is State.FENCED]
-    late = [str(one.number) for one in found if one.state is State.OWNED and one.place.queue.age_s > LATE_S]
+    late = [str(one.number) for one in found if one.state is State.OWNED and one.context.queue.age_s > LATE_S]
     if restoring:
         troubles.append(f"taking over partitions {', '.join(restoring)}")
     if fenced:
@@ -85,16 +85,16 @@ def _told(partition: Partition) -> dict[str, Any]:
     return {
         "state": partition.state.value,
         "open": partition.open_of(REQUESTS),
-        "commit_age_s": round(partition.place.queue.age_s, 3),
+        "commit_age_s": round(partition.context.queue.age_s, 3),
         "lag_s": round(lag_seconds(partition), 3),
     }
 
 
 def _engine_told(engine: Engine) -> dict[str, Any]:
-    figures = engine.figures
+    stats = engine.stats
     return {
         "model": engine.model_version,
-        "running": figures.running,
-        "waiting": figures.waiting,
-        "step_s": round(figures.step_s, 3),
+        "running": stats.running,
+        "waiting": stats.waiting,
+        "step_s": round(stats.step_s, 3),
     }

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Outgoing, Record
 from app.settings import Settings
@@ -100,7 +100,7 @@ class Metrics(Unobserved):
         self._over = counter(
             "batch_over_budget_seconds", "Seconds of waiting beyond the batch budget, summed.", "partition"
         )
-        self._finish = self._seconds("finish_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
+        self._commit = self._seconds("finish_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
         self._finished = counter("finishes", "finishes committed", "partition")
         self._pressure = counter(
             "back_pressure_seconds", "Seconds that a topic's partition was paused.", "partition", "topic"
@@ -111,27 +111,27 @@ class Metrics(Unobserved):
         self._expired = counter("expired", "Rows deleted because they expired.", "table")
         self._index_lag = self._seconds("index_seconds", "Seconds from a turn's end to its rows in Milvus.", _SECONDS)
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
-        asked = claim.record.timestamp
-        if claim.said is None:
-            self._timed(claim, answer)
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
+        asked = inflight.record.timestamp
+        if inflight.said is None:
+            self._timed(inflight, answer)
         if answer.ended_at is not None:
             self._whole.observe(max(0, answer.ended_at - asked) / 1000)
         self._gaps.observe_all(answer.gaps)
         if end.usage is not None:
-            self._spent(claim.request.tenant or "", end.model_version or "", end.usage)
+            self._spent(inflight.request.tenant or "", end.model_version or "", end.usage)
         if end.error is not None:
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:
             self._done.labels(end.finish_reason.value).inc()
 
-    def _timed(self, claim: Claim, answer: AnswerLog) -> None:
-        asked = claim.record.timestamp / 1000
-        if claim.begun_ns is None:
-            if claim.started_at is not None:
-                self._queued.observe(max(0.0, claim.started_at / 1000 - asked))
+    def _timed(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
+        asked = inflight.record.timestamp / 1000
+        if inflight.begun_ns is None:
+            if inflight.started_at is not None:
+                self._queued.observe(max(0.0, inflight.started_at / 1000 - asked))
             return
-        begun = claim.begun_ns / 1e9
+        begun = inflight.begun_ns / 1e9
         self._queued.observe(max(0.0, begun - asked))
         if answer.first_at is None:
             return
@@ -169,11 +169,11 @@ class Metrics(Unobserved):
         if over := sum(max(0.0, wait - self._budget_s) for wait in flush.waits):
             self._over.labels(name).inc(over)
 
-    def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None:
-        self._finish.labels(str(partition)).observe(seconds)
-        self._finished.labels(str(partition)).inc(len(finishes))
-        for finish in finishes:
-            for output in finish.outputs:
+    def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None:
+        self._commit.labels(str(partition)).observe(seconds)
+        self._finished.labels(str(partition)).inc(len(commits))
+        for commit in commits:
+            for output in commit.outputs:
                 if output.topic == self._dead_letter_topic:
                     self._dead_letter(output)
 

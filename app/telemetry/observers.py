@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.record import Record
 from app.wire.event import TokenEvent
@@ -19,13 +19,13 @@ class Observers:
     def __init__(self, *observers: Observer) -> None:
         self._all = observers
 
-    def admitted(self, partition: int, claim: Claim) -> None:
+    def admitted(self, partition: int, inflight: InFlightRequest) -> None:
         for one in self._all:
-            one.admitted(partition, claim)
+            one.admitted(partition, inflight)
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
         for one in self._all:
-            one.answered(partition, claim, answer, end)
+            one.answered(partition, inflight, answer, end)
 
     def refused(self, record: Record, event: TokenEvent) -> None:
         for one in self._all:
@@ -35,9 +35,9 @@ class Observers:
         for one in self._all:
             one.batch_left(partition, flush)
 
-    def committed(self, partition: int, finishes: Sequence[Finish], seconds: float) -> None:
+    def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None:
         for one in self._all:
-            one.committed(partition, finishes, seconds)
+            one.committed(partition, commits, seconds)
 
     def flow(self, partition: int, topic: str, *, paused: bool) -> None:
         for one in self._all:

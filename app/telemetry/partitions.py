@@ -28,7 +28,7 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
         number = str(partition.number)
         owned.add_metric([number], partition.state is State.OWNED)
         late.add_metric([number], lag_seconds(partition))
-        age.add_metric([number], partition.place.queue.age_s)
+        age.add_metric([number], partition.context.queue.age_s)
         for topic in SOURCES:
             opened.add_metric([number, topic], partition.open_of(topic))
             held.add_metric([number, topic], partition.bytes_of(topic))
@@ -37,11 +37,11 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
             continue
         running.add_metric([number], partition.lanes.running)
         waiting.add_metric([number], partition.lanes.waiting)
-        epoch.add_metric([number], partition.own.epoch)
-        size.add_metric([number], partition.own.store.size_bytes())
+        epoch.add_metric([number], partition.ownership.epoch)
+        size.add_metric([number], partition.ownership.store.size_bytes())
         for topic in SOURCES:
             if (end := ends.get((topic, partition.number))) is not None:
-                lag.add_metric([number, topic], max(0, end - partition.own.offsets[topic].head()))
+                lag.add_metric([number, topic], max(0, end - partition.ownership.offsets[topic].head()))
     return owned, opened, held, paused, running, waiting, epoch, age, lag, late, size
 
 

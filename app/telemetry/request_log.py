@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Record
 from app.wire.event import TokenEvent
@@ -28,30 +28,30 @@ class RequestLog(Unobserved):
     def __init__(self, *, as_fields: bool) -> None:
         self._as_fields = as_fields
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
-        request, asked = claim.request, claim.record.timestamp
+        request, asked = inflight.request, inflight.record.timestamp
         told = {
             "request_id": request.request_id,
             "user_id": request.user_id,
             "conversation_id": request.conversation_id,
             "tenant": request.tenant,
             "partition": partition,
-            "offset": claim.record.offset,
+            "offset": inflight.record.offset,
             "model": end.model_version,
             "end": end.finish_reason.value if end.finish_reason is not None else None,
             "error": end.error.code if end.error is not None else None,
             "prompt_tokens": end.usage.prompt_tokens if end.usage is not None else None,
             "cached_tokens": end.usage.cached_tokens if end.usage is not None else None,
             "completion_tokens": answer.index,
-            "resumed": claim.said is not None or None,
-            "taken_ms": claim.taken_ns // 1_000_000 - asked,
-            "batched_ms": None if claim.batched_ns is None else claim.batched_ns // 1_000_000 - asked,
-            "engine_ms": None if claim.begun_ns is None else claim.begun_ns // 1_000_000 - asked,
+            "resumed": inflight.said is not None or None,
+            "taken_ms": inflight.taken_ns // 1_000_000 - asked,
+            "batched_ms": None if inflight.batched_ns is None else inflight.batched_ns // 1_000_000 - asked,
+            "engine_ms": None if inflight.begun_ns is None else inflight.begun_ns // 1_000_000 - asked,
             "first_token_ms": None if answer.first_at is None else answer.first_at - asked,
             "end_ms": None if answer.ended_at is None else answer.ended_at - asked,
-            "trace": _trace_of(claim.carried),
+            "trace": _trace_of(inflight.trace_headers),
         }
         self._tell("request ended", told)
 
@@ -82,9 +82,9 @@ def _plain(value: object) -> object:
     return ascii(value)
 
 
-def _trace_of(carried: tuple[tuple[str, bytes], ...]) -> str | None:
+def _trace_of(trace_headers: tuple[tuple[str, bytes], ...]) -> str | None:
     """The trace id in a W3C traceparent: version-trace-span-flags."""
-    for name, value in carried:
+    for name, value in trace_headers:
         parts = value.split(b"-")
         if name == "traceparent" and len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]):
             return parts[1].decode()

@@ -24,13 +24,13 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Record
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
 from app.wire.event import TokenEvent
-from app.wire.headers import carried_by
+from app.wire.headers import trace_headers_of
 from app.wire.request import Request
 from app.wire.turn import Turn
 
@@ -42,42 +42,42 @@ class RequestTraces(Unobserved):
         self._tracing = tracing
         self._settings = settings
 
-    def admitted(self, partition: int, claim: Claim) -> None:
-        model = claim.request.model or self._settings.model
+    def admitted(self, partition: int, inflight: InFlightRequest) -> None:
+        model = inflight.request.model or self._settings.model
         span = self._tracing.start(
             f"chat {model}",
             SpanKind.CONSUMER,
-            claim.carried,
-            start_time=claim.record.timestamp * _MS,
-            attributes=_asked(claim.request, model) | self._place(claim.record, partition),
+            inflight.trace_headers,
+            start_time=inflight.record.timestamp * _MS,
+            attributes=_asked(inflight.request, model) | self._place(inflight.record, partition),
         )
         if span.is_recording():
-            claim.span = span
-            claim.carried = self._tracing.carry(span)
+            inflight.span = span
+            inflight.trace_headers = self._tracing.carry(span)
 
-    def answered(self, partition: int, claim: Claim, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
-        span: Span | None = claim.span
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
+        span: Span | None = inflight.span
         if span is None:
             return
         now = time.time_ns()
-        for name, began, ended in _stretches(claim, answer, now):
+        for name, began, ended in _stretches(inflight, answer, now):
             self._tracing.child(span, name, began, ended, {})
         if answer.first_at is not None:
             span.add_event("first token", timestamp=answer.first_at * _MS)
-        span.set_attributes(_told(claim, answer, end))
+        span.set_attributes(_told(inflight, answer, end))
         if end.error is not None:
             span.set_status(Status(StatusCode.ERROR, end.error.code))
         span.end(now)
 
     def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
-        carried = carried_by(record.headers)
-        if not carried:
+        trace_headers = trace_headers_of(record.headers)
+        if not trace_headers:
             return
         attributes = {"gen_ai.operation.name": "embeddings", "gen_ai.conversation.id": turn.conversation_id}
         span = self._tracing.start(
             f"index {turn.model_version}",
             SpanKind.CONSUMER,
-            carried,
+            trace_headers,
             start_time=taken_ns,
             attributes=attributes | self._place(record, record.partition),
         )
@@ -114,11 +114,11 @@ def _asked(request: Request, model: str) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _told(claim: Claim, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
+def _told(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
     told: dict[str, Any] = {
         "gen_ai.response.model": end.model_version,
         "gen_ai.usage.output_tokens": answer.index,
-        "parley.resumed": claim.said is not None,
+        "parley.resumed": inflight.said is not None,
     }
     if end.usage is not None:
         told["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens
@@ -130,20 +130,20 @@ def _told(claim: Claim, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def _stretches(claim: Claim, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
+def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
     """(name, began, ended) in Unix nanoseconds; each begins where its predecessor ended."""
-    started = None if claim.started_at is None else claim.started_at * _MS
+    started = None if inflight.started_at is None else inflight.started_at * _MS
     # The first token of a resumed answer was written by a former owner.
-    first = None if answer.first_at is None or claim.said is not None else answer.first_at * _MS
+    first = None if answer.first_at is None or inflight.said is not None else answer.first_at * _MS
     told = None if answer.ended_at is None else answer.ended_at * _MS
-    began = claim.record.timestamp * _MS
+    began = inflight.record.timestamp * _MS
     for name, ended in (
-        ("queue", claim.taken_ns),
+        ("queue", inflight.taken_ns),
         ("wait", started),
-        ("batch", claim.batched_ns),
-        ("schedule", claim.begun_ns),
+        ("batch", inflight.batched_ns),
+        ("schedule", inflight.begun_ns),
         ("prefill", first),
-        ("decode" if claim.begun_ns is not None else "refuse", told),
+        ("decode" if inflight.begun_ns is not None else "refuse", told),
         ("finish", now),
     ):
         if ended is not None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, SpanKind
 
-Carried = tuple[tuple[str, bytes], ...]
+TraceHeaders = tuple[tuple[str, bytes], ...]
 """Record headers of a W3C trace context."""
 
 
@@ -58,9 +58,9 @@ class Tracing:
         provider.add_span_processor(BatchSpanProcessor(_exporter(settings.traces)))
         return cls(provider)
 
-    def start(self, name: str, kind: SpanKind, carried: Iterable[tuple[str, bytes]], **options: Any) -> Span:
-        """A span in the `carried` context, or the first one of a trace."""
-        parent = self._propagator.extract({key: value.decode("ascii", "replace") for key, value in carried})
+    def start(self, name: str, kind: SpanKind, trace_headers: Iterable[tuple[str, bytes]], **options: Any) -> Span:
+        """A span in the `trace_headers` context, or the first one of a trace."""
+        parent = self._propagator.extract({key: value.decode("ascii", "replace") for key, value in trace_headers})
         return self._tracer.start_span(name, context=parent, kind=kind, **options)
 
     def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ class Tracing:
         span = self._tracer.start_span(name, context=context, start_time=began_ns, attributes=dict(attributes))
         span.end(max(began_ns, ended_ns))
 
-    def carry(self, span: Span) -> Carried:
+    def carry(self, span: Span) -> TraceHeaders:
         """The headers that make later work a part of `span`."""
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
 

@@ -36,7 +36,7 @@ def is_forwarded(headers: HeaderPairs) -> bool:
     return any(name == FORWARDED for name, _ in headers)
 
 
-def carried_by(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
+def trace_headers_of(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
     """The W3C trace context in the headers, which every record that is caused by this one also carries.
 
     A context that is malformed or present twice is dropped with its `tracestate`, because it would be repeated on every

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from models.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
 from models.engine.lora import Lora
-from models.engine.row import Row
+from models.engine.sequence import SequenceState
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Adapters:
         self._limit = limit_bytes
         self._fetched = fetched
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="adapters")
-        self._waiting: list[Row] = []
+        self._waiting: list[SequenceState] = []
         self._used: OrderedDict[str, int] = OrderedDict()  # bytes of each adapter in memory, least recently used first
-        self._holders: defaultdict[str, set[Row]] = defaultdict(set)
+        self._holders: defaultdict[str, set[SequenceState]] = defaultdict(set)
         self._ready: Fetched | None = None  # read, and not in memory's final place yet
         self._reading: str | None = None
 
@@ -57,10 +57,10 @@ class Adapters:
     def knows(self, name: str) -> bool:
         return name in self._known
 
-    def ask(self, row: Row) -> None:
+    def ask(self, row: SequenceState) -> None:
         self._waiting.append(row)
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: SequenceState) -> None:
         """The sequence has ended."""
         if row in self._waiting:
             self._waiting.remove(row)
@@ -70,9 +70,9 @@ class Adapters:
     def take(self, fetched: Fetched) -> None:
         self._reading, self._ready = None, fetched
 
-    def admitted(self) -> list[tuple[Row, AdapterError | None]]:
+    def admitted(self) -> list[tuple[SequenceState, AdapterError | None]]:
         """Sequences that can continue, or must end with an error; requests the adapter of the first that cannot."""
-        found: list[tuple[Row, AdapterError | None]] = []
+        found: list[tuple[SequenceState, AdapterError | None]] = []
         while self._waiting:
             row = self._waiting[0]
             error = None

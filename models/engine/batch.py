@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.engine.pages import PagePool
-from models.engine.row import Slice, pages_for
+from models.engine.sequence import ScheduledChunk, pages_for
 
 WASTE = 64  # pages that may be read in vain before short sequences are attended separately from long ones
 
@@ -35,7 +35,7 @@ class Group(NamedTuple):
 class Place(NamedTuple):
     """A token that attends to its sequence's pages by itself: the single one of a slice, or one of its draft."""
 
-    part: Slice
+    part: ScheduledChunk
     offset: int
     position: int
     token: int
@@ -55,9 +55,9 @@ class Batch:
     drawing: int
     groups: list[Group]
     draws: list[
-        tuple[Slice, int]
+        tuple[ScheduledChunk, int]
     ]  # the slices that draw, and after how many tokens of their draft; in the order of `last`
-    order: list[Slice] = field(default_factory=list)  # all slices, in the order of `tokens`
+    order: list[ScheduledChunk] = field(default_factory=list)  # all slices, in the order of `tokens`
 
     @property
     def tokens(self) -> Tensor:
@@ -76,7 +76,7 @@ class Batch:
         return self.numbers[3 * self.count : 3 * self.count + self.drawing]
 
 
-def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
+def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
     """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
 
     The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
@@ -116,7 +116,7 @@ def pack(slices: Sequence[Slice], pool: PagePool, device: torch.device, *, kerne
     return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order)
 
 
-def _places(slices: Sequence[Slice]) -> list[Place]:
+def _places(slices: Sequence[ScheduledChunk]) -> list[Place]:
     found = [Place(part, 0, part.start, part.token) for part in slices if part.count == 1]
     for place in found[:]:
         part = place.part

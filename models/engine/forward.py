@@ -1,8 +1,8 @@
 """The forward pass of the Llama family over packed tokens: one script on a CPU, eager elsewhere.
 
 Calling a small model's 150 operations one by one beside a busy event loop made a step of 2.3 ms one of 24 ms
-(models/scripts.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a step are
-one tensor.
+(models/torchscript.py explains why). Weights and cache are therefore attributes of the script, and the inputs of a
+step are one tensor.
 """
 
 # No annotations from __future__, because TorchScript reads those of the class.

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from models.adapters import Adapter
-from models.engine.row import Slice
+from models.engine.sequence import ScheduledChunk
 
 Layers = dict[str, tuple[int, int]]
 
@@ -60,7 +60,7 @@ class Lora:
         if name in self._stacked:
             self._stacked, self._stacks = (), {}
 
-    def route(self, parts: Sequence[Slice]) -> None:
+    def route(self, parts: Sequence[ScheduledChunk]) -> None:
         """Set the adapters of the next forward's tokens."""
         self._owners, self._foreign = None, {}
         names = {part.row.job.adapter for part in parts} - {""}

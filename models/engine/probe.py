@@ -16,8 +16,8 @@ from torch import Tensor
 from models.checkpoint_files import CheckpointError, first_line
 from models.engine.attention import NAME, Context
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice, pages_for
 from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.engine.stream import TokenStream
 from models.generation import Job
 
@@ -76,13 +76,13 @@ def _has_window(config: Any, context_length: int) -> bool:
 
 def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
     """The engine's logits of the last token of each piece, and whether its layers requested windows."""
-    row = Row(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
+    row = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
     row.pages = pool.take(pages_for(len(ids), pool.size)) or []
     found, windows = [], False
     try:
         for start, end in itertools.pairwise(cuts):
             row.tokens = ids[:end]
-            context = Context(runner.pack([Slice(row, start, end - start)]), runner.cache)
+            context = Context(runner.pack([ScheduledChunk(row, start, end - start)]), runner.cache)
             found.append(runner.compute(context)[-1].float())
             windows = windows or any(runner.windows(context))
     finally:

@@ -18,13 +18,13 @@ from models.checkpoints import Checkpoint
 from models.engine.attention import NAME, Context
 from models.engine.batch import Batch, Group, pack, tensor_of
 from models.engine.cache import KVCache
+from models.engine.decode_batch import Steady
+from models.engine.fused import lean
 from models.engine.graphs import DecodeGraphs
 from models.engine.layout import lay_out
-from models.engine.lean import lean
 from models.engine.lora import Lora
 from models.engine.pages import PagePool
-from models.engine.row import Slice, pages_for
-from models.engine.steady import Steady
+from models.engine.sequence import ScheduledChunk, pages_for
 from models.engine.step import Step
 from models.generation import Sampling
 from models.sampler import Draw, sample
@@ -65,13 +65,13 @@ class Runner:
         self._steady: Steady | None = None
 
     @torch.inference_mode()
-    def start(self, slices: Sequence[Slice]) -> Step:
+    def start(self, slices: Sequence[ScheduledChunk]) -> Step:
         """Compute `slices`. A GPU computes asynchronously; reading the step waits for it."""
         began = time.perf_counter()
         return self._start(slices, self.pack(slices), began)
 
     @torch.inference_mode()
-    def follow(self, step: Step, slices: Sequence[Slice]) -> Step:
+    def follow(self, step: Step, slices: Sequence[ScheduledChunk]) -> Step:
         """Compute the tokens after those that `step` draws, before they have been read. `slices` are those that drew in
         it.
         """
@@ -84,7 +84,7 @@ class Runner:
         self.times.followed += 1
         return self._start(slices, batch, began)
 
-    def _start(self, slices: Sequence[Slice], batch: Batch, began: float) -> Step:
+    def _start(self, slices: Sequence[ScheduledChunk], batch: Batch, began: float) -> Step:
         packed = time.perf_counter()
         logits = self._logits(batch)
         self.times.forward += time.perf_counter() - packed
@@ -102,7 +102,7 @@ class Runner:
         finally:
             self.lora.route(())
 
-    def pack(self, slices: Sequence[Slice]) -> Batch:
+    def pack(self, slices: Sequence[ScheduledChunk]) -> Batch:
         batch = None if self._steady is None else self._steady.next(slices)
         if batch is None:
             batch = pack(slices, self._pool, self.device, kernel=self._kernel)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice, pages_for
+from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.engine.waiting import WaitingRows
 
 
@@ -32,15 +32,15 @@ class Scheduler:
     def __init__(self, pool: PagePool, limits: Limits, clock: Callable[[], float]) -> None:
         self.pool = pool
         self.limits = limits
-        self.running: list[Row] = []
+        self.running: list[SequenceState] = []
         self.waiting = WaitingRows(limits.aging_s)
         self.preempted = 0
         self._clock = clock
 
-    def add(self, row: Row) -> None:
+    def add(self, row: SequenceState) -> None:
         self.waiting.add(row)
 
-    def remove(self, row: Row, *, forget: bool = False) -> list[int]:
+    def remove(self, row: SequenceState, *, forget: bool = False) -> list[int]:
         """The sequence has ended; returns the pages that no sequence holds any more."""
         if row in self.running:
             self.running.remove(row)
@@ -49,11 +49,11 @@ class Scheduler:
             self.waiting.remove(row)
         return row.let_go(self.pool, forget=forget)
 
-    def plan(self) -> list[Slice]:
+    def plan(self) -> list[ScheduledChunk]:
         """The slices of the next step, decoding sequences first."""
         self._admit()
         decoding = [row for row in list(self.running) if row.pending == 1]
-        slices = [Slice(row, row.computed, 1) for row in decoding if self._secure(row)]
+        slices = [ScheduledChunk(row, row.computed, 1) for row in decoding if self._secure(row)]
         slices = [
             part for part in slices if part.row.pages
         ]  # securing a later sequence may have preempted an earlier one
@@ -62,11 +62,11 @@ class Scheduler:
             if budget <= 0:
                 break
             count = min(row.pending, budget)
-            slices.append(Slice(row, row.computed, count))
+            slices.append(ScheduledChunk(row, row.computed, count))
             budget -= count
         return slices
 
-    def follow(self, slices: Sequence[Slice]) -> list[Slice] | None:
+    def follow(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
         """The slices of the step after that of `slices`, if it is certain before the drawn tokens are known.
 
         It is certain if all sequences draw and continue, and none could join. A sequence that ends all the same has
@@ -80,7 +80,7 @@ class Scheduler:
             return None
         if not all(part.row.grow(self.pool, ahead=1) for part in going):
             return None
-        return [Slice(part.row, len(part.row.tokens), 1) for part in going]
+        return [ScheduledChunk(part.row, len(part.row.tokens), 1) for part in going]
 
     def _admit(self) -> None:
         admitted = True
@@ -97,7 +97,7 @@ class Scheduler:
                 self.waiting.charge(row, row.limit - row.computed)
                 admitted = True
 
-    def _hold(self, row: Row) -> bool:
+    def _hold(self, row: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
         spare = 0
         if self.running:
@@ -109,11 +109,11 @@ class Scheduler:
             row.cached = row.computed
         return True
 
-    def _soon(self, row: Row) -> int:
+    def _soon(self, row: SequenceState) -> int:
         ahead = min(row.limit, len(row.tokens) + self.limits.headroom)
         return pages_for(ahead, self.pool.size) - len(row.pages)
 
-    def _secure(self, row: Row) -> bool:
+    def _secure(self, row: SequenceState) -> bool:
         """A page for the sequence's last token, preempting a less important sequence if there is none."""
         while row.pages:
             if row.grow(self.pool):
@@ -121,7 +121,7 @@ class Scheduler:
             self._preempt(max(self.running, key=_importance))
         return False
 
-    def _preempt(self, row: Row) -> None:
+    def _preempt(self, row: SequenceState) -> None:
         self.running.remove(row)
         self.waiting.charge(row, len(row.tokens) - row.limit)
         row.let_go(self.pool)
@@ -129,5 +129,5 @@ class Scheduler:
         self.preempted += 1
 
 
-def _importance(row: Row) -> tuple[int, int]:
+def _importance(row: SequenceState) -> tuple[int, int]:
     return int(row.job.priority), row.sequence

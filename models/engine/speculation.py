@@ -16,7 +16,7 @@ import enum
 from collections.abc import Sequence
 
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation_cost import Cost
 from models.engine.speculation_draft import DraftModel
 from models.engine.speculation_record import LONGEST, Chance, Record
@@ -25,7 +25,7 @@ from models.sampler import Token
 MARGIN = 1.2  # a draft must gain a bit more than it costs, because looking for it is not free
 WIDEST = 256  # tokens of a step, drafts included
 
-Drafts = dict[Row, tuple[int, ...]]
+Drafts = dict[SequenceState, tuple[int, ...]]
 
 
 class SpeculationMode(enum.StrEnum):
@@ -44,9 +44,9 @@ class Speculation:
         self._pool = pool
         self._draft = draft
         self._found, self._drafted = Chance(), Chance()
-        self._records: dict[Row, Record] = {}
+        self._records: dict[SequenceState, Record] = {}
 
-    def extend(self, slices: list[Slice]) -> list[Slice]:
+    def extend(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
         """Add drafts to the slices that draw, if that pays off."""
         rows = [part.row for part in slices if part.count == 1 and part.draws]
         tokens = sum(part.count for part in slices)
@@ -62,17 +62,19 @@ class Speculation:
         for part in slices:
             draft = drafts.get(part.row, ())[:room]
             room -= len(draft)
-            extended.append(Slice(part.row, part.start, part.count, draft))
+            extended.append(ScheduledChunk(part.row, part.start, part.count, draft))
         return extended
 
-    def learn(self, slices: Sequence[Slice], drawn: Sequence[tuple[Slice, list[Token]]], seconds: float) -> None:
+    def learn(
+        self, slices: Sequence[ScheduledChunk], drawn: Sequence[tuple[ScheduledChunk, list[Token]]], seconds: float
+    ) -> None:
         """A step computed `slices` in that many seconds and returned `drawn`."""
         if all(part.count == 1 for part in slices):
             self.cost.learn(sum(1 + len(part.draft) for part in slices), seconds)
         for part, tokens in drawn:
             self._judge(part, tokens)
 
-    def _judge(self, part: Slice, tokens: Sequence[Token]) -> None:
+    def _judge(self, part: ScheduledChunk, tokens: Sequence[Token]) -> None:
         if part.draft and (record := self._records.get(part.row)) is not None:
             right = 0
             while right < len(part.draft) and tokens[right].token == part.draft[right]:
@@ -81,12 +83,12 @@ class Speculation:
             self.guessed += len(part.draft)
             self.right += right
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: SequenceState) -> None:
         self._records.pop(row, None)
         if self._draft is not None:
             self._draft.leave(row)
 
-    def _look_up(self, row: Row, least: float, drafts: Drafts) -> bool:
+    def _look_up(self, row: SequenceState, least: float, drafts: Drafts) -> bool:
         """Whether something was found; a draft is used only if that pays off."""
         record = self._records.get(row)
         if record is None:
@@ -98,7 +100,7 @@ class Speculation:
         drafts[row] = found[: self._room(row, record.found.worth(least))]
         return True
 
-    def _ask(self, model: DraftModel, rows: Sequence[Row], least: float, tokens: int, drafts: Drafts) -> None:
+    def _ask(self, model: DraftModel, rows: Sequence[SequenceState], least: float, tokens: int, drafts: Drafts) -> None:
         records = self._records
         wanted = [(row, self._room(row, records[row].draft.worth(least))) for row in rows]
         asked = [(row, most) for row, most in wanted if most > 0]
@@ -109,11 +111,11 @@ class Speculation:
             records[row].last = records[row].draft
             drafts[row] = self._fitting(row, draft)
 
-    def _fitting(self, row: Row, draft: tuple[int, ...]) -> tuple[int, ...]:
+    def _fitting(self, row: SequenceState, draft: tuple[int, ...]) -> tuple[int, ...]:
         """The part of a draft that the sequence's output constraint allows."""
         return draft if row.matcher is None or not draft else draft[: row.matcher.fitting(draft)]
 
-    def _room(self, row: Row, most: int) -> int:
+    def _room(self, row: SequenceState, most: int) -> int:
         """As much of `most` as the answer may still have and its pages have room for: drafts never preempt a
         sequence.
         """

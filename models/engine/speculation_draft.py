@@ -16,8 +16,8 @@ import torch
 from models.checkpoints import Checkpoint, CheckpointError
 from models.engine.cache import KVCache
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
 from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation_cost import Cost
 from models.engine.speculation_record import LONGEST
 from models.sampler import sample
@@ -30,10 +30,10 @@ class Shadow:
 
     __slots__ = ("guessed_at", "known", "row", "source")
 
-    def __init__(self, source: Row) -> None:
+    def __init__(self, source: SequenceState) -> None:
         plain = dataclasses.replace(source.job, said=(), shape=None, adapter="")
         self.source = source
-        self.row = Row(plain, source.stream, source.sequence, 0.0, source.limit)
+        self.row = SequenceState(plain, source.stream, source.sequence, 0.0, source.limit)
         self.guessed_at = 0  # tokens of the source at its last draft
         self.known = 0  # tokens of the source that were checked, all in the draft model's vocabulary
 
@@ -69,7 +69,7 @@ class DraftModel:
         self._context_length = checkpoint.context_length
         self._runner = Runner(checkpoint, KVCache(model.config, pages, model.device, model.dtype), pool)
         self._eos = checkpoint.eos
-        self._shadows: dict[Row, Shadow] = {}
+        self._shadows: dict[SequenceState, Shadow] = {}
         self.cost = Cost()
 
     def worth(self, chances: Sequence[float], cost: Cost, tokens: int) -> int:
@@ -87,7 +87,7 @@ class DraftModel:
         return max(range(LONGEST + 1), key=per_second)
 
     @torch.inference_mode()
-    def guess(self, asked: Sequence[tuple[Row, int]]) -> dict[Row, tuple[int, ...]]:
+    def guess(self, asked: Sequence[tuple[SequenceState, int]]) -> dict[SequenceState, tuple[int, ...]]:
         """At most that many tokens for each sequence; none while its prompt is being processed, or if it is too
         long.
         """
@@ -97,7 +97,7 @@ class DraftModel:
             if len(row.tokens) + most > self._context_length or not shadow.reads(self._own_vocabulary):
                 continue
             if shadow.follow() > CHUNK:
-                self._compute([Slice(shadow.row, shadow.row.computed, CHUNK)])
+                self._compute([ScheduledChunk(shadow.row, shadow.row.computed, CHUNK)])
                 shadow.row.computed += CHUNK
             elif most > 0:
                 ready.append((shadow, most))
@@ -107,13 +107,13 @@ class DraftModel:
                 self._say(going)
         return {shadow.source: tuple(shadow.row.tokens[len(shadow.source.tokens) :]) for shadow, _ in ready}
 
-    def leave(self, row: Row) -> None:
+    def leave(self, row: SequenceState) -> None:
         self._shadows.pop(row, None)
 
     def _say(self, shadows: Sequence[Shadow]) -> None:
         """One more token for each."""
         begun, tokens = time.perf_counter(), sum(shadow.row.pending for shadow in shadows)
-        slices = [Slice(shadow.row, shadow.row.computed, shadow.row.pending) for shadow in shadows]
+        slices = [ScheduledChunk(shadow.row, shadow.row.computed, shadow.row.pending) for shadow in shadows]
         batch = self._runner.pack(slices)
         by_row = {shadow.row: shadow for shadow in shadows}
         drawing = [by_row[part.row] for part, _ in batch.draws]
@@ -125,7 +125,7 @@ class DraftModel:
         if tokens <= 2 * len(shadows):  # no prompt among them
             self.cost.learn(tokens, time.perf_counter() - begun)
 
-    def _compute(self, slices: Sequence[Slice]) -> None:
+    def _compute(self, slices: Sequence[ScheduledChunk]) -> None:
         self._runner.forward(self._runner.pack(slices))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from models.engine.row import Row
+from models.engine.sequence import SequenceState
 from models.engine.speculation_lookup import Lookup
 
 LONGEST = 8  # tokens of a draft
@@ -47,7 +47,7 @@ class Record:
 
     __slots__ = ("draft", "found", "last", "lookup")
 
-    def __init__(self, row: Row, found: Chance, draft: Chance) -> None:
+    def __init__(self, row: SequenceState, found: Chance, draft: Chance) -> None:
         self.lookup = Lookup(row.tokens)
         self.found = self.last = Chance(found)
         self.draft = Chance(draft)

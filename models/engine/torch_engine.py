@@ -19,15 +19,15 @@ from models.engine.adapters import Adapters, Fetched
 from models.engine.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
 from models.engine.pages import PagePool
 from models.engine.probe import probe
-from models.engine.row import pages_for
 from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Limits, Scheduler
+from models.engine.sequence import pages_for
 from models.engine.speculation import Speculation, SpeculationMode
 from models.engine.speculation_draft import DraftModel, check_draft
 from models.engine.stream import TokenStream
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
-from models.generation import EngineFigures, Failure, FinishReason, Job, Stream
-from models.structured import Shapes
+from models.generation import EngineStats, Failure, FinishReason, Job, Stream
+from models.structured import ConstraintCompiler
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0
@@ -94,7 +94,7 @@ class TorchEngine:
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
-            shapes=Shapes(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
+            shapes=ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
             speculation=self.speculation,
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,
@@ -121,9 +121,9 @@ class TorchEngine:
         return len(self._open) < self._options.max_running
 
     @property
-    def figures(self) -> EngineFigures:
+    def stats(self) -> EngineStats:
         running, began = len(self.scheduler.running), self._worker.step_began
-        return EngineFigures(
+        return EngineStats(
             running=running,
             waiting=max(0, len(self._open) - running),
             kv_cache_usage=self.pool.in_use / max(1, self.pool.pages - 1),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from models.engine.row import Row
+from models.engine.sequence import SequenceState
 
 Lane = tuple[str, str, int]  # tenant, user, priority
 FORGET = 4096  # names kept before those without waiting or recent work are removed
@@ -20,7 +20,7 @@ FORGET = 4096  # names kept before those without waiting or recent work are remo
 class WaitingRows:
     def __init__(self, aging_s: float) -> None:
         self._aging_s = aging_s
-        self._lanes: dict[Lane, deque[Row]] = {}
+        self._lanes: dict[Lane, deque[SequenceState]] = {}
         self._served: dict[tuple[str, ...], float] = {}
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ class WaitingRows:
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    def add(self, row: Row, *, again: bool = False) -> None:
+    def add(self, row: SequenceState, *, again: bool = False) -> None:
         """`again`: it was running and goes before its user's other sequences."""
         lane = _lane(row)
         tenant, user, _ = lane
@@ -42,7 +42,7 @@ class WaitingRows:
         else:
             self._lanes[lane].append(row)
 
-    def remove(self, row: Row) -> None:
+    def remove(self, row: SequenceState) -> None:
         lane = _lane(row)
         rows = self._lanes.get(lane)
         if rows is not None and row in rows:
@@ -50,15 +50,15 @@ class WaitingRows:
             if not rows:
                 del self._lanes[lane]
 
-    def charge(self, row: Row, tokens: int) -> None:
+    def charge(self, row: SequenceState, tokens: int) -> None:
         for name in ((row.job.tenant,), (row.job.tenant, row.job.user)):
             self._served[name] = self._served.get(name, 0.0) + tokens
 
-    def firsts(self, now: float) -> Iterator[Row]:
+    def firsts(self, now: float) -> Iterator[SequenceState]:
         """The first sequence of every lane, best first; ask again after each round."""
         return iter(sorted((lane[0] for lane in self._lanes.values()), key=lambda row: self._rank(row, now)))
 
-    def _rank(self, row: Row, now: float) -> tuple[int, float, float, int]:
+    def _rank(self, row: SequenceState, now: float) -> tuple[int, float, float, int]:
         job = row.job
         climbed = int((now - row.arrived) / self._aging_s)
         served = self._served
@@ -83,5 +83,5 @@ class WaitingRows:
             self._served[name] = max(self._served.get(name, 0.0), least)
 
 
-def _lane(row: Row) -> Lane:
+def _lane(row: SequenceState) -> Lane:
     return row.job.tenant, row.job.user, int(row.job.priority)

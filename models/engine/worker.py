@@ -28,15 +28,15 @@ import torch
 from models.checkpoint_files import CheckpointError, first_line
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
-from models.engine.row import Row, Slice
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation import Speculation
 from models.engine.step import Step
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
-from models.structured import Matcher, ShapeError, Shapes
+from models.structured import ConstraintCompiler, ConstraintError, Matcher
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Worker:
         runner: Runner,
         scheduler: Scheduler,
         adapters: Adapters,
-        shapes: Shapes,
+        shapes: ConstraintCompiler,
         speculation: Speculation | None,
         vocabulary: Vocabulary,
         eos: frozenset[int],
@@ -115,8 +115,8 @@ class Worker:
         self._deliver = deliver
         self._ready = ready
         self._died = died
-        self._rows: dict[TokenStream, Row] = {}
-        self._deadlines: list[tuple[float, int, Row]] = []
+        self._rows: dict[TokenStream, SequenceState] = {}
+        self._deadlines: list[tuple[float, int, SequenceState]] = []
         self._sequence = 0
         self._out: Events = []
         self._stopping = False
@@ -177,7 +177,7 @@ class Worker:
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
         self._sequence += 1
-        row = Row(job, stream, self._sequence, time.monotonic(), self._context_length)
+        row = SequenceState(job, stream, self._sequence, time.monotonic(), self._context_length)
         self._rows[stream] = row
         try:
             end = row.read(self._vocabulary)
@@ -196,7 +196,7 @@ class Worker:
             row.compiling = shape
             shape.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
 
-    def _place(self, row: Row, shape: Future[Matcher] | None = None) -> None:
+    def _place(self, row: SequenceState, shape: Future[Matcher] | None = None) -> None:
         """The sequence has everything but its adapter."""
         try:
             end = row.begin(None if shape is None else shape.result().copy())
@@ -239,7 +239,7 @@ class Worker:
         slices = self._scheduler.plan()
         return self._compute(self._with_drafts(slices)) if slices else None
 
-    def _compute(self, slices: list[Slice]) -> Step | None:
+    def _compute(self, slices: list[ScheduledChunk]) -> Step | None:
         try:
             return self._runner.start(slices)
         except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
@@ -257,7 +257,7 @@ class Worker:
             log.info("a step could not be started early: %s", error)
             return None
 
-    def _with_drafts(self, slices: list[Slice]) -> list[Slice]:
+    def _with_drafts(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
         if self._speculation is None:
             return slices
         try:
@@ -286,7 +286,7 @@ class Worker:
             else:
                 part.row.advance(part.count, self._scheduler.pool)
 
-    def _accept(self, part: Slice, tokens: list[Token]) -> None:
+    def _accept(self, part: ScheduledChunk, tokens: list[Token]) -> None:
         """Accept the drawn tokens as far as they agree with the draft: what was computed after those is valid."""
         row, known = part.row, part.count
         for at, token in enumerate(tokens):
@@ -299,7 +299,7 @@ class Worker:
                 return
             known = 1
 
-    def _contain(self, slices: list[Slice], error: Exception) -> None:
+    def _contain(self, slices: list[ScheduledChunk], error: Exception) -> None:
         """A step failed: find out which slices are at fault."""
         self._runner.check()  # a broken device ends the thread, not single answers
         if not slices:
@@ -316,7 +316,7 @@ class Worker:
         else:
             self._fail(slices[0].row, "engine_error", error)
 
-    def _take(self, row: Row, token: Token) -> None:
+    def _take(self, row: SequenceState, token: Token) -> None:
         try:
             delta, end = row.take(token, self._eos)
         except Exception as error:  # noqa: BLE001  as above
@@ -327,9 +327,9 @@ class Worker:
         if end is not None:
             self._end(row, end)
 
-    def _fail(self, row: Row, code: str, error: Exception) -> None:
+    def _fail(self, row: SequenceState, code: str, error: Exception) -> None:
         message = first_line(error)
-        if isinstance(error, ShapeError):
+        if isinstance(error, ConstraintError):
             code, message = "invalid_request", f"response_format: {message}"
             # The message may quote the constraint, which is user data: it goes to the sender only.
             log.warning("answer %r failed: its response_format cannot be followed", row.job.id)
@@ -337,7 +337,7 @@ class Worker:
             log.warning("answer %r failed: %s", row.job.id, error)
         self._end(row, Failure(row.answered, code, message), forget=True)
 
-    def _end(self, row: Row, event: StreamEvent, *, forget: bool = False) -> None:
+    def _end(self, row: SequenceState, event: StreamEvent, *, forget: bool = False) -> None:
         row.ended = True
         del self._rows[row.stream]
         if row.compiling is not None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 from llguidance import LLMatcher
 
-from models.generation import Shape, ShapeKind
+from models.generation import OutputConstraint, ShapeKind
 
 LONGEST_ERROR = 300
 IMPOSSIBLE = "it can never be satisfied"
@@ -23,26 +23,26 @@ MOST_REMAINDERS = 20_000
 """llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
 
 
-class ShapeError(Exception):
+class ConstraintError(Exception):
     """A constraint has no meaning or is too large; one line for people."""
 
 
-def grammar_of(shape: Shape) -> str:
-    """Raises `ShapeError` if it is not JSON; compiling it shows whether the grammar makes sense."""
+def grammar_of(shape: OutputConstraint) -> str:
+    """Raises `ConstraintError` if it is not JSON; compiling it shows whether the grammar makes sense."""
     if shape.kind is ShapeKind.REGEX:
         return LLMatcher.grammar_from_regex(shape.rule)
     try:
         rule = json.loads(shape.rule)
     except (ValueError, RecursionError) as error:
-        raise ShapeError(one_line(str(error))) from None
+        raise ConstraintError(one_line(str(error))) from None
     if shape.kind is ShapeKind.CHOICES:
         return LLMatcher.grammar_from_lark(
             "start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in rule)
         )
     if not isinstance(rule, dict):
-        raise ShapeError("the schema must be an object")
+        raise ConstraintError("the schema must be an object")
     if _remainders(rule) > MOST_REMAINDERS:
-        raise ShapeError(f"multipleOf: {TOO_LARGE}")
+        raise ConstraintError(f"multipleOf: {TOO_LARGE}")
     # these keywords of a schema would change llguidance's interpretation
     rule.pop("x-guidance", None)
     # free whitespace misleads small models: JSON is written like Python's `json.dumps`

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.structured.grammar import ShapeError, step_error
+from models.structured.grammar import ConstraintError, step_error
 
 
 class Matcher:
@@ -31,7 +31,7 @@ class Matcher:
         return bits
 
     def take(self, token: int) -> None:
-        """`token` was drawn; raises `ShapeError` if the constraint does not allow it."""
+        """`token` was drawn; raises `ConstraintError` if the constraint does not allow it."""
         self._matcher.consume_token(token)
         self._check()
 
@@ -58,4 +58,4 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise ShapeError(step_error(self._matcher.get_error()))
+            raise ConstraintError(step_error(self._matcher.get_error()))

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from models.generation import Shape
-from models.structured.grammar import TOO_LARGE, ShapeError, compile_error, grammar_of
+from models.generation import OutputConstraint
+from models.structured.grammar import TOO_LARGE, ConstraintError, compile_error, grammar_of
 from models.structured.matcher import Matcher
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ QUIET = 0
 
 class _Compiled(NamedTuple):
     matcher: Matcher | None
-    error: ShapeError | None = None
+    error: ConstraintError | None = None
 
     def give(self, asker: Future[Matcher]) -> None:
         if not asker.set_running_or_notify_cancel():
@@ -48,12 +48,12 @@ class _Compiled(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    shape: Shape
+    shape: OutputConstraint
     user: str
     askers: list[Future[Matcher]] = field(default_factory=list)
 
 
-class Shapes:
+class ConstraintCompiler:
     """`tokenizer` is a fast one of transformers; `vocabulary` is the number of the model's logits."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos: frozenset[int]) -> None:
@@ -63,16 +63,16 @@ class Shapes:
         self._lock = (
             threading.Lock()
         )  # protects everything below: the engine's thread asks, the compilers' threads answer
-        self._compiled: OrderedDict[Shape, _Compiled] = OrderedDict()
-        self._waiting: OrderedDict[Shape, _Task] = OrderedDict()
-        self._running: dict[Shape, _Task] = {}
+        self._compiled: OrderedDict[OutputConstraint, _Compiled] = OrderedDict()
+        self._waiting: OrderedDict[OutputConstraint, _Task] = OrderedDict()
+        self._running: dict[OutputConstraint, _Task] = {}
         self._users: Counter[str] = Counter()
         self._stopped = False
         self._making = threading.Lock()
         self._made: LLTokenizer | None = None
 
-    def ask(self, shape: Shape, user: str = "") -> Future[Matcher]:
-        """A matcher to copy, or `ShapeError`, as soon as it is compiled. Cancel the future if it is not needed."""
+    def ask(self, shape: OutputConstraint, user: str = "") -> Future[Matcher]:
+        """A matcher to copy, or `ConstraintError`, as soon as it is compiled. Cancel the future if it is not needed."""
         asker: Future[Matcher] = Future()
         with self._lock:
             found = self._compiled.get(shape)
@@ -139,17 +139,17 @@ def _left(task: _Task) -> bool:
     return all(asker.cancelled() for asker in task.askers)
 
 
-def _compile(shape: Shape, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
+def _compile(shape: OutputConstraint, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
     try:
         matcher = LLMatcher(tokenizer(), grammar_of(shape), log_level=QUIET)
         if not matcher.is_error():
             # A constraint that allows no first token is rejected before the answer begins.
             matcher.compute_bitmask()
         if matcher.is_error():
-            return _Compiled(None, ShapeError(compile_error(matcher.get_error())))
+            return _Compiled(None, ConstraintError(compile_error(matcher.get_error())))
         return _Compiled(Matcher(matcher))
-    except ShapeError as error:
+    except ConstraintError as error:
         return _Compiled(None, error)
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
         log.warning("a constraint could not be compiled: %s", type(error).__name__)
-        return _Compiled(None, ShapeError(TOO_LARGE))
+        return _Compiled(None, ConstraintError(TOO_LARGE))

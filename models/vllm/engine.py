@@ -15,7 +15,7 @@ from typing import Any
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.stream import TokenStream
-from models.generation import EngineFigures, Failure, FinishReason, Job, Stream
+from models.generation import EngineStats, Failure, FinishReason, Job, Stream
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
 
@@ -91,9 +91,9 @@ class VllmEngine:
         return len(self._tasks) < self._options.max_running
 
     @property
-    def figures(self) -> EngineFigures:
+    def stats(self) -> EngineStats:
         running = min(len(self._tasks), self._options.max_running)
-        return EngineFigures(running=running, waiting=len(self._tasks) - running)
+        return EngineStats(running=running, waiting=len(self._tasks) - running)
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         return [self._submit(job) for job in jobs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from models.generation import Job, Shape, ShapeKind
+from models.generation import Job, OutputConstraint, ShapeKind
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK63 = (1 << 63) - 1
@@ -52,7 +52,7 @@ def seed_of(job: Job) -> int:
     return (job.sampling.seed + GOLDEN * len(job.said)) & MASK63
 
 
-def structure_of(shape: Shape) -> dict[str, Any]:
+def structure_of(shape: OutputConstraint) -> dict[str, Any]:
     match shape.kind:
         case ShapeKind.JSON:
             return {"json": shape.rule, "disable_any_whitespace": True}

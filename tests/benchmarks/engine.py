@@ -25,7 +25,7 @@ os.environ["OMP_NUM_THREADS"] = str(THREADS)  # before torch: transformers' cont
 
 import torch  # noqa: E402
 
-from app.settle import settle  # noqa: E402
+from app.tune_interpreter import tune_interpreter  # noqa: E402
 from models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
 from models.engine import EngineOptions, TorchEngine  # noqa: E402
 from models.generation import Delta, Job, Sampling  # noqa: E402
@@ -208,7 +208,7 @@ def main() -> None:
         roofline.run(["1B", "8B"], "cuda", tuple(arguments.sizes))
         os._exit(0)
     torch.set_num_threads(THREADS)
-    settle()  # as every worker does
+    tune_interpreter()  # as every worker does
     for name in arguments.models:
         asyncio.run(measure(name, arguments.sizes, arguments.rounds, arguments.new_tokens))
     os._exit(0)  # the managers of continuous batching keep their threads

@@ -34,7 +34,7 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)] if ordered else math.nan
 
 
-def figures(replies: Sequence[Reply], seconds: float, busy: float) -> Figures:
+def stats(replies: Sequence[Reply], seconds: float, busy: float) -> Figures:
     """Of loads that were `seconds` long together, and of which the last answers ended after `busy` seconds."""
     waits = [math.inf if reply.failed or reply.first is None else reply.first for reply in replies]
     wholes = [math.inf if reply.failed or reply.whole is None else reply.whole for reply in replies]

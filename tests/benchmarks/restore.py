@@ -116,8 +116,8 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
         kafka.kill()
 
 
-def report(name: str, figures: list[tuple[int, float]]) -> None:
-    rows, took = sum(count for count, _ in figures), sum(took for _, took in figures)
+def report(name: str, stats: list[tuple[int, float]]) -> None:
+    rows, took = sum(count for count, _ in stats), sum(took for _, took in stats)
     print(f"{name:<22} {rows} rows in {took:6.1f} s   {rows / took:>10,.0f} rows/s", flush=True)
 
 

@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 
 from app.local.kafka import KafkaCluster
-from tests.benchmarks.figures import Figures, figures
 from tests.benchmarks.load import Load
 from tests.benchmarks.machine import machine
 from tests.benchmarks.processes import ROOT
@@ -28,6 +27,7 @@ from tests.benchmarks.progress import tell
 from tests.benchmarks.report import markdown, write
 from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.rig import Rig
+from tests.benchmarks.stats import Figures, stats
 from tests.benchmarks.systems import Parley
 
 SLICE_S = 10.0
@@ -53,7 +53,7 @@ async def watch(parley: Parley, minutes: float, rate: float) -> list[Moment]:
         replies = await parley.run(msgspec.structs.replace(load, seed=len(moments), people=f"u{len(moments) // 30}"))
         now = parley.used()
         spent = now.since(before)
-        told = figures(replies, SLICE_S, SLICE_S)
+        told = stats(replies, SLICE_S, SLICE_S)
         minute = (len(moments) + 1) * SLICE_S / 60
         moments.append(Moment(minute, now.memory / 1e6, now.files, spent.engine_s + spent.other_s, told))
         if len(moments) % 6 == 0:

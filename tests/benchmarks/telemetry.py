@@ -143,8 +143,8 @@ def report(all_ways: list[Way]) -> str:
     for way in all_ways:
         cpu = statistics.median(a / b for a, b in zip(way.cpu_us, first.cpu_us, strict=True))
         rate = statistics.median(a / b for a, b in zip(way.rates, first.rates, strict=True))
-        figures = f"{statistics.median(way.cpu_us):.1f} | {cpu:.3f} | {statistics.median(way.rates):.0f} | {rate:.3f}"
-        lines.append(f"| {way.name} | {figures} |")
+        stats = f"{statistics.median(way.cpu_us):.1f} | {cpu:.3f} | {statistics.median(way.rates):.0f} | {rate:.3f}"
+        lines.append(f"| {way.name} | {stats} |")
     return "\n".join(lines)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from models.engine import torch_engine
-from models.engine.row import Slice
 from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk
 
 HANG_S = 3.0
 """The longest step of an engine under test; by default it is two minutes."""
@@ -25,7 +25,7 @@ def engine_out_of_memory(at: int) -> None:
     """Of the answers in one step one does not fit, alone either."""
     start, steps, failing = Runner._start, 0, False
 
-    def patched(runner: Runner, slices: Sequence[Slice], batch: Any, began: float) -> Any:
+    def patched(runner: Runner, slices: Sequence[ScheduledChunk], batch: Any, began: float) -> Any:
         nonlocal steps, failing
         steps += all(part.count == 1 for part in slices)
         if failing or steps == at:

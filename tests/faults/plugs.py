@@ -20,7 +20,7 @@ from faust.cli.faust import cli
 
 from app.delivery.answer_log import AnswerLog
 from app.delivery.clients import Clients
-from app.delivery.finish import Finisher
+from app.delivery.commit import GroupCommitter
 from app.delivery.tokens import TokenLog
 from tables.store import PartitionStore
 
@@ -68,7 +68,7 @@ def _after(owner: type, name: str, at: int, happens: Callable[[], None]) -> None
 
 def kill_in_transaction(at: int) -> None:
     """Records are sent, the transaction is open."""
-    _before(Finisher, "_commit_offsets", at, _die, lambda _finisher, finished: bool(finished))
+    _before(GroupCommitter, "_commit_offsets", at, _die, lambda _finisher, finished: bool(finished))
 
 
 def kill_after_commit(at: int) -> None:

@@ -10,15 +10,15 @@ import asyncio
 import sys
 from collections import defaultdict
 
-from agents.asking import job_of, prompt_of
-from app.delivery.claim import Claim
+from agents.jobs import job_of, prompt_of
+from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
+from app.model_loading import load_servings
 from app.reader import ReaderRule
-from app.serving import load_servings
 from app.settings import Settings
 from app.wire import decode_request, decode_token_event, decode_turn
 from models.generation import Delta, Engine, Job
-from models.serving import Serving
+from models.registry import ServedModel
 from tables.records import Turn
 from tests.faults.verdict import Key, Records
 
@@ -31,7 +31,9 @@ class Replay:
 
     async def __call__(self, requests: Records, tokens: Records, turns: Records) -> list[Key]:
         serving = (await asyncio.to_thread(load_servings, self._settings, _broken)).default
-        jobs = [(claim.key, await self._job(claim, memory, serving)) for claim, memory in _asked(requests, turns)]
+        jobs = [
+            (inflight.key, await self._job(inflight, memory, serving)) for inflight, memory in _asked(requests, turns)
+        ]
         await serving.engine.start()
         try:
             said = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
@@ -45,12 +47,12 @@ class Replay:
             if key in told and words[: len(told[key])] != told[key]
         ]
 
-    async def _job(self, claim: Claim, memory: tuple[Turn, ...], serving: Serving) -> Job:
-        prompt = await prompt_of(claim, memory, serving, self._settings)
-        return job_of(claim, prompt, serving, self._settings)
+    async def _job(self, inflight: InFlightRequest, memory: tuple[Turn, ...], serving: ServedModel) -> Job:
+        prompt = await prompt_of(inflight, memory, serving, self._settings)
+        return job_of(inflight, prompt, serving, self._settings)
 
 
-def _asked(requests: Records, turns: Records) -> list[tuple[Claim, tuple[Turn, ...]]]:
+def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tuple[Turn, ...]]]:
     """Each request with what its conversation remembered."""
     answered = {(turn.user_id, turn.request_id): turn for turn in (decode_turn(r.value, r.headers) for r in turns)}
     memory: dict[tuple[str, str], tuple[Turn, ...]] = defaultdict(tuple)
@@ -59,11 +61,11 @@ def _asked(requests: Records, turns: Records) -> list[tuple[Claim, tuple[Turn, .
         whole = Record(
             REQUESTS, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
         )
-        claim = Claim(whole, decode_request(record.value, record.headers))
-        asked.append((claim, memory[claim.conversation]))
-        if (turn := answered.get(claim.key)) is not None and turn.answer:
+        inflight = InFlightRequest(whole, decode_request(record.value, record.headers))
+        asked.append((inflight, memory[inflight.conversation]))
+        if (turn := answered.get(inflight.key)) is not None and turn.answer:
             said = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
-            memory[claim.conversation] = (*memory[claim.conversation], said)
+            memory[inflight.conversation] = (*memory[inflight.conversation], said)
     return asked
 
 

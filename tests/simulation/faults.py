@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from app.delivery.finish import Waiting
+from app.delivery.commit import Waiting
 from app.delivery.record import CONTROLS, REQUESTS
 from tables.records import Table
 from tests.simulation.process import Process
@@ -164,7 +164,7 @@ def suspended_sweep(seed: int) -> Simulation:
     def watch() -> None:
         for process in simulation.alive:
             for partition in process.worker.owner.partitions.values():
-                queue = partition.place.queue
+                queue = partition.context.queue
                 if any(_is_sweep(entry) for entry in (*queue.waiting, *queue.in_hand)):
                     process.suspend()
                     simulation.world.after(5.5, process.resume)
@@ -209,8 +209,8 @@ def replayed_turns(seed: int) -> Simulation:
 
 
 def _is_sweep(entry: Waiting) -> bool:
-    changes = entry.finish.changes
-    return entry.finish.record is None and any(
+    changes = entry.commit.changes
+    return entry.commit.record is None and any(
         change.table is Table.CONVERSATIONS and change.value is None for change in changes
     )
 

@@ -110,7 +110,7 @@ class Findings:
                 at = TopicPartition(changelog_topic(self._sim.settings(), table), partition.number)
                 rows: dict[bytes | None, bytes | None] = {entry.key: entry.value for entry in self._visible(at)}
                 kept = {key: value for key, value in rows.items() if value is not None}
-                if dict(partition.own.store.scan(table)) != kept:
+                if dict(partition.ownership.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         wrong += self._wrong_usage(owners)
         wrong += self._wrong_times()
@@ -197,15 +197,15 @@ class Findings:
         untold = [
             tally.requests
             for _, partition in owners
-            for key, value in partition.own.store.scan(Table.USAGE)
+            for key, value in partition.ownership.store.scan(Table.USAGE)
             if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).told
         ]
         return wrong_usage(told, self._read("turns"), sum(untold))
 
     def _erased(self) -> dict[str, int]:
         """The last erasure of each user that has one, Unix milliseconds."""
-        own = [entry for entry in self._read("controls") if FORWARDED not in dict(entry.headers)]
-        controls = [(json.loads(entry.value or b""), entry.timestamp) for entry in own]
+        ownership = [entry for entry in self._read("controls") if FORWARDED not in dict(entry.headers)]
+        controls = [(json.loads(entry.value or b""), entry.timestamp) for entry in ownership]
         found: dict[str, int] = {}
         for control, at in controls:
             if control["type"] == "erase":
@@ -241,7 +241,7 @@ class Findings:
         for process in self._sim.alive:
             owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]
             for partition in owned:
-                store = partition.own.store
+                store = partition.ownership.store
                 for key, value in store.scan(Table.CONVERSATIONS):
                     user, _ = key_parts(key)
                     turns = decode(value, Conversation).turns if user in erased else ()

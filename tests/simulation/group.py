@@ -164,7 +164,7 @@ class Feed:
 
 
 class Flow:
-    """`app.delivery.owner.Flow` over a process's feeds."""
+    """`app.delivery.partition_manager.Flow` over a process's feeds."""
 
     def __init__(self) -> None:
         self.feeds: dict[tuple[str, int], Feed] = {}

@@ -15,7 +15,7 @@ from app.worker import Loaded, Worker
 from models.embedder import Embedder
 from models.generation import Job, Stream
 from models.paced import PacedEngine, paced
-from models.serving import Servings
+from models.registry import ModelRegistry
 from tables.store import PartitionStore
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
@@ -145,7 +145,7 @@ class Process:
         serving = paced(self.settings.paced_tokens_per_s)
         serving = replace(serving, engine=DeadlyEngine(self.settings.paced_tokens_per_s, self._submitted))
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
-        loaded = Loaded(Servings(serving), embedder)
+        loaded = Loaded(ModelRegistry(serving), embedder)
         self.worker = Worker(
             self.settings,
             loaded,

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
-from agents import controls, conversations, finishing
+from agents import controls, conversations, outcomes
 from agents.history import History
-from app.delivery import finish
+from app.delivery import commit
 from app.delivery.answer_log import AnswerLog
 from app.delivery.checkpoint import Checkpoint
 from app.delivery.clock import BrokerClock
-from app.delivery.finish import Finisher, FinishQueue
+from app.delivery.commit import CommitQueue, GroupCommitter
 from app.delivery.offsets import Offsets
-from app.delivery.owner import Owner
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
+from app.delivery.partition_manager import PartitionManager
 from app.delivery.quarantine import Beginning, Isolation
 from app.delivery.tokens import TokenLog
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
@@ -79,7 +79,7 @@ def _head_without_open(offsets: Offsets, _finishing: Any = ()) -> int:
 
 
 def _known_while_it_runs(ownership: Ownership, key: tuple[str, str], _at: int) -> bool:
-    return key in ownership.claims
+    return key in ownership.inflight_requests
 
 
 def _without_progress(windows: Windows) -> tuple[Change, ...]:
@@ -88,22 +88,22 @@ def _without_progress(windows: Windows) -> tuple[Change, ...]:
     return tuple(Change(Table.USAGE, encode(key), tally and encode(tally)) for key, tally in rows.items())
 
 
-def _drop_records_alone(queue: FinishQueue) -> None:
+def _drop_records_alone(queue: CommitQueue) -> None:
     for entry in queue.waiting:
-        if entry.finish.record is not None:
+        if entry.commit.record is not None:
             entry.committed.cancel()
     queue.waiting = [entry for entry in queue.waiting if not entry.committed.cancelled()]
 
 
-async def _clock_as_watermark(_owner: Owner, partition: Partition) -> int:
-    return partition.own.clock.now()
+async def _clock_as_watermark(_owner: PartitionManager, partition: Partition) -> int:
+    return partition.ownership.clock.now()
 
 
-_commit = Finisher._commit
+_commit = GroupCommitter._commit
 
 
-async def _store_first(finisher: Finisher, group: Any) -> None:
-    changes = [change for entry in group for change in entry.finish.changes]
+async def _store_first(finisher: GroupCommitter, group: Any) -> None:
+    changes = [change for entry in group for change in entry.commit.changes]
     finisher._store.apply(changes, {}, now_ms=0)
     await _commit(finisher, group)
 
@@ -128,13 +128,13 @@ def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Checkpoin
     return Checkpoint(whole.head, whole.epoch, whole.tokens_offset, whole.floor, (), whole.lost_epoch)
 
 
-def _forget_no_history(claim: Any, at: int) -> None:
-    if claim.at <= at:
-        claim.forget = True
-        claim.stop_with(controls.FinishReason.CANCELLED)
+def _forget_no_history(inflight: Any, at: int) -> None:
+    if inflight.at <= at:
+        inflight.forget = True
+        inflight.stop_with(controls.FinishReason.CANCELLED)
 
 
-def _forget_no_claim(_claim: Any, _at: int) -> None:
+def _forget_no_inflight(_claim: Any, _at: int) -> None:
     return None
 
 
@@ -191,21 +191,21 @@ MUTANTS: dict[str, Mutant] = {
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(
-        Finisher, "_commit", _store_first, kills_and_trouble, hint=355
+        GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=355
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=15),
-    "a sweep outlives its ownership": Mutant(FinishQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
-    "the watermark is the clock": Mutant(Owner, "watermark", _clock_as_watermark, expiring_storm, hint=193),
+    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
+    "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=193),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(BrokerClock, "_latest", _lower_bound, wide, hint=5717),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_claim", _forget_no_history, erasing, hint=57
+        controls, "_forget_inflight", _forget_no_history, erasing, hint=57
     ),
-    "an erasure leaves running answers alone": Mutant(controls, "_forget_claim", _forget_no_claim, erasing),
+    "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
     "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns),
     "a record that Kafka refuses is trouble of the broker": Mutant(
-        finish, "RECORD_ERRORS", (), wide, hint=2, more=((finishing, "dead_letter", _whole_dead_letter),)
+        commit, "RECORD_ERRORS", (), wide, hint=2, more=((outcomes, "dead_letter", _whole_dead_letter),)
     ),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),

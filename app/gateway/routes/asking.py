@@ -14,10 +14,10 @@ from starlette.responses import Response
 from app.gateway.access import Caller
 from app.gateway.ask_body import AskBody
 from app.gateway.body import read_body, schema_of
-from app.gateway.documents import EVENTS, replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.identity import Identity
+from app.gateway.openapi import EVENTS, replies, shape
 from app.gateway.sse import EventStream
 from app.gateway.while_connected import while_connected
 from app.reader import Answer
@@ -57,7 +57,7 @@ async def ask(request: Request) -> Response:
     identity = caller.identity(body.user_id)
     gateway.admit(identity)
     asked = body.request(identity)
-    await gateway.outbox.ask(asked, is_new=body.request_id is None)
+    await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     told = {
         "request_id": asked.request_id,
@@ -72,8 +72,8 @@ async def ask(request: Request) -> Response:
 async def look(request: Request, request_id: str) -> Response:
     """The answer so far."""
     gateway, identity = await _of_user(request, request_id)
-    conversation_id = gateway.outbox.sent(identity.user_id, request_id)
-    if not gateway.outbox.is_new(identity.user_id, request_id):
+    conversation_id = gateway.request_producer.sent(identity.user_id, request_id)
+    if not gateway.request_producer.is_new(identity.user_id, request_id):
         await while_connected(request, gateway.archive.complete(identity.user_id, request_id))
     answer = gateway.live.answer(identity.user_id, request_id)
     if answer is not None:
@@ -102,7 +102,7 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
 async def cancel(request: Request, request_id: str) -> Response:
     """End the answer; the text so far is kept."""
     gateway, identity = await _of_user(request, request_id)
-    await gateway.outbox.cancel(identity.user_id, request_id)
+    await gateway.request_producer.cancel(identity.user_id, request_id)
     return json_response({"request_id": request_id, "status": "cancelling"}, 202)
 
 

@@ -14,9 +14,9 @@ from app.gateway.body import read_body, schema_of
 from app.gateway.chat_body import ChatBody
 from app.gateway.chat_reply import ChatReply
 from app.gateway.completion import Completion, Said
-from app.gateway.documents import EVENTS, replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
+from app.gateway.openapi import EVENTS, replies, shape
 from app.gateway.sse import EventStream
 from app.wire import ErrorCode
 

@@ -7,10 +7,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.documents import shape
 from app.gateway.errors import json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.jwks import JwksUnavailableError
+from app.gateway.openapi import shape
 
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])
@@ -28,7 +28,7 @@ async def ready(request: Request) -> Response:
     gateway = gateway_of(request)
     if gateway.live.closing:
         return json_response({"status": "stopping"}, 503)
-    if not await gateway.outbox.reachable():
+    if not await gateway.request_producer.reachable():
         return json_response({"status": "Kafka cannot be reached"}, 503, {"Retry-After": "5"})
     try:
         await gateway.access.check()
@@ -38,7 +38,7 @@ async def ready(request: Request) -> Response:
 
 
 @metrics_router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
-async def figures(request: Request) -> Response:
+async def stats(request: Request) -> Response:
     gateway = gateway_of(request)
     gateway.metrics.held.set(gateway.live.held.events)
     gateway.metrics.body_bytes.set(gateway.bodies.held)

@@ -8,11 +8,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.documents import replies, shape
 from app.gateway.erasure_report import report
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.identity import Identity
+from app.gateway.openapi import replies, shape
 from app.gateway.while_connected import while_connected
 from app.wire import ErrorCode, Turn
 
@@ -114,7 +114,7 @@ async def erase(request: Request, user_id: str) -> Response:
     identity = await _self(request, user_id)
     gateway.limits.erase(identity)
     try:
-        gateway.erasures.asked(identity.user_id, await gateway.outbox.erase(identity.user_id))
+        gateway.erasures.asked(identity.user_id, await gateway.request_producer.erase(identity.user_id))
     finally:
         # An erasure that Kafka has not confirmed may still be written.
         gateway.live.forget_user(identity.user_id)

@@ -65,11 +65,11 @@ async def capacity_of(bare: System, scale: Scale) -> float:
 
 
 def _ratio(mine: Measured, other: Measured) -> float:
-    return mine.figures.goodput / other.figures.goodput if other.figures.goodput else math.inf
+    return mine.stats.goodput / other.stats.goodput if other.stats.goodput else math.inf
 
 
 def row(label: str, load: Load, system: System, found: Measured, parley: Measured) -> list[str | float | int]:
-    told, used = found.figures, found.used
+    told, used = found.stats, found.used
     return [
         f"{label}: {load.rate:.1f}/s", system.name, told.goodput, _ratio(parley, found), told.failed,
         *(value * 1e3 for value in (told.first_p50, told.first_p99, told.gap_p99)),
@@ -81,7 +81,7 @@ def row(label: str, load: Load, system: System, found: Measured, parley: Measure
 def plots(systems: list[System], by_load: dict[str, dict[System, Measured]]) -> list[Plot]:
     def of(value: str) -> list[Series]:
         return [
-            Series(system.name, list(by_load), [getattr(found[system].figures, value) for found in by_load.values()])
+            Series(system.name, list(by_load), [getattr(found[system].stats, value) for found in by_load.values()])
             for system in systems
         ]
 

@@ -57,7 +57,7 @@ async def remembered(system: Parley, load: Load, turns: int, scale: Scale) -> Me
 
 def add(result: Result, grows: str, found: dict[int, Measured]) -> None:
     for count, measured in found.items():
-        told, used, tokens = measured.figures, measured.used, max(1, measured.tokens)
+        told, used, tokens = measured.stats, measured.used, max(1, measured.tokens)
         result.rows.append([
             grows, count, *(1e3 * value for value in (told.first_p50, told.first_p99, told.gap_p99)),
             told.whole_p50 * 1e3, told.whole_p99 * 1e3, told.tokens_per_s, used.engine_s / tokens * 1e6,
@@ -65,7 +65,7 @@ def add(result: Result, grows: str, found: dict[int, Measured]) -> None:
         ])  # fmt: skip
     counts = [str(count) for count in found]
     series = [
-        Series(name, counts, [getattr(measured.figures, value) * 1e3 for measured in found.values()])
+        Series(name, counts, [getattr(measured.stats, value) * 1e3 for measured in found.values()])
         for name, value in (("first token p50", "first_p50"), ("first token p99", "first_p99"))
     ]
     result.plots.append(Plot(f"First token against {grows}", grows, "ms", series))

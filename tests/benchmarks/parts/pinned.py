@@ -44,10 +44,10 @@ async def run(rig: Rig, scale: Scale) -> Result:
             await start(stack, systems)
             found = await alternate(dict.fromkeys(systems, load), scale.rounds, scale.warm_up)
     for system in systems:
-        told, used, tokens = found[system].figures, found[system].used, max(1, found[system].tokens)
+        told, used, tokens = found[system].stats, found[system].used, max(1, found[system].tokens)
         engine, other = used.engine_s / tokens * 1e6, used.other_s / tokens * 1e6
         result.rows.append([system.name, told.tokens_per_s, told.gap_p50 * 1e3, told.gap_p99 * 1e3, engine, other])
-    bare, parley = (found[system].figures.tokens_per_s for system in systems)
+    bare, parley = (found[system].stats.tokens_per_s for system in systems)
     result.claims = [Claim("tokens/s through the pipeline, of the bare engine's", parley / bare, ">=", 0.95)]
     result.plots = [Plot("Tokens/s, pinned", "", "tokens/s", [Series("", [s.name for s in systems], [bare, parley])])]
     return result

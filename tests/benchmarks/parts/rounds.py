@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from tests.benchmarks.figures import Figures, figures
 from tests.benchmarks.load import Load, Reply
 from tests.benchmarks.processes import Used
 from tests.benchmarks.progress import tell
+from tests.benchmarks.stats import Figures, stats
 from tests.benchmarks.systems import System
 
 REST_S = 0.5  # between two rounds: what one leaves behind is not the next one's load
@@ -20,7 +20,7 @@ REST_S = 0.5  # between two rounds: what one leaves behind is not the next one's
 class Measured(msgspec.Struct):
     """Of all rounds of one system at one load."""
 
-    figures: Figures
+    stats: Figures
     replies: list[Reply]
     used: Used
 
@@ -80,7 +80,7 @@ async def alternate(loads: Mapping[System, Load], rounds: int, warm_up: float) -
 
 
 def _measured(replies: list[Reply], spent: Sequence[Used], seconds: float, busy: float) -> Measured:
-    return Measured(figures(replies, seconds, busy), replies, _sum(spent))
+    return Measured(stats(replies, seconds, busy), replies, _sum(spent))
 
 
 def _sum(spent: Sequence[Used]) -> Used:

@@ -51,12 +51,12 @@ async def run(rig: Rig, scale: Scale) -> Result:
     )
     cost = {}
     for count, system in systems.items():
-        told, used = found[system].figures, found[system].used
+        told, used = found[system].stats, found[system].used
         cost[count] = (used.engine_s + used.other_s) / max(1, told.requests) * 1e3
         times = (told.first_p50, told.first_p99, told.whole_p50, told.whole_p99)
         result.rows.append([count, cost[count], *(1e3 * value for value in times), used.memory / 1e6])
     least, most = min(cost), max(cost)
-    first = {count: found[system].figures.first_p50 for count, system in systems.items()}
+    first = {count: found[system].stats.first_p50 for count, system in systems.items()}
     result.claims = [
         Claim(f"CPU of a request, {most} against {least} conversations", cost[most] / cost[least], "<=", 1.2),
         Claim(f"first token p50, {most} against {least} conversations", first[most] / first[least], "<=", 1.2),

@@ -38,12 +38,12 @@ COLUMNS = ["system", "requests", "first token p50 ms", "p99 ms", "inter-token p5
 
 
 def row(name: str, found: Measured) -> list[str | float | int]:
-    told = found.figures
+    told = found.stats
     return [name, told.requests, told.first_p50 * 1e3, told.first_p99 * 1e3, told.gap_p50 * 1e3, told.gap_p99 * 1e3]
 
 
 def claims(echo: Measured, bare: Measured, parley: Measured) -> list[Claim]:
-    floor, own, whole = echo.figures, bare.figures, parley.figures
+    floor, own, whole = echo.stats, bare.stats, parley.stats
     tax = (whole.first_p50 - own.first_p50) / floor.first_p50, (whole.first_p99 - own.first_p99) / floor.first_p99
     return [
         Claim("first token less the bare engine's, in echoes, p50", tax[0], "<=", 1.5),

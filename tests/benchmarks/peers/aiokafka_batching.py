@@ -16,7 +16,7 @@ import torch
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from app.settle import settle
+from app.tune_interpreter import tune_interpreter
 from models.checkpoints import Checkpoint, load_checkpoint
 from models.prompts import PromptBuilder
 from tests.benchmarks.load import Ask
@@ -76,7 +76,7 @@ async def main() -> None:
         await manager.answer(ask, list(prompts.build("", (), ask.prompt).ids), tell)
         await (await send({"type": "done"}))
 
-    settle()
+    tune_interpreter()
     while not consumer.assignment():
         await asyncio.sleep(0.05)
     print("ready", flush=True)

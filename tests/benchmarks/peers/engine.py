@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.settle import settle
+from app.tune_interpreter import tune_interpreter
 from models.checkpoints import load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.generation import Delta, Job, Sampling
@@ -38,5 +38,5 @@ async def open_engine() -> BareEngine:
     options = EngineOptions(max_running=int(os.environ["BENCH_MAX_RUNNING"]), threads=int(os.environ["BENCH_THREADS"]))
     engine = TorchEngine(checkpoint, options)
     await engine.start()
-    settle()
+    tune_interpreter()
     return BareEngine(engine, PromptBuilder(checkpoint))

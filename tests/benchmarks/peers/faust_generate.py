@@ -18,7 +18,7 @@ import msgspec
 import torch
 from aiokafka import AIOKafkaProducer
 
-from app.settle import settle
+from app.tune_interpreter import tune_interpreter
 from models.checkpoints import Checkpoint, load_checkpoint
 from models.prompts import PromptBuilder
 from tests.benchmarks.load import Ask
@@ -88,7 +88,7 @@ def create() -> faust.App:
     generator = Generator(load_checkpoint(os.environ["BENCH_MODEL"]))
     executor = ThreadPoolExecutor(1)
     producers: list[AIOKafkaProducer] = []
-    settle()
+    tune_interpreter()
 
     async def send(ask: Ask, event: dict[str, Any]) -> Any:
         value = msgspec.json.encode({"request_id": ask.request_id, **event})

@@ -28,8 +28,8 @@ async def test_floor_and_pipeline_answer_the_same_load_side_by_side(kafka: Kafka
     async with echo, parley:
         found = await alternate({echo: load, parley: load}, rounds=1, warm_up=0)
     asked = len(load.arrivals())
-    assert [found[system].figures.requests for system in (echo, parley)] == [asked, asked]
-    assert [found[system].figures.failed for system in (echo, parley)] == [0, 0]
+    assert [found[system].stats.requests for system in (echo, parley)] == [asked, asked]
+    assert [found[system].stats.failed for system in (echo, parley)] == [0, 0]
     assert [found[system].tokens for system in (echo, parley)] == [0, 3 * asked]
     assert all(reply.first is not None and reply.whole is not None for reply in found[parley].replies)
     assert found[parley].used.memory > 0

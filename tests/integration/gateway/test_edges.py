@@ -79,8 +79,8 @@ async def test_with_keys_the_metrics_are_on_a_port_of_their_own(new_settings: Ne
         async with httpx.AsyncClient(timeout=30) as http:
             assert (await http.get(f"{gateway.url}/metrics", headers=NINA)).status_code == 404
             assert (await http.get(f"{gateway.url}/healthz")).status_code == 200
-            figures = (await http.get(gateway.metrics_url)).text
-            assert "parley_gateway_connections 1.0" in figures
+            stats = (await http.get(gateway.metrics_url)).text
+            assert "parley_gateway_connections 1.0" in stats
             operators = gateway.metrics_url.removesuffix("/metrics")
             assert (await http.get(f"{operators}/readyz")).json() == {"status": "ok"}
             assert (await http.get(f"{operators}/v1/me", headers=NINA)).status_code == 404
@@ -166,8 +166,8 @@ async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProce
             assert reply.status_code == status, (what, reply.text)
             assert reply.json()["error"]["message"], what
         assert (await http.get("/readyz")).json() == {"status": "ok"}
-        figures = (await http.get("/metrics")).text
-        assert 'parley_gateway_replies_total{method="POST",route="/v1/requests",status="413"} 2.0' in figures
+        stats = (await http.get("/metrics")).text
+        assert 'parley_gateway_replies_total{method="POST",route="/v1/requests",status="413"} 2.0' in stats
 
 
 async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge: GatewayProcess) -> None:

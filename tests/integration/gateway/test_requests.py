@@ -148,8 +148,8 @@ async def test_what_has_left_the_memory_is_read_from_the_log(
             asked = [await ask(there) for _ in range(4)]
             first = [await answer(there, one) for one in asked]
             assert [await answer(there, one) for one in asked] == first
-            figures = (await there.get("/metrics")).text
-    held = next(line for line in figures.splitlines() if line.startswith("parley_gateway_held_events "))
+            stats = (await there.get("/metrics")).text
+    held = next(line for line in stats.splitlines() if line.startswith("parley_gateway_held_events "))
     assert float(held.split()[1]) <= 20
 
 

@@ -35,16 +35,16 @@ async def test_nothing_is_lost_or_doubled_when_the_server_is_killed_and_comes_ba
                 node.kill()
             if number == 100:
                 await asyncio.sleep(1)
-                assert bench.writer.figures().trouble
+                assert bench.writer.stats().trouble
                 node.spawn()
             await asyncio.sleep(0.005)
         await bench.settled(150)
         assert len(await bench.rows()) == 300
-        figures = bench.writer.figures()
+        stats = bench.writer.stats()
     assert bench.done == [f"r{n}" for n in range(150)]
     assert bench.rejected == {}
-    assert figures.retries > 0
-    assert (figures.trouble, figures.backlog, figures.lag_s) == ("", 0, 0)
+    assert stats.retries > 0
+    assert (stats.trouble, stats.backlog, stats.lag_s) == ("", 0, 0)
 
 
 async def test_server_that_comes_late_is_waited_for(
@@ -57,7 +57,7 @@ async def test_server_that_comes_late_is_waited_for(
         bench.submit(turn("ann", "r1"))
         await asyncio.sleep(1)
         assert bench.writer.backlog == 1
-        assert bench.writer.figures().lag_s >= 1
+        assert bench.writer.stats().lag_s >= 1
         node.spawn()
         await bench.settled(1)
     lines = [record.getMessage() for record in caplog.records if record.name.startswith("app.search")]
@@ -75,10 +75,10 @@ async def test_hung_server_stops_neither_the_intake_nor_the_loop_nor_the_end(hun
             await asyncio.sleep(0.005)
             worst = max(worst, loop.time() - began)
         async with asyncio.timeout(60):
-            while bench.writer.figures().retries < 2:
+            while bench.writer.stats().retries < 2:
                 await asyncio.sleep(0.05)
         assert bench.writer.backlog == 200
-        assert "no answer in time" in bench.writer.figures().trouble
+        assert "no answer in time" in bench.writer.stats().trouble
         async with asyncio.timeout(30):
             await bench.writer.stop(0.2)
     assert bench.done == []
@@ -95,7 +95,7 @@ async def test_server_that_stops_answering_for_a_while_gets_every_row(
         node.suspend()
         bench.submit(*(turn("ann", f"r{n}") for n in range(10)))
         async with asyncio.timeout(60):
-            while not bench.writer.figures().retries:
+            while not bench.writer.stats().retries:
                 await asyncio.sleep(0.05)
         node.resume()
         await bench.settled(11)

@@ -80,7 +80,7 @@ async def test_bad_row_is_rejected_and_its_neighbours_are_written(connection: Mi
     assert "model_version" in bench.rejected["bad"]
     assert {f"ann/r{n}:{role}" for n in range(40) for role in ("user", "assistant")} <= set(rows)
     assert len(rows) == 82
-    assert bench.writer.figures().rejected == 3
+    assert bench.writer.stats().rejected == 3
 
 
 async def test_erasure_takes_what_came_before_it_and_leaves_the_rest(connection: Milvus, collection: str) -> None:
@@ -153,10 +153,10 @@ async def test_flush_comes_after_its_time(connection: Milvus, collection: str) -
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
         async with asyncio.timeout(30):
-            while not bench.writer.figures().flushes:
+            while not bench.writer.stats().flushes:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)
-        assert bench.writer.figures().flushes == 1, "nothing new was there to flush"
+        assert bench.writer.stats().flushes == 1, "nothing new was there to flush"
 
 
 async def test_revoked_partition_is_forgotten(connection: Milvus, collection: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.internals import OFTEN, ROUND_S, Rounds
+from app.internals import OFTEN, ROUND_S, FetchThrottle
 from app.settings import Settings
 
 
@@ -33,7 +33,7 @@ async def test_what_comes_to_a_topic_in_its_rest_waits_for_the_next_round_and_ot
     settings: Settings, producer: AIOKafkaProducer, consumer: AIOKafkaConsumer
 ) -> None:
     requests, turns = (TopicPartition(settings.topic(name), 0) for name in ("requests", "turns"))
-    rounds = Rounds(frozenset({turns.topic}))
+    rounds = FetchThrottle(frozenset({turns.topic}))
 
     async def say(at: TopicPartition, value: bytes) -> None:
         await producer.send_and_wait(at.topic, value, partition=at.partition)
@@ -57,7 +57,7 @@ async def test_what_comes_to_a_topic_in_its_rest_waits_for_the_next_round_and_ot
 
 
 async def test_a_partition_that_goes_in_its_rest_is_left_alone(settings: Settings, consumer: AIOKafkaConsumer) -> None:
-    rounds, turns = Rounds(frozenset({settings.topic("turns")})), TopicPartition(settings.topic("turns"), 0)
+    rounds, turns = FetchThrottle(frozenset({settings.topic("turns")})), TopicPartition(settings.topic("turns"), 0)
     rounds.fetched(consumer, {turns: [b""] * (OFTEN + 1)})
     assert consumer.paused() == {turns}
     consumer.assign([TopicPartition(settings.topic("turns"), 1)])

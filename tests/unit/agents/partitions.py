@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
-from app.delivery.said import RequestKey
+from app.delivery.recovery import RequestKey
 from tables import records
 from tables.records import Ended, Table
 from tests.simulation.memory_store import Disk, MemoryStore
@@ -34,28 +34,28 @@ class Clock:
 class Own:
     clock: Clock = field(default_factory=Clock)
     store: MemoryStore = field(default_factory=lambda: MemoryStore.open_on(Disk(), Path("p"), owner="test"))
-    claims: dict[RequestKey, Claim] = field(default_factory=dict)
+    inflight_requests: dict[RequestKey, InFlightRequest] = field(default_factory=dict)
     erasing: dict[str, int] = field(default_factory=dict)
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))
-        return key in self.claims or (raw is not None and records.decode(raw, Ended).at <= at)
+        return key in self.inflight_requests or (raw is not None and records.decode(raw, Ended).at <= at)
 
 
 class FakePartition:
     def __init__(self, number: int = 3) -> None:
         self.number = number
         self.state = State.OWNED
-        self.own = Own()
-        self.finished: list[Finish] = []
+        self.ownership = Own()
+        self.finished: list[Commit] = []
         self.commits = asyncio.Event()
         self.commits.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def finish(self, finish: Finish) -> None:
+    async def commit(self, commit: Commit) -> None:
         await self.commits.wait()
-        self.finished.append(finish)
-        self.own.store.apply(finish.changes, {}, now_ms=0)
+        self.finished.append(commit)
+        self.ownership.store.apply(commit.changes, {}, now_ms=0)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -68,8 +68,8 @@ class FakePartition:
             await asyncio.gather(*self._tasks)
 
     def put(self, table: Table, row: Any, *key: str) -> None:
-        self.own.store.apply([records.Change(table, records.key(*key), records.encode(row))], {}, now_ms=0)
+        self.ownership.store.apply([records.Change(table, records.key(*key), records.encode(row))], {}, now_ms=0)
 
     def row(self, table: Table, kind: Any, *key: str) -> Any:
-        raw = self.own.store.get(table, records.key(*key))
+        raw = self.ownership.store.get(table, records.key(*key))
         return None if raw is None else records.decode(raw, kind)

@@ -17,7 +17,7 @@ from app.wire import Cancel, Erase, decode_control, encode
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables.records import Conversation, Ended, Erased, Table, Turn
-from tests.unit.agents.claims import ASKED_AT, claim_of
+from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
 from tests.unit.agents.partitions import NOW, FakePartition, Own
 
 SETTINGS = Settings(_env_file=None, partitions=4)
@@ -54,7 +54,7 @@ class Bench:
 
     @property
     def finished(self) -> list[Record | None]:
-        return [finish.record for finish in self.partition.finished]
+        return [commit.record for commit in self.partition.finished]
 
 
 async def erased(bench: Bench, **how: Any) -> Record:
@@ -88,7 +88,7 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
 async def test_erase_is_sent_on_to_every_other_partition_once_and_with_its_time() -> None:
     bench = Bench()
     await erased(bench)
-    sent = [output for finish in bench.partition.finished for output in finish.outputs]
+    sent = [output for commit in bench.partition.finished for output in commit.outputs]
     assert sorted(output.partition or 0 for output in sent) == sorted({0, 1, 2, 3} - {HERE})
     assert {decode_control(output.value) for output in sent} == {Erase(user_id="ann")}
     assert {dict(output.headers)[FORWARDED] for output in sent} == {f"{HERE}@{NOW - 1000}".encode()}
@@ -99,7 +99,7 @@ async def test_erase_that_was_sent_on_keeps_its_time_and_goes_no_further() -> No
     bench = Bench()
     await erased(bench, at=NOW - 10, headers=((FORWARDED, b"1@%d" % (NOW - 5000)),))
     assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 5000, indexed=NOW - 5000, applied=NOW)
-    assert not [output for finish in bench.partition.finished for output in finish.outputs]
+    assert not [output for commit in bench.partition.finished for output in commit.outputs]
     assert bench.sink.erasures == [], "this partition never had anything of the user"
 
 
@@ -133,11 +133,11 @@ async def test_erase_from_a_fast_clock_counts_as_of_now() -> None:
 
 async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_on_the_past() -> None:
     bench = Bench()
-    older, builds, fresh, other = (claim_of(request_id=name) for name in ("older", "builds", "fresh", "other"))
-    other.request = claim_of(request_id="other", user_id="bob").request
+    older, builds, fresh, other = (inflight_of(request_id=name) for name in ("older", "builds", "fresh", "other"))
+    other.request = inflight_of(request_id="other", user_id="bob").request
     builds.at = fresh.at = NOW
     builds.recalled = True
-    bench.partition.own.claims = {claim.key: claim for claim in (older, builds, fresh, other)}
+    bench.partition.ownership.inflight_requests = {inflight.key: inflight for inflight in (older, builds, fresh, other)}
     await erased(bench, at=ASKED_AT + 5)
     assert (older.forget, older.stop) == (True, "cancelled")
     assert (builds.forget, builds.stop) == (True, None)
@@ -150,37 +150,37 @@ async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_comm
     bench.partition.commits.clear()
     bench.take(Erase(user_id="ann"))
     await asyncio.sleep(0)
-    assert bench.partition.own.erasing == {"ann": NOW - 1000}
+    assert bench.partition.ownership.erasing == {"ann": NOW - 1000}
     bench.partition.commits.set()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert bench.partition.own.erasing == {}
+    assert bench.partition.ownership.erasing == {}
     bench.sink.waiting.pop()()
     await bench.partition.settle()
 
 
 async def test_cancel_stays_open_until_its_request_has_ended() -> None:
     bench = Bench()
-    claim = claim_of()
-    bench.partition.own.claims[claim.key] = claim
+    inflight = inflight_of()
+    bench.partition.ownership.inflight_requests[inflight.key] = inflight
     record = bench.take(Cancel(user_id="ann", request_id="r1"))
     await bench.partition.settle()
-    assert claim.stop == "cancelled"
+    assert inflight.stop == "cancelled"
     assert bench.finished == []
-    claim.on_finish[0]()
+    inflight.on_commit[0]()
     await bench.partition.settle()
     assert bench.finished == [record]
 
 
 async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
     bench = Bench()
-    claim = claim_of()
-    bench.partition.own.claims[claim.key] = claim
+    inflight = inflight_of()
+    bench.partition.ownership.inflight_requests[inflight.key] = inflight
     bench.take(Cancel(user_id="ann", request_id="r1"))
     more = [bench.take(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
     await bench.partition.settle()
     assert bench.finished == more
-    assert len(claim.on_finish) == 1
+    assert len(inflight.on_commit) == 1
 
 
 async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
@@ -197,8 +197,8 @@ async def test_cancel_in_a_wrong_partition_is_a_dead_letter() -> None:
     bench.partition.number = (HERE + 1) % 4
     bench.take(Cancel(user_id="ann", request_id="r1"))
     await bench.partition.settle()
-    (finish,) = bench.partition.finished
-    assert b"murmur2" in dict(finish.outputs[0].headers)["error-message"]
+    (commit,) = bench.partition.finished
+    assert b"murmur2" in dict(commit.outputs[0].headers)["error-message"]
 
 
 async def test_erase_in_a_wrong_partition_holds_for_all() -> None:
@@ -206,7 +206,7 @@ async def test_erase_in_a_wrong_partition_holds_for_all() -> None:
     bench.partition.number = (HERE + 1) % 4
     await erased(bench)
     assert bench.partition.row(Table.ERASED, Erased, "ann") is not None
-    assert HERE in [output.partition for finish in bench.partition.finished for output in finish.outputs]
+    assert HERE in [output.partition for commit in bench.partition.finished for output in commit.outputs]
 
 
 @pytest.mark.parametrize(("age_s", "left_s"), [(0, 300.0), (100, 200.0), (299, 1.0), (-50, 300.0)])
@@ -241,7 +241,7 @@ async def test_cancel_is_left_open_for_the_next_owner(lost: str) -> None:
     if lost == "state":
         bench.partition.state = State.TAKING_OVER
     else:
-        bench.partition.own = Own()
+        bench.partition.ownership = Own()
     settle()
     await bench.partition.settle()
     assert bench.finished == []
@@ -250,8 +250,8 @@ async def test_cancel_is_left_open_for_the_next_owner(lost: str) -> None:
 @pytest.mark.parametrize(("before_ms", "is_older"), [(1, True), (0, True), (-1, False)])
 async def test_erase_counts_for_requests_of_its_own_millisecond(before_ms: int, is_older: bool) -> None:
     bench = Bench()
-    claim = claim_of()
-    claim.at = NOW - 1000 - before_ms
-    bench.partition.own.claims[claim.key] = claim
+    inflight = inflight_of()
+    inflight.at = NOW - 1000 - before_ms
+    bench.partition.ownership.inflight_requests[inflight.key] = inflight
     await erased(bench)
-    assert claim.forget == is_older
+    assert inflight.forget == is_older

@@ -67,7 +67,7 @@ async def test_turn_is_finished_once_it_is_indexed() -> None:
     assert (bench.sink.turns[0][0], bench.sink.partitions) == (turn("ann", "r1"), [3])
     bench.sink.turns[0][1](None)
     await bench.partition.settle()
-    assert [(finish.record, finish.outputs) for finish in bench.partition.finished] == [(record, ())]
+    assert [(commit.record, commit.outputs) for commit in bench.partition.finished] == [(record, ())]
 
 
 async def test_turn_that_can_never_be_indexed_is_a_dead_letter_and_finished_in_one() -> None:
@@ -75,9 +75,9 @@ async def test_turn_that_can_never_be_indexed_is_a_dead_letter_and_finished_in_o
     record = bench.take(turn("ann", "r1"))
     bench.sink.turns[0][1]("its text has no embedding")
     await bench.partition.settle()
-    (finish,) = bench.partition.finished
-    cause = cause_from(finish.outputs[0].headers)
-    assert finish.record is record
+    (commit,) = bench.partition.finished
+    cause = cause_from(commit.outputs[0].headers)
+    assert commit.record is record
     assert cause is not None
     assert cause.message == "its text has no embedding"
 
@@ -86,7 +86,7 @@ async def test_turn_of_an_ownership_that_has_ended_is_left_to_the_next_owner() -
     bench = Bench()
     bench.take(turn("ann", "r1"))
     bench.take(turn("ann", "r2"))
-    bench.partition.own = Own()
+    bench.partition.ownership = Own()
     bench.sink.turns[0][1](None)
     bench.partition.state = State.TAKING_OVER
     bench.sink.turns[1][1](None)
@@ -124,7 +124,7 @@ def test_deletion_is_repeated_now_and_then_for_an_hour_after_an_erasure() -> Non
     mark = Erased(NOW, indexed=NOW)
     repeated = []
     for age_s in range(0, 3 * 3600, 30):
-        bench.partition.own.clock.ms = NOW + age_s * 1000
+        bench.partition.ownership.clock.ms = NOW + age_s * 1000
         bench.history.erase_again(bench.owned, [("ann", mark)])
         if bench.sink.erasures:
             repeated.append(age_s)
@@ -137,7 +137,7 @@ def test_deletion_is_repeated_now_and_then_for_an_hour_after_an_erasure() -> Non
 
 def test_deletion_is_repeated_at_once_by_an_owner_that_comes_late() -> None:
     bench = Bench()
-    bench.partition.own.clock.ms = NOW + 700_000
+    bench.partition.ownership.clock.ms = NOW + 700_000
     for _ in range(3):
         bench.history.erase_again(bench.owned, [("ann", Erased(NOW, indexed=NOW))])
     assert bench.sink.erasures == [("ann", NOW)]
@@ -145,7 +145,7 @@ def test_deletion_is_repeated_at_once_by_an_owner_that_comes_late() -> None:
 
 def test_deletion_that_was_never_done_is_not_repeated() -> None:
     bench = Bench()
-    bench.partition.own.clock.ms = NOW + 700_000
+    bench.partition.ownership.clock.ms = NOW + 700_000
     bench.history.erase_again(bench.owned, [("ann", Erased(NOW))])
     assert bench.sink.erasures == [], "the record of the erasure is still open"
 

@@ -7,13 +7,13 @@ import pytest
 from agents import sweeper
 from agents.history import History
 from agents.sweeper import Sweeper
-from app.delivery.finish import Finish, LostError
-from app.delivery.owner import Owner
+from app.delivery.commit import Commit, LostError
+from app.delivery.partition_manager import PartitionManager
 from app.search.sink import NoHistory
 from app.settings import Settings
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Ended, Erased, Table
-from tests.unit.agents.claims import claim_of
+from tests.unit.agents.inflight_requests import inflight_of
 from tests.unit.agents.partitions import NOW, FakePartition, Own
 
 TTL_MS = 60_000
@@ -41,11 +41,11 @@ class OneOwner:
 
 def sweeper_of(owner: OneOwner) -> Sweeper:
     history = History(SETTINGS, NoHistory())
-    return Sweeper(SETTINGS, MemoryRules(10, TTL_MS), cast(Owner, owner), history)
+    return Sweeper(SETTINGS, MemoryRules(10, TTL_MS), cast(PartitionManager, owner), history)
 
 
 def conversations(owner: OneOwner) -> list[str]:
-    return [key.decode() for key, _ in owner.partition.own.store.scan(Table.CONVERSATIONS)]
+    return [key.decode() for key, _ in owner.partition.ownership.store.scan(Table.CONVERSATIONS)]
 
 
 async def test_sweep_deletes_what_has_expired_by_the_watermark_and_keeps_the_rest() -> None:
@@ -58,8 +58,10 @@ async def test_sweep_deletes_what_has_expired_by_the_watermark_and_keeps_the_res
     owner.partition.put(Table.ERASED, Erased(NOW - 300_000), "ann")
     await sweeper_of(owner).sweep()
     assert conversations(owner) == ['["ann","may be asked for"]', '["ann","new"]']
-    assert [key for key, _ in owner.partition.own.store.scan(Table.ENDED)] == [b'["ann","its record can come again"]']
-    assert len([*owner.partition.own.store.scan(Table.ERASED)]) == 1
+    assert [key for key, _ in owner.partition.ownership.store.scan(Table.ENDED)] == [
+        b'["ann","its record can come again"]'
+    ]
+    assert len([*owner.partition.ownership.store.scan(Table.ERASED)]) == 1
 
 
 async def test_sweep_waits_until_the_watermark_is_known() -> None:
@@ -73,8 +75,8 @@ async def test_sweep_leaves_a_conversation_in_which_a_request_waits() -> None:
     owner = OneOwner()
     owner.partition.put(Table.CONVERSATIONS, Conversation(OLD), "ann", "default")
     owner.partition.put(Table.CONVERSATIONS, Conversation(OLD), "bob", "default")
-    claim = claim_of()
-    owner.partition.own.claims[claim.key] = claim
+    inflight = inflight_of()
+    owner.partition.ownership.inflight_requests[inflight.key] = inflight
     await sweeper_of(owner).sweep()
     assert conversations(owner) == ['["ann","default"]']
 
@@ -86,17 +88,17 @@ async def test_sweep_ends_with_the_ownership_under_which_it_began(lost: str, mon
     owner = OneOwner()
     for number in range(5):
         owner.partition.put(Table.CONVERSATIONS, Conversation(OLD), "ann", f"c{number}")
-    before = owner.partition.own
-    finish = owner.partition.finish
+    before = owner.partition.ownership
+    commit = owner.partition.commit
 
-    async def lose(one: Finish) -> None:
-        await finish(one)
+    async def lose(one: Commit) -> None:
+        await commit(one)
         if lost == "partition":
             owner.partitions.clear()
         else:
-            owner.partition.own = Own()
+            owner.partition.ownership = Own()
 
-    owner.partition.finish = lose  # type: ignore[method-assign]
+    owner.partition.commit = lose  # type: ignore[method-assign]
     await sweeper_of(owner).sweep()
     assert len([*before.store.scan(Table.CONVERSATIONS)]) == 4
 
@@ -105,10 +107,10 @@ async def test_sweep_whose_finish_is_dropped_ends_quietly() -> None:
     owner = OneOwner()
     owner.partition.put(Table.CONVERSATIONS, Conversation(OLD), "ann", "old")
 
-    async def lost(_finish: Finish) -> None:
+    async def lost(_commit: Commit) -> None:
         raise LostError
 
-    owner.partition.finish = lost  # type: ignore[method-assign]
+    owner.partition.commit = lost  # type: ignore[method-assign]
     await sweeper_of(owner).sweep()
     assert conversations(owner) == ['["ann","old"]']
 

@@ -12,7 +12,7 @@ from app.delivery.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
 from models.generation import Delta, FinishReason, Usage
 from models.paced import paced
-from tests.unit.agents.claims import claim_of
+from tests.unit.agents.inflight_requests import inflight_of
 
 
 class SlowLog:
@@ -35,7 +35,7 @@ class SlowLog:
 
 
 def answer_on(log: SlowLog) -> AnswerLog:
-    return AnswerLog(cast(TokenLog, log), claim_of(), paced(1.0))
+    return AnswerLog(cast(TokenLog, log), inflight_of(), paced(1.0))
 
 
 async def ending(answer: AnswerLog) -> asyncio.Task[TokenEvent]:

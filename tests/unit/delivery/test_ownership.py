@@ -12,8 +12,8 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.checkpoint import Checkpoint, encode_metadata
 from app.delivery.clock import BrokerClock
-from app.delivery.finish import FinishQueue
-from app.delivery.ownership import FencedError, Ownership, Place, Start, _give_up, take_over
+from app.delivery.commit import CommitQueue
+from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start, _give_up, take_over
 from app.delivery.record import SOURCES
 from app.settings import Settings
 from tables import records
@@ -51,7 +51,7 @@ def place_of(epoch: int) -> Any:
         async def committed(self, _partition: int) -> dict[str, OffsetAndMetadata]:
             return {"requests": OffsetAndMetadata(5, encode_metadata(Checkpoint(5, epoch)))}
 
-    return Place(3, Settings(_env_file=None), cast(Any, Clients()), cast(Any, None), FinishQueue())
+    return PartitionContext(3, Settings(_env_file=None), cast(Any, Clients()), cast(Any, None), CommitQueue())
 
 
 async def test_worker_that_was_replaced_fences_nobody() -> None:
@@ -64,64 +64,68 @@ class Tokens:
     position = 50
 
 
-def ownership_of(former: Checkpoint, place: Any = None) -> Ownership:
+def ownership_of(former: Checkpoint, context: Any = None) -> Ownership:
     start = Start(former, dict.fromkeys(SOURCES, 10))
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
-    return Ownership(place or place_of(40), cast(Any, None), cast(Any, Tokens()), store, start, BrokerClock())
+    return Ownership(context or place_of(40), cast(Any, None), cast(Any, Tokens()), store, start, BrokerClock())
 
 
 async def test_checkpoint_carries_what_is_finished_ahead_and_where_the_oldest_answer_began() -> None:
-    own = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
-    assert own._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20), "what was said is not known yet"
-    own._resume_until, own._first_epoch = 10, 40
+    ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
+    assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20), (
+        "what was said is not known yet"
+    )
+    ownership._resume_until, ownership._first_epoch = 10, 40
     for offset in (10, 11, 12):
-        own.offsets["requests"].take(offset, 45 + offset)
-    assert own._checkpoint([11], 40) == Checkpoint(10, 40, tokens_offset=55, floor=40, ahead=(11,))
-    assert own._checkpoint([10, 11, 12], 40) == Checkpoint(13, 40, tokens_offset=50, floor=40)
+        ownership.offsets["requests"].take(offset, 45 + offset)
+    assert ownership._checkpoint([11], 40) == Checkpoint(10, 40, tokens_offset=55, floor=40, ahead=(11,))
+    assert ownership._checkpoint([10, 11, 12], 40) == Checkpoint(13, 40, tokens_offset=50, floor=40)
 
 
 async def test_floor_stays_the_former_one_while_answers_of_before_the_own_fence_are_open() -> None:
-    own = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
-    own._resume_until, own._first_epoch = 10, 40
-    own.offsets["requests"].take(10, 25)
-    assert own._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20)
+    ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
+    ownership._resume_until, ownership._first_epoch = 10, 40
+    ownership.offsets["requests"].take(10, 25)
+    assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20)
 
 
 async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_again_once_it_has_grown() -> None:
     former = Checkpoint(10, epoch=900, tokens_offset=880, floor=850)
-    own = ownership_of(former)
-    checkpoint = own._checkpoint([], 40)
+    ownership = ownership_of(former)
+    checkpoint = ownership._checkpoint([], 40)
     assert (checkpoint.tokens_offset, checkpoint.floor, checkpoint.lost_epoch) == (40, -1, 900)
-    assert not own.needs_new_fence
-    own.tokens.position = 901
-    assert own.needs_new_fence
-    own.tokens.epoch = 901
-    assert not own.needs_new_fence
-    assert own._checkpoint([], 901).lost_epoch == -1
+    assert not ownership.needs_new_fence
+    ownership.tokens.position = 901
+    assert ownership.needs_new_fence
+    ownership.tokens.epoch = 901
+    assert not ownership.needs_new_fence
+    assert ownership._checkpoint([], 901).lost_epoch == -1
 
 
 async def test_ownership_is_confirmed_by_a_fresh_commit_or_by_the_broker() -> None:
-    own = ownership_of(Checkpoint(10, epoch=30), place_of(epoch=41))
-    assert not await own.is_confirmed(), "another epoch was committed since"
-    own.tokens.epoch = 41
-    assert await own.is_confirmed()
-    own.tokens.epoch = 40
-    assert await own.is_confirmed(), "it was confirmed a moment ago"
-    own.finisher.confirmed_at -= 2 * own.place.settings.session_timeout_s
-    assert not await own.is_confirmed()
+    ownership = ownership_of(Checkpoint(10, epoch=30), place_of(epoch=41))
+    assert not await ownership.is_confirmed(), "another epoch was committed since"
+    ownership.tokens.epoch = 41
+    assert await ownership.is_confirmed()
+    ownership.tokens.epoch = 40
+    assert await ownership.is_confirmed(), "it was confirmed a moment ago"
+    ownership.finisher.confirmed_at -= 2 * ownership.context.settings.session_timeout_s
+    assert not await ownership.is_confirmed()
 
 
 async def test_request_is_known_as_long_as_its_own_time_is_within_the_deduplication() -> None:
-    own = ownership_of(Checkpoint(10, epoch=30))
-    own.place = Place(3, Settings(_env_file=None, dedup_s=10), cast(Any, None), cast(Any, None), FinishQueue())
+    ownership = ownership_of(Checkpoint(10, epoch=30))
+    ownership.context = PartitionContext(
+        3, Settings(_env_file=None, dedup_s=10), cast(Any, None), cast(Any, None), CommitQueue()
+    )
     row = records.Change(Table.ENDED, records.key("ann", "r1"), records.encode(records.Ended(100_000)))
-    own.store.apply([row], {}, now_ms=0)
-    known = [own.known(("ann", "r1"), at) for at in (1, 100_000, 110_000, 110_001)]
+    ownership.store.apply([row], {}, now_ms=0)
+    known = [ownership.known(("ann", "r1"), at) for at in (1, 100_000, 110_000, 110_001)]
     assert known == [True, True, True, False], "a record that is replayed is as old as it was"
 
 
 async def test_log_that_lost_its_tail_is_read_no_further_than_it_goes() -> None:
     former = Checkpoint(10, epoch=30, tokens_offset=60, floor=30)
-    own = ownership_of(former)
-    checkpoint = own._checkpoint([], 40)
+    ownership = ownership_of(former)
+    checkpoint = ownership._checkpoint([], 40)
     assert (checkpoint.tokens_offset, checkpoint.floor, checkpoint.lost_epoch) == (40, 30, -1)

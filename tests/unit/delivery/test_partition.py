@@ -9,8 +9,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from app.delivery import partition as module
-from app.delivery.finish import Finish, FinishQueue, RecordRefusedError
-from app.delivery.ownership import Place
+from app.delivery.commit import Commit, CommitQueue, RecordRefusedError
+from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Record
 from app.settings import Settings
@@ -23,7 +23,7 @@ class Ownership:
 
     def __init__(self) -> None:
         self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.claims: dict[Any, Any] = {}
+        self.inflight_requests: dict[Any, Any] = {}
         self.ended = False
 
     async def run(self) -> None:
@@ -45,9 +45,9 @@ class Agent:
     def broken(self, error: BaseException) -> None:
         self.broke.append(error)
 
-    def reduced(self, finish: Finish, reason: str) -> Finish:
+    def reduced(self, commit: Commit, reason: str) -> Commit:
         self.reasons.append(reason)
-        return Finish(finish.record)
+        return Commit(commit.record)
 
 
 class Bench:
@@ -59,10 +59,10 @@ class Bench:
         self.slept: list[float] = []
         monkeypatch.setattr(module, "take_over", self._take_over)
         monkeypatch.setattr(Partition, "_take_again", lambda _partition: None)
-        place = Place(0, Settings(_env_file=None), cast(Any, None), cast(Any, None), FinishQueue())
-        self.partition = Partition(place, cast(Any, self.agent), lambda _partition: None)
+        context = PartitionContext(0, Settings(_env_file=None), cast(Any, None), cast(Any, None), CommitQueue())
+        self.partition = Partition(context, cast(Any, self.agent), lambda _partition: None)
 
-    async def _take_over(self, _place: Place, _mine: set[int]) -> Any:
+    async def _take_over(self, _place: PartitionContext, _mine: set[int]) -> Any:
         self.begun.append(None)
         await self.gate.wait()
         self.begun[-1] = Ownership()
@@ -140,17 +140,17 @@ async def test_steady_ownership_begins_the_back_off_anew(bench: Bench, monkeypat
 
 
 async def test_finish_that_kafka_refuses_is_reduced_and_at_last_finished_without_a_trace(bench: Bench) -> None:
-    finishing = asyncio.ensure_future(bench.partition.finish(Finish(RECORD, (), ())))
-    queue = bench.partition.place.queue
+    outcomes = asyncio.ensure_future(bench.partition.commit(Commit(RECORD, (), ())))
+    queue = bench.partition.context.queue
     for reason in ("too large", "still too large"):
         await turns()
         (entry,) = queue.take()
-        assert entry.finish.record is RECORD
+        assert entry.commit.record is RECORD
         entry.committed.set_exception(RecordRefusedError(reason))
     await turns()
     (entry,) = queue.take()
-    assert entry.finish == Finish(RECORD)
+    assert entry.commit == Commit(RECORD)
     entry.committed.set_result(None)
-    await finishing
+    await outcomes
     assert bench.agent.reasons == ["too large"]
     assert bench.agent.broke == []

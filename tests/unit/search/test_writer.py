@@ -167,4 +167,4 @@ async def test_erasures_of_one_user_that_wait_are_one_deletion(bench: Bench) -> 
     bench.writer.start()
     await bench.settle(5)
     assert bench.done == ["1000", "3000", "2000", "bob", "at"]
-    assert bench.writer.figures().erasures == 2
+    assert bench.writer.stats().erasures == 2

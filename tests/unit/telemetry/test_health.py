@@ -10,9 +10,9 @@ from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.health import Health, health_of
 from app.worker import Loaded, Worker
-from models.generation import EngineFigures
+from models.generation import EngineStats
 from models.paced import PacedEngine, paced
-from models.serving import Serving, Servings
+from models.registry import ModelRegistry, ServedModel
 
 
 class Stepping(PacedEngine):
@@ -21,8 +21,8 @@ class Stepping(PacedEngine):
     step_s = 0.0
 
     @property
-    def figures(self) -> EngineFigures:
-        return EngineFigures(running=1, step_s=self.step_s)
+    def stats(self) -> EngineStats:
+        return EngineStats(running=1, step_s=self.step_s)
 
 
 class NoFlow:
@@ -39,8 +39,8 @@ def health(tmp_path: Path, *, step_s: float = 0.0, silent_s: float = 0.0) -> Hea
     engine = Stepping(10.0)
     engine.step_s = step_s
     base = paced(10.0)
-    serving = Serving(engine, base.prompts, base.defaults, base.names, base.text_of)
-    worker = Worker(settings, Loaded(Servings(serving), None), NoFlow(), lambda _error: None)
+    serving = ServedModel(engine, base.prompts, base.defaults, base.names, base.text_of)
+    worker = Worker(settings, Loaded(ModelRegistry(serving), None), NoFlow(), lambda _error: None)
     watch = BrokerWatch(Clients(settings), list)
     watch._heard_at = time.monotonic() - silent_s
     return health_of(worker, watch)

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from app.telemetry.causes import cause_of
@@ -25,7 +25,7 @@ from app.wire.validation import validate_request
 from models.batching import Flush, FlushReason
 from models.generation import FinishReason, Usage
 from tables.records import Table
-from tests.unit.agents.claims import ASKED_AT, claim_of
+from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
 
 
 def metrics() -> Metrics:
@@ -39,9 +39,9 @@ def value(told: Metrics, name: str, **labels: str) -> float:
 
 
 def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3) -> None:
-    claim = claim_of(tenant=tenant)
-    claim.started_at = ASKED_AT + 10
-    claim.begun_ns = (ASKED_AT + 20) * 1_000_000
+    inflight = inflight_of(tenant=tenant)
+    inflight.started_at = ASKED_AT + 10
+    inflight.begun_ns = (ASKED_AT + 20) * 1_000_000
     answer = AnswerLog.__new__(AnswerLog)
     answer.gaps = [0.02] * (tokens - 1)
     answer.first_at = ASKED_AT + 120
@@ -53,7 +53,7 @@ def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3) -> No
         finish_reason=FinishReason.STOP,
         usage=Usage(7, tokens, 4),
     )
-    told.answered(0, claim, answer, end)
+    told.answered(0, inflight, answer, end)
 
 
 def test_an_answer_is_counted_under_the_names_of_vllm() -> None:
@@ -141,7 +141,7 @@ def test_a_dead_letter_is_counted_by_its_cause(raw: bytes | None, cause: str) ->
         validate_request(decode_request(raw), b"ann", max_prompt_bytes=100)
     headers = tuple(dead_letter_headers(cause_at(refused.value, "requests", 0, 1), ()))
     record = Record(REQUESTS, 0, 1, ASKED_AT, b"ann", raw)
-    told.committed(0, [Finish(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)
+    told.committed(0, [Commit(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)
     assert value(told, "parley:dead_letters_total", topic=REQUESTS, cause=cause) == 1
 
 

@@ -23,7 +23,7 @@ from app.wire.codes import ErrorCode
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
-from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
+from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
 
 SETTINGS = Settings(_env_file=None)
 
@@ -49,11 +49,11 @@ def answer(first_at: int | None = ASKED_AT + 50, ended_at: int = ASKED_AT + 90) 
 def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
     traces: RequestTraces, exporter: InMemorySpanExporter
 ) -> None:
-    claim = claim_of(model="other")
-    claim.taken_ns, claim.started_at = (ASKED_AT + 1) * 1_000_000, ASKED_AT + 2
-    traces.admitted(0, claim)
+    inflight = inflight_of(model="other")
+    inflight.taken_ns, inflight.started_at = (ASKED_AT + 1) * 1_000_000, ASKED_AT + 2
+    traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
-    traces.answered(0, claim, answer(first_at=None), end)
+    traces.answered(0, inflight, answer(first_at=None), end)
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert set(spans) == {"queue", "wait", "refuse", "finish", "chat other"}
     assert not spans["chat other"].status.is_ok
@@ -64,12 +64,16 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
 def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_of_its_own(
     traces: RequestTraces, exporter: InMemorySpanExporter
 ) -> None:
-    claim = claim_of()
-    claim.said = answer_with("a", "b")
-    claim.started_at, claim.batched_ns, claim.begun_ns = ASKED_AT + 2, ASKED_AT * 1_000_000, ASKED_AT * 1_000_000
-    traces.admitted(0, claim)
+    inflight = inflight_of()
+    inflight.said = answer_with("a", "b")
+    inflight.started_at, inflight.batched_ns, inflight.begun_ns = (
+        ASKED_AT + 2,
+        ASKED_AT * 1_000_000,
+        ASKED_AT * 1_000_000,
+    )
+    traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, usage=Usage(5, 3))
-    traces.answered(0, claim, answer(), end)
+    traces.answered(0, inflight, answer(), end)
     chat = exporter.get_finished_spans()[-1]
     assert chat.attributes is not None
     assert chat.attributes["parley.resumed"] is True
@@ -77,8 +81,8 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
 
 
 def test_the_index_joins_the_trace_that_the_turn_carries(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
-    claim = claim_of()
-    traces.admitted(0, claim)
+    inflight = inflight_of()
+    traces.admitted(0, inflight)
     turn = Turn(
         request_id="r1",
         user_id="ann",
@@ -90,19 +94,21 @@ def test_the_index_joins_the_trace_that_the_turn_carries(traces: RequestTraces, 
         model_version="m@1",
         created_at=ASKED_AT,
     )
-    traces.indexed(Record(TURNS, 0, 7, ASKED_AT, b"ann", b"", claim.carried), turn, ASKED_AT * 1_000_000)
+    traces.indexed(Record(TURNS, 0, 7, ASKED_AT, b"ann", b"", inflight.trace_headers), turn, ASKED_AT * 1_000_000)
     (index,) = exporter.get_finished_spans()
     assert index.name == "index m@1"
     assert index.parent is not None
-    assert f"{index.parent.span_id:016x}" in claim.carried[0][1].decode()
+    assert f"{index.parent.span_id:016x}" in inflight.trace_headers[0][1].decode()
     traces.indexed(Record(TURNS, 0, 8, ASKED_AT, b"ann", b""), turn, ASKED_AT * 1_000_000)
     assert len(exporter.get_finished_spans()) == 1, "a turn of no trace begins none"
 
 
 def test_nothing_that_was_said_is_in_a_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
-    claim = claim_of(prompt="what-was-asked", metadata={"note": "what-was-asked"}, stop="what-was-asked")
-    traces.admitted(0, claim)
-    traces.answered(0, claim, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="said"))
+    inflight = inflight_of(prompt="what-was-asked", metadata={"note": "what-was-asked"}, stop="what-was-asked")
+    traces.admitted(0, inflight)
+    traces.answered(
+        0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="said")
+    )
     assert all("what-was-asked" not in span.to_json() for span in exporter.get_finished_spans())
 
 
@@ -158,15 +164,15 @@ def test_where_traces_are_off_nothing_of_opentelemetry_is_imported() -> None:
 
 
 @pytest.mark.parametrize(
-    "carried",
+    "trace_headers",
     [(), (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)],
     ids=["no context", "a caller that asks for a sample"],
 )
-def test_the_share_of_the_settings_decides_what_is_sampled(carried: tuple[tuple[str, bytes], ...]) -> None:
+def test_the_share_of_the_settings_decides_what_is_sampled(trace_headers: tuple[tuple[str, bytes], ...]) -> None:
     for share, is_sampled in ((0.0, False), (1.0, True)):
         tracing = Tracing.of(SETTINGS.model_copy(update={"traces": "console", "traces_sample": share}), "parley-test")
         assert tracing is not None
-        span = tracing.start("chat", SpanKind.CONSUMER, carried)
+        span = tracing.start("chat", SpanKind.CONSUMER, trace_headers)
         assert span.is_recording() is is_sampled
         span.end()
         tracing.stop()

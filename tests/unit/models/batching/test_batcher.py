@@ -21,9 +21,9 @@ class Bench:
         self.timers = FakeTimers()
         self.has_room = has_room
         self.flushed: list[tuple[float, list[str]]] = []
-        self.figures: list[Flush] = []
+        self.stats: list[Flush] = []
         self.batcher: Batcher[str] = Batcher(
-            max_size, budget_s, lambda: self.has_room, self._flush, timers=self.timers, observe=self.figures.append
+            max_size, budget_s, lambda: self.has_room, self._flush, timers=self.timers, observe=self.stats.append
         )
 
     def _flush(self, items: Sequence[str]) -> None:
@@ -46,7 +46,7 @@ def test_oldest_item_leaves_exactly_when_it_has_waited_the_budget() -> None:
     assert bench.flushed == []
     bench.at(5)
     assert bench.flushed == [(BUDGET, ["a", "b"])]
-    assert bench.figures == [Flush(FlushReason.BUDGET, (0.25, 0.125))]
+    assert bench.stats == [Flush(FlushReason.BUDGET, (0.25, 0.125))]
 
 
 def test_full_batch_leaves_without_the_budget() -> None:
@@ -56,7 +56,7 @@ def test_full_batch_leaves_without_the_budget() -> None:
     bench.add("c")
     bench.timers.turn()
     assert bench.flushed == [(0.125, ["a", "b", "c"])]
-    assert bench.figures[0].reason is FlushReason.SIZE
+    assert bench.stats[0].reason is FlushReason.SIZE
     assert bench.timers.pending() == 0
 
 
@@ -66,7 +66,7 @@ def test_engine_with_room_makes_nothing_wait_and_a_burst_is_one_batch() -> None:
     assert bench.flushed == []
     bench.timers.turn()
     assert bench.flushed == [(0.0, ["a", "b", "c"])]
-    assert bench.figures == [Flush(FlushReason.ROOM, (0.0, 0.0, 0.0))]
+    assert bench.stats == [Flush(FlushReason.ROOM, (0.0, 0.0, 0.0))]
 
 
 def test_burst_over_the_size_before_an_engine_with_room_leaves_at_once_in_batches_of_the_size() -> None:
@@ -206,7 +206,7 @@ def test_every_item_leaves_once_within_its_budget_or_is_removed(steps: list[tupl
     bench.at(bench.timers.now - 100.0 + BUDGET)
     left = [item for _, items in bench.flushed for item in items]
     assert sorted(left, key=int) == [item for item in added if item not in removed]
-    assert max((wait for flush in bench.figures for wait in flush.waits), default=0.0) <= BUDGET
+    assert max((wait for flush in bench.stats for wait in flush.waits), default=0.0) <= BUDGET
     assert all(len(items) <= 3 for _, items in bench.flushed)
     assert bench.timers.pending() == 0
 

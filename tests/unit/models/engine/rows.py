@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.stream import TokenStream
 from models.generation import Job
 
 
-def rows_of(lengths: Sequence[int], pool: PagePool) -> list[Row]:
+def rows_of(lengths: Sequence[int], pool: PagePool) -> list[SequenceState]:
     """Rows whose tokens are all in the cache but the last."""
     rows = []
     for number, length in enumerate(lengths):
         job = Job(str(number), tuple(range(5, 5 + length)), 90)
-        row = Row(job, TokenStream(lambda *_: None), number, 0.0, 200)
+        row = SequenceState(job, TokenStream(lambda *_: None), number, 0.0, 200)
         assert row.hold(pool)
         row.advance(length - 1 - row.computed, pool)
         rows.append(row)
     return rows
 
 
-def slices_of(rows: Sequence[Row]) -> list[Slice]:
-    return [Slice(row, row.computed, 1) for row in rows]
+def slices_of(rows: Sequence[SequenceState]) -> list[ScheduledChunk]:
+    return [ScheduledChunk(row, row.computed, 1) for row in rows]

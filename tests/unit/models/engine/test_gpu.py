@@ -16,7 +16,7 @@ from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule
 from tests.unit.models.engine.test_adapters import Tenants
-from tests.unit.models.engine.test_lean import FAMILY, both_ways, make, with_rope
+from tests.unit.models.engine.test_fused import FAMILY, both_ways, make, with_rope
 
 pytestmark = pytest.mark.gpu
 

@@ -3,8 +3,8 @@ import random
 import pytest
 
 from models.engine.pages import PagePool
-from models.engine.row import Row
 from models.engine.scheduler import Limits, Scheduler
+from models.engine.sequence import SequenceState
 from models.engine.stream import TokenStream
 from models.generation import Job, Priority
 
@@ -27,7 +27,7 @@ class Steps:
         # prompts are all different, or they would share pages
         ids = tuple(self.count * 1000 + n for n in range(prompt))
         job = Job(name, ids, answer, **fields)
-        row = Row(job, TokenStream(lambda *_: None), self.count, self.now, 1 << 20)
+        row = SequenceState(job, TokenStream(lambda *_: None), self.count, self.now, 1 << 20)
         self.scheduler.add(row)
         return row
 

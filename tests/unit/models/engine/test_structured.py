@@ -11,21 +11,21 @@ from concurrent.futures import Future
 
 import pytest
 
-from models.generation import Sampling, Shape, ShapeKind
+from models.generation import OutputConstraint, Sampling, ShapeKind
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check
 
 PROMPT = tuple(range(10, 30))
-CODE = Shape(ShapeKind.REGEX, "[A-Z]{2}-[0-9]{4}")
-CHOICES = Shape(ShapeKind.CHOICES, '["yes", "no", "perhaps"]')
+CODE = OutputConstraint(ShapeKind.REGEX, "[A-Z]{2}-[0-9]{4}")
+CHOICES = OutputConstraint(ShapeKind.CHOICES, '["yes", "no", "perhaps"]')
 
 
 def shaped(seed: int, max_tokens: int = 160, **fields):
     """Closing brackets are made likely, or a model of random weights would never end its strings."""
     closing = tuple((token, 8.0) for token in tiny.tokenizer()('"}],', add_special_tokens=False).input_ids)
-    shape = Shape(ShapeKind.JSON, json.dumps(random_schema(seed)))
+    shape = OutputConstraint(ShapeKind.JSON, json.dumps(random_schema(seed)))
     sampling = Sampling(temperature=1.0, seed=seed, logit_bias=closing)
     return job(PROMPT, max_tokens, shape=shape, sampling=sampling, **fields)
 
@@ -111,7 +111,7 @@ async def test_penalties_and_logprobs_go_with_a_shape(engines, checkpoint) -> No
 
 async def test_shape_that_cannot_be_compiled_is_refused_and_nobody_else_is(engines, checkpoint, caplog) -> None:
     engine = await engines(checkpoint)
-    bad = job(PROMPT, shape=Shape(ShapeKind.REGEX, "(Nina"))
+    bad = job(PROMPT, shape=OutputConstraint(ShapeKind.REGEX, "(Nina"))
     refused, answer = await ask(engine, bad, job(PROMPT))
     assert refused.reason == "invalid_request"
     assert refused.end.message.startswith("response_format: ")

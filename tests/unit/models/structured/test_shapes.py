@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from models.generation import Shape, ShapeKind
-from models.structured import Matcher, ShapeError, Shapes
+from models.generation import OutputConstraint, ShapeKind
+from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.structured import shapes as shapes_module
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, eos, matcher_of, shapes, tokenizer, tokens_of, walk
 
 
 @pytest.fixture
-def kept() -> Iterator[Shapes]:
+def kept() -> Iterator[ConstraintCompiler]:
     made = shapes()
     yield made
     made.stop()
@@ -29,11 +29,11 @@ def ids(text: str) -> list[int]:
     return found
 
 
-def json_shape(schema: object) -> Shape:
-    return Shape(ShapeKind.JSON, json.dumps(schema))
+def json_shape(schema: object) -> OutputConstraint:
+    return OutputConstraint(ShapeKind.JSON, json.dumps(schema))
 
 
-def answers(kept: Shapes, seeds: range) -> int:
+def answers(kept: ConstraintCompiler, seeds: range) -> int:
     """Walk through the schemas of `seeds`; how many answers came to an end."""
     ended = 0
     for seed in seeds:
@@ -45,25 +45,25 @@ def answers(kept: Shapes, seeds: range) -> int:
     return ended
 
 
-def test_answers_that_end_are_what_their_schemas_describe(kept: Shapes) -> None:
+def test_answers_that_end_are_what_their_schemas_describe(kept: ConstraintCompiler) -> None:
     assert answers(kept, range(60)) > 50
 
 
 @pytest.mark.slow
-def test_answers_to_a_thousand_schemas_are_what_they_describe(kept: Shapes) -> None:
+def test_answers_to_a_thousand_schemas_are_what_they_describe(kept: ConstraintCompiler) -> None:
     assert answers(kept, range(1000)) > 950
 
 
 @pytest.mark.parametrize("regex", ["[A-Z]{2}-[0-9]{1,3}", "^(yes|no)$", "(ä|😀)+", "a.c", "(?i)ja|nein"])
-def test_text_of_a_regular_expression_matches_it_as_a_whole(kept: Shapes, regex: str) -> None:
+def test_text_of_a_regular_expression_matches_it_as_a_whole(kept: ConstraintCompiler, regex: str) -> None:
     for seed in range(20):
-        text = walk(matcher_of(kept, Shape(ShapeKind.REGEX, regex)), seed)
+        text = walk(matcher_of(kept, OutputConstraint(ShapeKind.REGEX, regex)), seed)
         assert text is None or re.fullmatch(regex, text), text
 
 
-def test_every_choice_can_be_said_and_nothing_else(kept: Shapes) -> None:
+def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> None:
     choices = ["yes", "no", 'say "hi"', "größe 😀", "yes, of course", "back\\slash", "two\nlines", "/x/ | y"]
-    shape = Shape(ShapeKind.CHOICES, json.dumps(choices))
+    shape = OutputConstraint(ShapeKind.CHOICES, json.dumps(choices))
     assert {walk(matcher_of(kept, shape), seed) for seed in range(300)} == set(choices)
 
 
@@ -77,49 +77,51 @@ def test_every_choice_can_be_said_and_nothing_else(kept: Shapes) -> None:
         (json_shape({"type": "integer", "minimum": 5, "maximum": 3}), "minimum"),
         (json_shape({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
         (json_shape([]), "object"),
-        (Shape(ShapeKind.JSON, "{"), "property name"),
-        (Shape(ShapeKind.REGEX, "(a"), "unclosed group"),
-        (Shape(ShapeKind.REGEX, r"(.*)\1"), "backreferences"),
+        (OutputConstraint(ShapeKind.JSON, "{"), "property name"),
+        (OutputConstraint(ShapeKind.REGEX, "(a"), "unclosed group"),
+        (OutputConstraint(ShapeKind.REGEX, r"(.*)\1"), "backreferences"),
     ],
 )
-def test_shape_that_would_not_be_kept_to_is_refused_in_one_line(kept: Shapes, shape: Shape, told: str) -> None:
-    with pytest.raises(ShapeError, match=told) as caught:
+def test_shape_that_would_not_be_kept_to_is_refused_in_one_line(
+    kept: ConstraintCompiler, shape: OutputConstraint, told: str
+) -> None:
+    with pytest.raises(ConstraintError, match=told) as caught:
         kept.ask(shape).result(timeout=30)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("shape", [json_shape({"$ref": "#"}), Shape(ShapeKind.REGEX, r"[^\s\S]")])
-def test_shape_that_nothing_has_is_refused_in_plain_words(kept: Shapes, shape: Shape) -> None:
-    with pytest.raises(ShapeError) as caught:
+@pytest.mark.parametrize("shape", [json_shape({"$ref": "#"}), OutputConstraint(ShapeKind.REGEX, r"[^\s\S]")])
+def test_shape_that_nothing_has_is_refused_in_plain_words(kept: ConstraintCompiler, shape: OutputConstraint) -> None:
+    with pytest.raises(ConstraintError) as caught:
         kept.ask(shape).result(timeout=30)
     assert str(caught.value) == "it can never be satisfied"
 
 
-def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: Shapes) -> None:
-    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "Hello Nina! ((a{1,1000}){30,1000}){1,1000}"))
+def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "Hello Nina! ((a{1,1000}){30,1000}){1,1000}"))
 
     def follow() -> None:
         for token in ids("Hello Nina! " + "a" * 200):
             matcher.allowed()
             matcher.take(token)
 
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(ConstraintError) as caught:
         follow()
     assert str(caught.value) == "it is too large"
 
 
-def test_shape_is_compiled_once(kept: Shapes) -> None:
+def test_shape_is_compiled_once(kept: ConstraintCompiler) -> None:
     shape = json_shape({"type": "object"})
     asked = [kept.ask(shape) for _ in range(3)]
     assert len({id(one.result(timeout=30)) for one in asked}) == 1
     assert kept.ask(shape).result(timeout=30) is asked[0].result()
 
 
-def test_the_longest_unused_shape_is_dropped(kept: Shapes) -> None:
-    shape = Shape(ShapeKind.REGEX, "[a-z]+")
+def test_the_longest_unused_shape_is_dropped(kept: ConstraintCompiler) -> None:
+    shape = OutputConstraint(ShapeKind.REGEX, "[a-z]+")
     first = kept.ask(shape).result(timeout=30)
     for number in range(300):
-        kept.ask(Shape(ShapeKind.REGEX, f"a{{{number + 1}}}")).result(timeout=30)
+        kept.ask(OutputConstraint(ShapeKind.REGEX, f"a{{{number + 1}}}")).result(timeout=30)
     assert kept.ask(shape).result(timeout=30) is not first
 
 
@@ -132,33 +134,35 @@ def test_the_longest_unused_shape_is_dropped(kept: Shapes) -> None:
         {"$defs": {"a": {"multipleOf": 997}}, "$ref": "#/$defs/a", "type": "integer", "multipleOf": 991},
     ],
 )
-def test_multiples_that_take_too_many_states_are_refused_at_once(kept: Shapes, schema: dict[str, Any]) -> None:
+def test_multiples_that_take_too_many_states_are_refused_at_once(
+    kept: ConstraintCompiler, schema: dict[str, Any]
+) -> None:
     kept.ask(json_shape({"type": "null"})).result(timeout=30)
-    with pytest.raises(ShapeError, match="multipleOf: it is too large"):
+    with pytest.raises(ConstraintError, match="multipleOf: it is too large"):
         kept.ask(json_shape(schema)).result(timeout=30)
 
 
 @pytest.mark.parametrize("factor", [1, 7, 0.01, 2.5, 100_000, 1e9])
-def test_usual_multiples_are_followed(kept: Shapes, factor: float) -> None:
+def test_usual_multiples_are_followed(kept: ConstraintCompiler, factor: float) -> None:
     kept.ask(json_shape({"type": "number", "multipleOf": factor})).result(timeout=30)
 
 
 class Compiling:
     """Compilations that last until the test lets them end, in the place of llguidance's."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, shapes: Shapes) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, shapes: ConstraintCompiler) -> None:
         self.shapes = shapes
         self.begun: list[str] = []
         self._go_on = threading.Semaphore(0)
         monkeypatch.setattr(shapes_module, "_compile", self._compile)
 
-    def _compile(self, shape: Shape, _tokenizer: Any) -> Any:
+    def _compile(self, shape: OutputConstraint, _tokenizer: Any) -> Any:
         self.begun.append(shape.rule)
         assert self._go_on.acquire(timeout=30)
-        return shapes_module._Compiled(None, ShapeError("made by a test"))
+        return shapes_module._Compiled(None, ConstraintError("made by a test"))
 
     def ask(self, user: str, *rules: str) -> list[Future[Matcher]]:
-        return [self.shapes.ask(Shape(ShapeKind.REGEX, rule), user) for rule in rules]
+        return [self.shapes.ask(OutputConstraint(ShapeKind.REGEX, rule), user) for rule in rules]
 
     def end(self, count: int) -> None:
         for _ in range(count):
@@ -171,7 +175,7 @@ class Compiling:
 
 
 @pytest.fixture
-def compiling(monkeypatch: pytest.MonkeyPatch, kept: Shapes) -> Iterator[Compiling]:
+def compiling(monkeypatch: pytest.MonkeyPatch, kept: ConstraintCompiler) -> Iterator[Compiling]:
     compiling = Compiling(monkeypatch, kept)
     yield compiling
     compiling.end(100)
@@ -186,7 +190,7 @@ def test_a_users_many_shapes_delay_another_user_by_the_one_in_hand(compiling: Co
     assert compiling.begun == ["n0", "n1", "o0"]
     compiling.end(100)
     for one in asked:
-        assert isinstance(one.exception(timeout=30), ShapeError)
+        assert isinstance(one.exception(timeout=30), ConstraintError)
 
 
 def test_a_shape_whose_askers_have_left_is_not_compiled(compiling: Compiling) -> None:
@@ -196,24 +200,24 @@ def test_a_shape_whose_askers_have_left_is_not_compiled(compiling: Compiling) ->
     left.cancel()
     others[0].cancel()
     compiling.end(100)
-    assert isinstance(others[1].exception(timeout=30), ShapeError)
+    assert isinstance(others[1].exception(timeout=30), ConstraintError)
     assert sorted(compiling.begun) == ["n0", "n1", "n3"]
 
 
-def test_a_panic_of_the_compiler_is_one_plain_line(kept: Shapes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_the_compiler_is_one_plain_line(kept: ConstraintCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     class Panic(BaseException):
         pass
 
-    def panic(_shape: Shape) -> str:
+    def panic(_shape: OutputConstraint) -> str:
         raise Panic("thread panicked at src/earley/parser.rs: the sender's words")
 
     monkeypatch.setattr(shapes_module, "grammar_of", panic)
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(ConstraintError) as caught:
         kept.ask(json_shape({"type": "object", "title": "panic"})).result(timeout=30)
     assert str(caught.value) == "it is too large"
 
 
-def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: Shapes) -> None:
+def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: ConstraintCompiler) -> None:
     shape = json_shape(random_schema(3))
     whole, said = matcher_of(kept, shape), []
     for step in range(60):
@@ -229,7 +233,7 @@ def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: S
     assert len(said) > 5
 
 
-def test_looking_ahead_takes_nothing(kept: Shapes) -> None:
+def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:
     matcher = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
     alone = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
     text = ids('{"a": 12}')
@@ -242,21 +246,21 @@ def test_looking_ahead_takes_nothing(kept: Shapes) -> None:
     assert matcher.complete
 
 
-def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: Shapes) -> None:
-    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "[0-9]+x"))
+def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "[0-9]+x"))
     text = ids("12yx")
     assert matcher.fitting(text) == len(ids("12"))
     assert len(matcher.ahead(text)) == len(ids("12")) + 1
 
 
-def test_token_that_the_shape_does_not_allow_is_an_error(kept: Shapes) -> None:
-    matcher = matcher_of(kept, Shape(ShapeKind.REGEX, "[0-9]+"))
-    with pytest.raises(ShapeError) as caught:
+def test_token_that_the_shape_does_not_allow_is_an_error(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "[0-9]+"))
+    with pytest.raises(ConstraintError) as caught:
         matcher.take(ids("x")[0])
     assert str(caught.value) == "the answer so far violates it"
 
 
-def test_text_that_must_come_is_known_beforehand(kept: Shapes) -> None:
+def test_text_that_must_come_is_known_beforehand(kept: ConstraintCompiler) -> None:
     schema = {"type": "object", "properties": {"status": {"const": "open"}}, "required": ["status"]}
     matcher = matcher_of(kept, json_shape(schema | {"additionalProperties": False}))
     assert tokenizer().decode(matcher.forced()).startswith('{"status": "open')

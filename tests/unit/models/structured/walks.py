@@ -12,8 +12,8 @@ import numpy as np
 from transformers import AutoTokenizer
 
 from models.checkpoint_files import DEMO
-from models.generation import Shape
-from models.structured import Matcher, Shapes
+from models.generation import OutputConstraint
+from models.structured import ConstraintCompiler, Matcher
 
 LONGEST = 400
 _RFC3339_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)")
@@ -31,8 +31,8 @@ def eos() -> int:
     return int(tokenizer().eos_token_id)
 
 
-def shapes() -> Shapes:
-    return Shapes(tokenizer(), len(tokenizer()), frozenset({eos()}))
+def shapes() -> ConstraintCompiler:
+    return ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
 
 
 def tokens_of(allowed: bytes) -> list[int]:
@@ -63,7 +63,7 @@ def walk(matcher: Matcher, seed: int) -> str | None:
     return str(tokenizer().decode(said))
 
 
-def matcher_of(kept: Shapes, shape: Shape) -> Matcher:
+def matcher_of(kept: ConstraintCompiler, shape: OutputConstraint) -> Matcher:
     return kept.ask(shape).result(timeout=30).copy()
 
 

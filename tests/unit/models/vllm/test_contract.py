@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from models.checkpoints import describe_checkpoint
-from models.generation import Sampling, Shape, ShapeKind
+from models.generation import OutputConstraint, Sampling, ShapeKind
 from models.vllm import VllmOptions, create_vllm_engine
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.vllm.conftest import FAKE
@@ -73,7 +73,7 @@ async def test_real_vllm_answers_resumes_and_keeps_to_a_shape() -> None:
     jobs = [
         job(prompt, 12, sampling=greedy),
         job(prompt, 12, sampling=Sampling(seed=3, logprobs=2)),
-        job(prompt, 12, shape=Shape(ShapeKind.REGEX, "[0-9]{4}")),
+        job(prompt, 12, shape=OutputConstraint(ShapeKind.REGEX, "[0-9]{4}")),
     ]
     whole, drawn, shaped = await asyncio.gather(*map(read, engine.submit(jobs)))
     (stream,) = engine.submit([job(prompt, 12, sampling=greedy, said=tuple(whole.tokens[:3]))])

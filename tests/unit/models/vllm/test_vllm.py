@@ -10,7 +10,7 @@ import pytest
 
 from models.checkpoints import CheckpointError, describe_checkpoint
 from models.engine.stream import EngineDied
-from models.generation import FinishReason, Priority, Sampling, Shape, ShapeKind
+from models.generation import FinishReason, OutputConstraint, Priority, Sampling, ShapeKind
 from models.vllm import VllmOptions, create_vllm_engine
 from models.vllm.parameters import prompt_of, seed_of
 from tests.unit.models.engine.reading import Answer, job, read
@@ -34,7 +34,7 @@ async def engine(_fake_vllm):
     await made.stop()
     assert made._llm.down
     assert made.has_room
-    assert made.figures.running == 0
+    assert made.stats.running == 0
 
 
 async def ask(engine, *jobs) -> list[Answer]:
@@ -107,7 +107,7 @@ async def test_resumed_answer_does_not_draw_the_noise_of_its_beginning_again() -
 
 
 async def test_resumed_answer_with_a_shape_is_partial_because_a_grammar_cannot_begin_in_its_midst(engine) -> None:
-    shape = Shape(ShapeKind.REGEX, "[a-z ]+")
+    shape = OutputConstraint(ShapeKind.REGEX, "[a-z ]+")
     (answer,) = await ask(engine, job(PROMPT, 9, said=(20, 21), shape=shape))
     assert (answer.reason, answer.end.index) == (FinishReason.PARTIAL, 2)
     assert not engine._llm.asked
@@ -116,18 +116,18 @@ async def test_resumed_answer_with_a_shape_is_partial_because_a_grammar_cannot_b
 @pytest.mark.parametrize(
     ("shape", "field", "value"),
     [
-        (Shape(ShapeKind.JSON, '{"type": "object"}'), "json", '{"type": "object"}'),
-        (Shape(ShapeKind.REGEX, "a+"), "regex", "a+"),
-        (Shape(ShapeKind.CHOICES, '["yes", "no"]'), "choice", ["yes", "no"]),
+        (OutputConstraint(ShapeKind.JSON, '{"type": "object"}'), "json", '{"type": "object"}'),
+        (OutputConstraint(ShapeKind.REGEX, "a+"), "regex", "a+"),
+        (OutputConstraint(ShapeKind.CHOICES, '["yes", "no"]'), "choice", ["yes", "no"]),
     ],
 )
-async def test_shape_is_told_in_vllms_words(engine, shape: Shape, field: str, value: object) -> None:
+async def test_shape_is_told_in_vllms_words(engine, shape: OutputConstraint, field: str, value: object) -> None:
     await ask(engine, job(PROMPT, 2, shape=shape))
     assert getattr(engine._llm.asked[0][1].structured_outputs, field) == value
 
 
 async def test_shape_that_vllm_refuses_is_a_bad_request(engine) -> None:
-    (answer,) = await ask(engine, job(PROMPT, 2, shape=Shape(ShapeKind.REGEX, "(")))
+    (answer,) = await ask(engine, job(PROMPT, 2, shape=OutputConstraint(ShapeKind.REGEX, "(")))
     assert answer.reason == "invalid_request"
 
 

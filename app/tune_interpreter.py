@@ -16,7 +16,7 @@ import sys
 SWITCH_INTERVAL_S = 0.0002
 
 
-def settle() -> None:
+def tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()

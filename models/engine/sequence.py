@@ -14,7 +14,7 @@ from models.sampler import Draw, Token, adjusts
 from models.structured import Matcher
 
 
-class Row:
+class SequenceState:
     """Its tokens, how many of them are in the KV cache, and their pages.
 
     There is no separate prefill or decode phase: a step computes some of the tokens that are not in the cache yet, and
@@ -106,7 +106,7 @@ class Row:
     def begin(self, matcher: Matcher | None = None) -> End | None:
         """Continue after the existing part, with the output constraint of `matcher`; its end if nothing may follow.
 
-        Raises `ShapeError` if the existing part violates the constraint.
+        Raises `ConstraintError` if the existing part violates the constraint.
         """
         self.matcher = matcher
         if matcher is not None:
@@ -182,14 +182,14 @@ class Row:
 
 
 @dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per sequence and step
-class Slice:
+class ScheduledChunk:
     """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
 
     Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step. A single token
     may also be the one behind the last, which the step before draws.
     """
 
-    row: Row
+    row: SequenceState
     start: int
     count: int
     draft: tuple[int, ...] = ()

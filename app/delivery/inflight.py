@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.delivery.record import Record
-from app.delivery.said import RequestKey
+from app.delivery.recovery import RequestKey
 from app.reader.answer import Answer
 from app.wire.request import Request
 from models.generation import FinishReason
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class InFlightRequest:
     """A request from its record to its commit, and its state on the way.
 
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
@@ -53,7 +53,7 @@ class Claim:
     forget: bool = False
     forget_history: bool = False
     started_at: int | None = None
-    carried: tuple[tuple[str, bytes], ...] = ()
+    trace_headers: tuple[tuple[str, bytes], ...] = ()
     taken_ns: int = field(default_factory=time.time_ns)
     batched_ns: int | None = None
     begun_ns: int | None = None
@@ -61,7 +61,7 @@ class Claim:
     answer: AnswerLog | None = None
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
-    on_finish: list[Callable[[], None]] = field(default_factory=list)
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def key(self) -> RequestKey:

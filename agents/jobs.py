@@ -6,15 +6,15 @@ import asyncio
 import json
 from types import MappingProxyType
 
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.request import Priority as RequestPriority
 from app.wire.request import Request
 from app.wire.response_format import FormatType, ResponseFormat
-from models.generation import Job, Priority, Sampling, Shape, ShapeKind
+from models.generation import Job, OutputConstraint, Priority, Sampling, ShapeKind
 from models.prompts import BuiltPrompt
-from models.serving import Serving, Servings
+from models.registry import ModelRegistry, ServedModel
 from tables.records import Turn
 
 PRIORITIES = MappingProxyType(
@@ -29,30 +29,32 @@ PRIORITIES = MappingProxyType(
 _INLINE_BYTES = 8192
 
 
-def serving_of(claim: Claim, servings: Servings) -> Serving | None:
+def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedModel | None:
     """The model that answers: the one that has already begun the answer, else the one that the request names. None if
     no model has that name.
     """
-    said = claim.said.segments if claim.said else ()
+    said = inflight.said.segments if inflight.said else ()
     began = servings.find(said[0].model_version or "") if said else None
-    return began or servings.find(claim.request.model)
+    return began or servings.find(inflight.request.model)
 
 
-def left_of(claim: Claim, now: int) -> float | None:
+def left_of(inflight: InFlightRequest, now: int) -> float | None:
     """Seconds until the request's deadline, None if it has none. `now` is the broker's clock in Unix milliseconds."""
-    if claim.request.deadline_ms is None:
+    if inflight.request.deadline_ms is None:
         return None
-    return (min(claim.record.timestamp, now) + claim.request.deadline_ms - now) / 1000
+    return (min(inflight.record.timestamp, now) + inflight.request.deadline_ms - now) / 1000
 
 
-async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, settings: Settings) -> BuiltPrompt:
+async def prompt_of(
+    inflight: InFlightRequest, memory: tuple[Turn, ...], serving: ServedModel, settings: Settings
+) -> BuiltPrompt:
     """Build the prompt as of the request's time. Building it again gives the same prompt.
 
     Raises:
         PromptTooLong: the prompt does not fit the model's context, even without history.
         PromptError: the model's chat template rejects it.
     """
-    request = claim.request
+    request = inflight.request
     history = [(turn.prompt, turn.answer) for turn in memory] if request.messages is None else []
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
 
@@ -63,20 +65,20 @@ async def prompt_of(claim: Claim, memory: tuple[Turn, ...], serving: Serving, se
             request.prompt,
             request.messages,
             reserve=reserve,
-            at=claim.at / 1000,
+            at=inflight.at / 1000,
         )
 
     size = sum(len(text) for text in (*(text for turn in history for text in turn), request.question))
     return build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
 
 
-def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settings) -> Job:
-    request = claim.request
+def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel, settings: Settings) -> Job:
+    request = inflight.request
     room = serving.engine.context_length - len(prompt.ids)
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
-        said=claim.said.tokens if claim.said else (),
+        said=inflight.said.tokens if inflight.said else (),
         max_tokens=min(request.max_tokens or settings.max_tokens, room),
         sampling=_sampling(request, serving),
         stop=request.stop_strings,
@@ -89,7 +91,7 @@ def job_of(claim: Claim, prompt: BuiltPrompt, serving: Serving, settings: Settin
     )
 
 
-def _sampling(request: Request, serving: Serving) -> Sampling:
+def _sampling(request: Request, serving: ServedModel) -> Sampling:
     defaults = serving.defaults
     return Sampling(
         temperature=defaults.temperature if request.temperature is None else request.temperature,
@@ -105,13 +107,13 @@ def _sampling(request: Request, serving: Serving) -> Sampling:
     )
 
 
-def _shape(form: ResponseFormat | None) -> Shape | None:
+def _shape(form: ResponseFormat | None) -> OutputConstraint | None:
     """Keep the order in which the schema names its properties; the answer uses the same order."""
     if form is None or form.type is FormatType.TEXT:
         return None
     if form.regex is not None:
-        return Shape(ShapeKind.REGEX, form.regex)
+        return OutputConstraint(ShapeKind.REGEX, form.regex)
     if form.choices is not None:
-        return Shape(ShapeKind.CHOICES, json.dumps(form.choices))
+        return OutputConstraint(ShapeKind.CHOICES, json.dumps(form.choices))
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.schema_
-    return Shape(ShapeKind.JSON, json.dumps(schema))
+    return OutputConstraint(ShapeKind.JSON, json.dumps(schema))

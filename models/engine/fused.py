@@ -18,7 +18,7 @@ from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.attention import Context
 from models.engine.forward import Forward, Weights
 from models.engine.layout import laid_out
-from models.scripts import compiled
+from models.torchscript import compiled
 
 FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.serving import LoadError, check_folders, load_servings
+from app.model_loading import LoadError, check_folders, load_servings
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from app.settings import Settings
 from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
-from models.serving import Serving, Servings
+from models.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
     from models.adapters import AdapterFiles
@@ -38,14 +38,14 @@ def check_folders(settings: Settings) -> None:
         raise LoadError(str(error)) from None
 
 
-def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
+def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
     """Load the model, its adapters, and the second model if there is one; raises `LoadError`."""
     # These modules import torch, which takes seconds.
     if settings.engine == "paced":
         from models.paced import paced  # noqa: PLC0415
 
         serving = paced(settings.paced_tokens_per_s)
-        return Servings(dataclasses.replace(serving, names=serving.names | {settings.model}))
+        return ModelRegistry(dataclasses.replace(serving, names=serving.names | {settings.model}))
     if settings.engine == "vllm":
         return _vllm(settings, on_fatal)
     from models.adapters import AdapterError, AdapterFiles  # noqa: PLC0415
@@ -71,12 +71,12 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> Servin
         first = _serving(checkpoints[0], settings, on_fatal, adapters, draft, beside=len(checkpoints) - 1)
         tuned = [_adapted(first, files) for files in adapters]
         others = [_serving(checkpoint, settings, on_fatal) for checkpoint in checkpoints[1:]]
-        return Servings(first, *others, *tuned)
+        return ModelRegistry(first, *others, *tuned)
     except (AdapterError, CheckpointError, ValueError) as error:
         raise LoadError(str(error)) from None
 
 
-def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
+def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
     from models.checkpoints import describe_checkpoint  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
     from models.vllm import VllmOptions, create_vllm_engine  # noqa: PLC0415
@@ -99,8 +99,8 @@ def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
         engine = create_vllm_engine(str(folder), checkpoint, options, on_fatal)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
-    return Servings(
-        Serving(
+    return ModelRegistry(
+        ServedModel(
             engine,
             PromptBuilder(checkpoint, settings.history_turns),
             checkpoint.defaults,
@@ -110,7 +110,7 @@ def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> Servings:
     )
 
 
-def _adapted(base: Serving, files: AdapterFiles) -> Serving:
+def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
     names = frozenset({files.name})
     return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=files.version)
 
@@ -123,7 +123,7 @@ def _serving(
     draft: Checkpoint | None = None,
     *,
     beside: int = 0,
-) -> Serving:
+) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
     from models.engine.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
@@ -138,7 +138,7 @@ def _serving(
         draft=draft,
         gpu_share=SHARE_OF_FREE_GPU / (1 + beside),
     )
-    return Serving(
+    return ServedModel(
         TorchEngine(checkpoint, options, on_fatal, adapters),
         PromptBuilder(checkpoint, settings.history_turns),
         checkpoint.defaults,

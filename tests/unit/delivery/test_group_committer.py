@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.checkpoint import Checkpoint
-from app.delivery.finish import MOST_FENCES, Finish, Finisher, FinishQueue, RecordRefusedError
+from app.delivery.commit import MOST_FENCES, Commit, CommitQueue, GroupCommitter, RecordRefusedError
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
@@ -56,11 +56,11 @@ class Producer:
         self.aborts += 1
 
 
-def finisher_of(producer: Producer, queue: FinishQueue) -> Finisher:
+def finisher_of(producer: Producer, queue: CommitQueue) -> GroupCommitter:
     offsets = Offsets.resume(0)
     for offset in range(5):
         offsets.take(offset, 0)
-    return Finisher(
+    return GroupCommitter(
         Settings(_env_file=None),
         0,
         producer=cast(Any, producer),
@@ -71,14 +71,14 @@ def finisher_of(producer: Producer, queue: FinishQueue) -> Finisher:
     )
 
 
-def finish(offset: int, *outputs: Outgoing) -> Finish:
-    return Finish(Record(REQUESTS, 0, offset, 0, b"k", b"v"), (), outputs)
+def commit(offset: int, *outputs: Outgoing) -> Commit:
+    return Commit(Record(REQUESTS, 0, offset, 0, b"k", b"v"), (), outputs)
 
 
 @pytest.mark.parametrize("late", [False, True])
 async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -> None:
-    queue, producer = FinishQueue(), Producer(late=late)
-    waits = [queue.put(finish(0, SMALL)), queue.put(finish(1, LARGE)), queue.put(finish(2, SMALL))]
+    queue, producer = CommitQueue(), Producer(late=late)
+    waits = [queue.put(commit(0, SMALL)), queue.put(commit(1, LARGE)), queue.put(commit(2, SMALL))]
     running = asyncio.ensure_future(finisher_of(producer, queue).run())
     async with asyncio.timeout(5):
         await waits[0]
@@ -91,8 +91,8 @@ async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -
 
 
 async def test_broker_that_is_away_fails_the_group_and_refuses_nothing() -> None:
-    queue, producer = FinishQueue(), Producer()
-    wait = queue.put(finish(0, Outgoing("turns", b"k", b"away")))
+    queue, producer = CommitQueue(), Producer()
+    wait = queue.put(commit(0, Outgoing("turns", b"k", b"away")))
     with pytest.raises(KafkaConnectionError):
         await finisher_of(producer, queue).run()
     assert not wait.done()
@@ -105,6 +105,6 @@ async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far
 ) -> None:
     mine: set[int] = set()
     producer = Producer(end=end)
-    receipt = await finisher_of(producer, FinishQueue()).fence(SMALL, mine, above=above)
+    receipt = await finisher_of(producer, CommitQueue()).fence(SMALL, mine, above=above)
     assert (receipt.offset, mine) == (epoch, {epoch})
     assert len(producer.committed) == 1, "all of them are one transaction"

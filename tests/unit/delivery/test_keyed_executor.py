@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.delivery.lanes import OVERTAKE, Lanes
+from app.delivery.keyed_executor import OVERTAKE, KeyedExecutor
 
 items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
 
@@ -17,7 +17,7 @@ class Stage:
     """Runs items for random turns of the event loop, and remembers what ran when."""
 
     def __init__(self, limit: int, seed: int) -> None:
-        self.lanes: Lanes[tuple[int, int]] = Lanes(limit, self._answer, self._failed)
+        self.lanes: KeyedExecutor[tuple[int, int]] = KeyedExecutor(limit, self._answer, self._failed)
         self.began: list[tuple[int, int]] = []
         self.running: set[tuple[int, int]] = set()
         self.most = 0
@@ -93,7 +93,7 @@ async def test_a_lane_that_is_long_takes_one_slot() -> None:
         began.append(item)
         await release.wait()
 
-    lanes: Lanes[str] = Lanes(2, answer, pytest.fail)
+    lanes: KeyedExecutor[str] = KeyedExecutor(2, answer, pytest.fail)
     for number in range(5):
         lanes.add("chatty", f"chatty-{number}")
     lanes.add("quiet", "quiet-0")
@@ -108,7 +108,7 @@ async def test_nothing_is_overtaken_for_ever() -> None:
     async def answer(item: int) -> None:
         began.append(item)
 
-    lanes: Lanes[int] = Lanes(1, answer, pytest.fail)
+    lanes: KeyedExecutor[int] = KeyedExecutor(1, answer, pytest.fail)
     lanes.add("first", -1)
     lanes.add("patient", -2, priority=2)
     for number in range(3 * OVERTAKE):
@@ -129,7 +129,7 @@ async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
         finally:
             ended.set()
 
-    stage.lanes = Lanes(1, answer, stage._failed)
+    stage.lanes = KeyedExecutor(1, answer, stage._failed)
     stage.lanes.add(0, (0, 0))
     stage.lanes.add(1, (1, 1))
     await asyncio.sleep(0)
@@ -146,7 +146,7 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
         began.append(item)
         await go_on.wait()
 
-    lanes: Lanes[str] = Lanes(2, answer, pytest.fail)
+    lanes: KeyedExecutor[str] = KeyedExecutor(2, answer, pytest.fail)
     for number in range(500):
         lanes.add(("greedy", number), f"greedy-{number}", user="greedy")
     for number in range(3):
@@ -163,7 +163,7 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
 
 
 async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
-    lanes: Lanes[str] = Lanes(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
     lanes.add("a", "a", user="nina")
     lanes.add("b", "b", user="nina")
     assert lanes.withdraw("b", "b")

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from models.engine.batch import pack
+from models.engine.decode_batch import Steady
 from models.engine.pages import PagePool
-from models.engine.row import Slice
-from models.engine.steady import Steady
+from models.engine.sequence import ScheduledChunk
 from tests.unit.models.engine.rows import rows_of, slices_of
 
 CPU = torch.device("cpu")
@@ -88,5 +88,5 @@ def test_a_guess_or_a_chunk_of_a_prompt_is_another_batch():
 def test_a_step_with_a_prompt_in_it_is_not_gone_on_from():
     pool = PagePool(200, 16)
     rows = rows_of([20, 18], pool)
-    slices = [*slices_of(rows[:1]), Slice(rows[1], 0, 18)]
+    slices = [*slices_of(rows[:1]), ScheduledChunk(rows[1], 0, 18)]
     assert Steady.of(packed(slices, pool), slices, pool.size) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
 from app.reader.answer import Answer
 from app.wire.codec import encode
@@ -14,10 +14,12 @@ from app.wire.request import Request
 ASKED_AT = 1_700_000_000_000
 
 
-def claim_of(**values: Any) -> Claim:
+def inflight_of(**values: Any) -> InFlightRequest:
     request = Request(**{"request_id": "r1", "user_id": "ann", "prompt": "why?", **values})
     value, headers = encode(request)
-    return Claim(Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers)), request, ASKED_AT)
+    return InFlightRequest(
+        Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers)), request, ASKED_AT
+    )
 
 
 def answer_with(*words: str) -> Answer:

@@ -6,7 +6,7 @@ import importlib.util
 import subprocess
 import sys
 
-from models.unimported import unimported
+from models.block_import import unimported
 
 
 def test_a_hidden_package_looks_as_if_it_were_not_installed() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
-from app.delivery.finish import Finish
+from app.delivery.commit import Commit
+from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import encode
@@ -26,42 +26,42 @@ from tables.records import Change, Conversation, Ended, Table
 class Refusal:
     """The commit of a record that violates the contract. Includes an error `event` if its sender can be identified."""
 
-    finish: Finish
+    commit: Commit
     event: TokenEvent | None = None
 
 
-def finish_of(
-    claim: Claim,
+def commit_of(
+    inflight: InFlightRequest,
     answer: AnswerLog,
     end: TokenEvent,
     conversation: Conversation | None,
     rules: MemoryRules,
     settings: Settings,
     now: int,
-) -> Finish:
+) -> Commit:
     """The commit of a request whose answer has its `end`.
 
     `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
-    ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
+    ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
     if end.type is not EventType.DONE:
-        return Finish(claim.record, (ended,))
-    value, headers = encode(_turn(claim, answer, end, now), settings.wire_format)
-    output = Outgoing(settings.topic("turns"), claim.record.key, value, [*headers, *claim.carried])
-    if claim.forget or not answer.text:
-        return Finish(claim.record, (ended,), (output,))
-    request = claim.request
+        return Commit(inflight.record, (ended,))
+    value, headers = encode(_turn(inflight, answer, end, now), settings.wire_format)
+    output = Outgoing(settings.topic("turns"), inflight.record.key, value, [*headers, *inflight.trace_headers])
+    if inflight.forget or not answer.text:
+        return Commit(inflight.record, (ended,), (output,))
+    request = inflight.request
     turn = records.Turn(request.request_id, request.question, answer.text, now)
-    remembered = rules.remember(conversation, turn, claim.at)
-    row = Change(Table.CONVERSATIONS, records.key(*claim.conversation), records.encode(remembered))
-    return Finish(claim.record, (row, ended), (output,))
+    remembered = rules.remember(conversation, turn, inflight.at)
+    row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
+    return Commit(inflight.record, (row, ended), (output,))
 
 
-def quarantine_of(claim: Claim, reason: str, settings: Settings, now: int) -> Finish:
+def quarantine_of(inflight: InFlightRequest, reason: str, settings: Settings, now: int) -> Commit:
     """The commit of a quarantined request: its id is marked as ended, and its record becomes a dead letter."""
-    ended = Change(Table.ENDED, records.key(*claim.key), records.encode(Ended(now)))
-    error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=claim.request.request_id)
-    return Finish(claim.record, (ended,), (dead_letter_of(claim.record, error, settings),))
+    ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
+    error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=inflight.request.request_id)
+    return Commit(inflight.record, (ended,), (dead_letter_of(inflight.record, error, settings),))
 
 
 def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
@@ -72,7 +72,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
     user_id = refused_user(record, error)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
-        return Refusal(Finish(record, (), outputs))
+        return Refusal(Commit(record, (), outputs))
     ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
     event = TokenEvent(
         type=EventType.ERROR,
@@ -82,7 +82,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
         index=0,
         error=ErrorInfo(error.code, error.message),
     )
-    return Refusal(Finish(record, (ended,), outputs), event)
+    return Refusal(Commit(record, (ended,), outputs), event)
 
 
 def refused_user(record: Record, error: WireError) -> str:
@@ -101,31 +101,31 @@ def dead_letter_of(
     return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
 
 
-def reduced(finish: Finish, reason: str, settings: Settings) -> Finish:
+def reduced(commit: Commit, reason: str, settings: Settings) -> Commit:
     """The commit without the output that the broker refused: the record becomes a dead letter without its value."""
-    if finish.record is None:
-        return Finish(None)
+    if commit.record is None:
+        return Commit(None)
     error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
-    ended = tuple(change for change in finish.changes if change.table is Table.ENDED)
-    return Finish(finish.record, ended, (dead_letter_of(finish.record, error, settings, most_bytes=0),))
+    ended = tuple(change for change in commit.changes if change.table is Table.ENDED)
+    return Commit(commit.record, ended, (dead_letter_of(commit.record, error, settings, most_bytes=0),))
 
 
-def _turn(claim: Claim, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
-    request = claim.request
+def _turn(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
+    request = inflight.request
     return Turn(
         request_id=request.request_id,
         user_id=request.user_id,
         conversation_id=request.conversation_id,
-        prompt="" if claim.forget else request.question,
-        answer="" if claim.forget else answer.text,
+        prompt="" if inflight.forget else request.question,
+        answer="" if inflight.forget else answer.text,
         finish_reason=end.finish_reason or FinishReason.STOP,
         usage=end.usage or Usage(0, answer.index),
         model_version=end.model_version or "",
         tenant=request.tenant,
         created_at=now,
         timing=Timing(
-            requested_at=claim.at,
-            started_at=claim.started_at,
+            requested_at=inflight.at,
+            started_at=inflight.started_at,
             first_token_at=answer.first_at,
             finished_at=now,
         ),

@@ -1,6 +1,6 @@
 """What the finish of a request costs: how long it takes, and what it takes from the tokens.
 
-    python -m tests.benchmarks.finish [--seconds 10] [--rounds 3] [--requests 300]
+    python -m tests.benchmarks.commit [--seconds 10] [--rounds 3] [--requests 300]
 
 First one partition's owner alone finishes requests at Poisson times: from the delivery of `done` to the commit, with
 the transaction and with a producer that sends the same records without one and commits nothing. Then two whole workers
@@ -24,9 +24,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from app import internals
 from app.delivery.changelog import create_changelogs
-from app.delivery.clients import TROUBLE, Clients
-from app.delivery.finish import Finish, FinishQueue
-from app.delivery.ownership import Ownership, Place, take_over
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.commit import Commit, CommitQueue
+from app.delivery.ownership import Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.token_producer import TokenProducer
 from app.local.kafka import KafkaCluster
@@ -54,7 +54,7 @@ class PlainClients(Clients):
 async def owned(clients: Clients) -> AsyncIterator[Ownership]:
     """A partition of these clients' settings, owned as a worker owns it."""
     producer = TokenProducer(clients)
-    place = Place(0, clients.settings, clients, producer, FinishQueue())
+    place = PartitionContext(0, clients.settings, clients, producer, CommitQueue())
     while (ownership := await _taken(place)) is None:
         await asyncio.sleep(0.5)
     running = asyncio.create_task(ownership.run())
@@ -68,11 +68,11 @@ async def owned(clients: Clients) -> AsyncIterator[Ownership]:
         await producer.stop()
 
 
-async def _taken(place: Place) -> Ownership | None:
+async def _taken(place: PartitionContext) -> Ownership | None:
     """None while a broker that has just started knows no coordinator."""
     try:
         return await take_over(place, set())
-    except TROUBLE:
+    except RETRIABLE_ERRORS:
         return None
 
 
@@ -86,8 +86,8 @@ async def finish(own: Ownership, offset: int, waits: list[float]) -> None:
         Change(Table.CONVERSATIONS, records.key(user, "default"), records.encode(row)),
         Change(Table.ENDED, records.key(user, str(offset)), records.encode(Ended(1))),
     )
-    turn = Outgoing(own.place.settings.topic("turns"), user.encode(), records.encode(TURN))
-    await own.place.queue.put(Finish(Record(REQUESTS, 0, offset, 1, None, None), changes, (turn,)))
+    turn = Outgoing(own.context.settings.topic("turns"), user.encode(), records.encode(TURN))
+    await own.context.queue.put(Commit(Record(REQUESTS, 0, offset, 1, None, None), changes, (turn,)))
     waits.append(time.perf_counter() - began)
 
 

@@ -11,9 +11,9 @@ from torch import nn
 from models.engine.attention import NAME, Context
 from models.engine.batch import pack
 from models.engine.cache import KVCache
-from models.engine.lean import lean
+from models.engine.fused import lean
 from models.engine.pages import PagePool
-from models.engine.row import Row, Slice
+from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.stream import TokenStream
 from models.generation import Job
 from tests.unit.models import tiny
@@ -35,9 +35,9 @@ def both_ways(model, dtype=torch.float32, **changes):
     found = []
     for forward in (leaner, lambda context: own(model, context)):
         pool, cache = PagePool(40, 16), KVCache(model.config, 40, model.device, dtype)
-        row = Row(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
+        row = SequenceState(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
         row.pages = pool.take(4)
-        slices = [[Slice(row, 0, 30)], [Slice(row, 30, 24)], [Slice(row, 54, 1)]]
+        slices = [[ScheduledChunk(row, 0, 30)], [ScheduledChunk(row, 30, 24)], [ScheduledChunk(row, 54, 1)]]
         with torch.inference_mode():
             batches = [pack(part, pool, model.device) for part in slices]
             found.append(torch.cat([forward(Context(batch, cache)) for batch in batches]))

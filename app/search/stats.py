@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Figures:
+class WriterStats:
     """Counters never decrease. `lag_s` is the age of the oldest waiting turn; `trouble` is empty if there is none."""
 
     rows: int = 0

@@ -34,7 +34,7 @@ class _Place(Generic[T]):
     user: Hashable = field(compare=False)
 
 
-class Lanes(Generic[T]):
+class KeyedExecutor(Generic[T]):
     """Runs `answer(item)` for each added item, at most `limit` at once; exceptions of `answer` go to `on_error`."""
 
     def __init__(

@@ -51,7 +51,7 @@ GROUP_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class Commit:
     """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep."""
 
     record: Record | None = None
@@ -61,7 +61,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Waiting:
-    finish: Finish
+    commit: Commit
     committed: asyncio.Future[None]
     since: float = field(default_factory=time.monotonic)
 
@@ -75,7 +75,7 @@ class RecordRefusedError(Exception):
 
 
 @dataclass(slots=True)
-class FinishQueue:
+class CommitQueue:
     """The commits of one ownership that wait for the next transaction."""
 
     waiting: list[Waiting] = field(default_factory=list)
@@ -83,12 +83,12 @@ class FinishQueue:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
 
-    def put(self, finish: Finish) -> asyncio.Future[None]:
+    def put(self, commit: Commit) -> asyncio.Future[None]:
         committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.closed:
             committed.set_exception(LostError())
         else:
-            self.waiting.append(Waiting(finish, committed))
+            self.waiting.append(Waiting(commit, committed))
             self.arrived.set()
         return committed
 
@@ -130,7 +130,7 @@ class FinishQueue:
         self.drop()
 
 
-class Finisher:
+class GroupCommitter:
     """Commits the queue of one partition, with one producer, store and epoch."""
 
     def __init__(
@@ -141,9 +141,9 @@ class Finisher:
         producer: AIOKafkaProducer,
         store: PartitionStore,
         offsets: Mapping[str, Offsets],
-        queue: FinishQueue,
+        queue: CommitQueue,
         checkpoint: Callable[[Sequence[int], int], Checkpoint],
-        observe: Callable[[Sequence[Finish], float], None] = lambda _finishes, _seconds: None,
+        observe: Callable[[Sequence[Commit], float], None] = lambda _finishes, _seconds: None,
     ) -> None:
         self._settings = settings
         self._partition = partition
@@ -208,13 +208,13 @@ class Finisher:
 
     async def _commit(self, group: Sequence[Waiting]) -> None:
         began = time.monotonic()
-        finishes = [entry.finish for entry in group]
+        commits = [entry.commit for entry in group]
         finished: dict[str, list[int]] = {}
-        for finish in finishes:
-            if finish.record is not None:
-                finished.setdefault(finish.record.topic, []).append(finish.record.offset)
-        changes = [change for finish in finishes for change in finish.changes]
-        outputs = [output for finish in finishes for output in finish.outputs]
+        for commit in commits:
+            if commit.record is not None:
+                finished.setdefault(commit.record.topic, []).append(commit.record.offset)
+        changes = [change for commit in commits for change in commit.changes]
+        outputs = [output for commit in commits for output in commit.outputs]
         await self._producer.begin_transaction()
         receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)
@@ -228,7 +228,7 @@ class Finisher:
         for entry in group:
             if not entry.committed.done():
                 entry.committed.set_result(None)
-        self._observe(finishes, time.monotonic() - began)
+        self._observe(commits, time.monotonic() - began)
 
     async def _deliver(self, records: Sequence[Outgoing]) -> list[RecordMetadata]:
         deliveries: list[asyncio.Future[RecordMetadata]] = []

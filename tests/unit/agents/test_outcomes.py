@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from agents.finishing import finish_of, refusal_of
+from agents.outcomes import commit_of, refusal_of
 from app.delivery.answer_log import AnswerLog
-from app.delivery.claim import Claim
+from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
 from app.delivery.tokens import TokenLog
 from app.settings import Settings
@@ -21,7 +21,7 @@ from models.paced import paced
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Table, Turn
-from tests.unit.agents.claims import ASKED_AT, answer_with, claim_of
+from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
 
 SETTINGS = Settings(_env_file=None, topic_prefix="x-")
 NOW = ASKED_AT + 5000
@@ -37,32 +37,32 @@ class Sink:
     def now(self) -> int:
         return NOW
 
-    async def send(self, event: TokenEvent, key: bytes | None, carried: object = ()) -> asyncio.Future[Any]:
+    async def send(self, event: TokenEvent, key: bytes | None, trace_headers: object = ()) -> asyncio.Future[Any]:
         self.events.append(event)
         delivered = asyncio.get_running_loop().create_future()
         delivered.set_result(None)
         return delivered
 
 
-def log_of(claim: Claim) -> tuple[AnswerLog, Sink]:
+def log_of(inflight: InFlightRequest) -> tuple[AnswerLog, Sink]:
     sink = Sink()
-    return AnswerLog(cast(TokenLog, sink), claim, paced(1.0)), sink
+    return AnswerLog(cast(TokenLog, sink), inflight, paced(1.0)), sink
 
 
-async def spoken(claim: Claim) -> tuple[AnswerLog, TokenEvent]:
-    answer, _ = log_of(claim)
+async def spoken(inflight: InFlightRequest) -> tuple[AnswerLog, TokenEvent]:
+    answer, _ = log_of(inflight)
     await answer.say(Delta(answer.index, (7,), "word"))
     return answer, await answer.done(FinishReason.LENGTH, Usage(3, 1))
 
 
 async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
-    claim = claim_of(tenant="acme")
-    answer, end = await spoken(claim)
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
-    assert finish.record is claim.record
-    assert [change.table for change in finish.changes] == [Table.CONVERSATIONS, Table.ENDED]
-    remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
-    (output,) = finish.outputs
+    inflight = inflight_of(tenant="acme")
+    answer, end = await spoken(inflight)
+    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    assert commit.record is inflight.record
+    assert [change.table for change in commit.changes] == [Table.CONVERSATIONS, Table.ENDED]
+    remembered = records.decode(cast(bytes, commit.changes[0].value), Conversation)
+    (output,) = commit.outputs
     turn = decode_turn(output.value, output.headers)
     assert output.topic == "x-turns"
     assert [(t.request_id, t.prompt, t.answer) for t in remembered.turns] == [("r1", "why?", "word")]
@@ -72,18 +72,18 @@ async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
 
 
 async def test_a_resumed_answer_has_all_its_words_once() -> None:
-    claim = claim_of()
-    claim.said = answer_with("one ", "two ")
-    answer, sink = log_of(claim)
+    inflight = inflight_of()
+    inflight.said = answer_with("one ", "two ")
+    answer, sink = log_of(inflight)
     await answer.say(Delta(2, (9,), "three"))
     end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")
     assert [event.index for event in sink.events] == [2, 3]
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
-    assert decode_turn(finish.outputs[0].value).answer == "one two three held back"
+    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    assert decode_turn(commit.outputs[0].value).answer == "one two three held back"
 
 
 async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
-    answer, sink = log_of(claim_of())
+    answer, sink = log_of(inflight_of())
     answer.prompt_digest = "d"
     await answer.say(Delta(0, (1,), "a"))
     await answer.say(Delta(1, (2,), "b"))
@@ -91,39 +91,39 @@ async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
 
 
 async def test_an_error_leaves_its_id_alone() -> None:
-    claim = claim_of()
-    answer, _ = log_of(claim)
+    inflight = inflight_of()
+    answer, _ = log_of(inflight)
     end = await answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
-    assert [change.table for change in finish.changes] == [Table.ENDED]
-    assert finish.outputs == ()
+    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    assert [change.table for change in commit.changes] == [Table.ENDED]
+    assert commit.outputs == ()
 
 
 async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None:
-    claim = claim_of()
-    answer, end = await spoken(claim)
-    claim.forget = True
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
-    turn = decode_turn(finish.outputs[0].value)
+    inflight = inflight_of()
+    answer, end = await spoken(inflight)
+    inflight.forget = True
+    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    turn = decode_turn(commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
-    assert [change.table for change in finish.changes] == [Table.ENDED]
+    assert [change.table for change in commit.changes] == [Table.ENDED]
 
 
 async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
-    claim = claim_of()
-    answer, _ = log_of(claim)
+    inflight = inflight_of()
+    answer, _ = log_of(inflight)
     end = await answer.done(FinishReason.CANCELLED, Usage(0, 0))
-    finish = finish_of(claim, answer, end, None, RULES, SETTINGS, NOW)
-    assert [change.table for change in finish.changes] == [Table.ENDED]
-    assert len(finish.outputs) == 1
+    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    assert [change.table for change in commit.changes] == [Table.ENDED]
+    assert len(commit.outputs) == 1
 
 
 async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
-    claim = claim_of()
-    answer, end = await spoken(claim)
+    inflight = inflight_of()
+    answer, end = await spoken(inflight)
     before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
-    finish = finish_of(claim, answer, end, before, RULES, SETTINGS, NOW)
-    remembered = records.decode(cast(bytes, finish.changes[0].value), Conversation)
+    commit = commit_of(inflight, answer, end, before, RULES, SETTINGS, NOW)
+    remembered = records.decode(cast(bytes, commit.changes[0].value), Conversation)
     assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
 
 
@@ -131,11 +131,11 @@ async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
     deliveries: list[asyncio.Future[Any]] = []
 
     class Slow(Sink):
-        async def send(self, event: TokenEvent, key: bytes | None, carried: object = ()) -> asyncio.Future[Any]:
+        async def send(self, event: TokenEvent, key: bytes | None, trace_headers: object = ()) -> asyncio.Future[Any]:
             deliveries.append(asyncio.get_running_loop().create_future())
             return deliveries[-1]
 
-    answer = AnswerLog(cast(TokenLog, Slow()), claim_of(), paced(1.0))
+    answer = AnswerLog(cast(TokenLog, Slow()), inflight_of(), paced(1.0))
     await answer.say(Delta(0, (1,), "a"))
     end = asyncio.ensure_future(answer.done(FinishReason.STOP, Usage(1, 1)))
     await asyncio.sleep(0)
@@ -152,14 +152,14 @@ BAD = Record(REQUESTS, 3, 42, ASKED_AT, b"ann", b"{", (("trace", b"1"),))
 def test_a_bad_record_becomes_a_dead_letter_with_its_cause_and_its_sender_is_told() -> None:
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id="r9", user_id="bob")
     refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
-    (letter,) = refusal.finish.outputs
+    (letter,) = refusal.commit.outputs
     cause = cause_from(list(letter.headers))
     assert cause is not None
     assert (letter.key, letter.value, ("trace", b"1") in letter.headers) == (b"ann", b"{", True)
     assert (cause.topic, cause.partition, cause.offset) == ("x-requests", 3, 42)
     assert refusal.event is not None
     assert (refusal.event.user_id, refusal.event.request_id) == ("ann", "r9")
-    assert [change.table for change in refusal.finish.changes] == [Table.ENDED]
+    assert [change.table for change in refusal.commit.changes] == [Table.ENDED]
 
 
 @pytest.mark.parametrize(("request_id", "known"), [("r9", True), (None, False)])
@@ -167,12 +167,12 @@ def test_nobody_is_told_of_a_bad_record_whose_id_is_known_or_unreadable(request_
     error = WireError(ErrorCode.INVALID_REQUEST, "broken", request_id=request_id)
     refusal = refusal_of(BAD, error, known=known, settings=SETTINGS, now=NOW)
     assert refusal.event is None
-    assert refusal.finish.changes == ()
-    assert len(refusal.finish.outputs) == 1
+    assert refusal.commit.changes == ()
+    assert len(refusal.commit.outputs) == 1
 
 
 def test_a_prompt_that_is_only_too_long_is_no_dead_letter() -> None:
     error = WireError(ErrorCode.PROMPT_TOO_LONG, "long", request_id="r9")
     refusal = refusal_of(BAD, error, known=False, settings=SETTINGS, now=NOW)
-    assert refusal.finish.outputs == ()
+    assert refusal.commit.outputs == ()
     assert refusal.event is not None

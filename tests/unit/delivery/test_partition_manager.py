@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.delivery.owner import Owner
+from app.delivery.partition_manager import PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS
 from app.settings import Settings
 
@@ -44,7 +44,9 @@ class Held:
 @pytest.fixture
 def parts(tmp_path: Path) -> Any:
     flow, held = Flow(), Held()
-    owner = Owner(Settings(data_dir=tmp_path, max_in_flight=10, partition_held_mb=10), SimpleNamespace(), flow)
+    owner = PartitionManager(
+        Settings(data_dir=tmp_path, max_in_flight=10, partition_held_mb=10), SimpleNamespace(), flow
+    )
     owner.partitions[3] = held
     return owner, flow, held
 

@@ -13,7 +13,7 @@ _LONGEST_S = 5.0
 _SAY_EVERY_S = 60.0
 
 
-class Patience:
+class Backoff:
     def __init__(self) -> None:
         self.trouble = ""
         self._next_s = _FIRST_S

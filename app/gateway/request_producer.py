@@ -20,7 +20,7 @@ from app.gateway.errors import ApiError
 from app.kafka_clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
-from app.telemetry.context import carried
+from app.telemetry.context import trace_headers
 from app.wire import Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _PROBE_S = 3.0
 Record: TypeAlias = Request | Cancel | Erase
 
 
-class Outbox:
+class RequestProducer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
@@ -106,7 +106,7 @@ class Outbox:
     async def _send(self, topic: str, record: Record, on_taken: Callable[[], None] = lambda: None) -> RecordMetadata:
         assert self._producer is not None, "the outbox was not started"
         value, headers = encode(record, self._settings.wire_format)
-        headers.extend(carried.get())
+        headers.extend(trace_headers.get())
         try:
             async with asyncio.timeout(ANSWER_S):
                 taken = await self._producer.send(

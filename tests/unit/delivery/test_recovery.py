@@ -9,7 +9,7 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.quarantine import Attempt
-from app.delivery.said import Said, read_said
+from app.delivery.recovery import Said, read_said
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, PlanDetails, TokenEvent

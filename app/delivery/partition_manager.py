@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from app.delivery.clients import Clients
-from app.delivery.finish import FinishQueue
+from app.delivery.commit import CommitQueue
 from app.delivery.log_end import LogEnd
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.ownership import OpenStore, Place
+from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
 from app.delivery.standby import Standbys
@@ -37,7 +37,7 @@ class Flow(Protocol):
     def resume(self, topic: str, partition: int) -> None: ...
 
 
-class Owner:
+class PartitionManager:
     def __init__(
         self,
         settings: Settings,
@@ -141,20 +141,20 @@ class Owner:
 
         The partition must be owned.
         """
-        own = partition.own
-        now = own.clock.now()
-        end = await self._log_end.of(partition.place.topic_partition(REQUESTS), own.offsets[REQUESTS].next)
+        ownership = partition.ownership
+        now = ownership.clock.now()
+        end = await self._log_end.of(partition.context.topic_partition(REQUESTS), ownership.offsets[REQUESTS].next)
         if end is not None:
-            own.watermark.note(now, end)
-        return own.watermark.advance(own.offsets[REQUESTS].head())
+            ownership.watermark.note(now, end)
+        return ownership.watermark.advance(ownership.offsets[REQUESTS].head())
 
-    def _place(self, number: int) -> Place:
-        return Place(
+    def _place(self, number: int) -> PartitionContext:
+        return PartitionContext(
             number,
             self._settings,
             self._clients,
             self._token_producer,
-            FinishQueue(),
+            CommitQueue(),
             self._open_store,
             self._observer,
         )

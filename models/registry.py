@@ -25,7 +25,7 @@ class Prompts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class ServedModel:
     """`names` are the values of a request's `model` that mean this one; `text_of` is the text of a single token.
 
     With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
@@ -46,25 +46,25 @@ class Serving:
         return f"{base}+{self.adapter_version}" if self.adapter else base
 
 
-class Servings:
+class ModelRegistry:
     """The served models. The first one answers requests that name none."""
 
-    def __init__(self, *servings: Serving) -> None:
+    def __init__(self, *servings: ServedModel) -> None:
         """Raises `ValueError` if two models have one name."""
         if not servings:
             raise ValueError("no model is served")
         self._all = servings
-        self._of: dict[str, Serving] = {}
+        self._of: dict[str, ServedModel] = {}
         for serving in servings:
             for name in (*serving.names, serving.model_version):
                 if self._of.setdefault(name, serving) is not serving:
                     raise ValueError(f"two models have the name {name}")
 
-    def __iter__(self) -> Iterator[Serving]:
+    def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._all)
 
     @property
-    def default(self) -> Serving:
+    def default(self) -> ServedModel:
         return self._all[0]
 
     @property
@@ -76,6 +76,6 @@ class Servings:
     def names(self) -> list[str]:
         return sorted(self._of)
 
-    def find(self, name: str | None) -> Serving | None:
+    def find(self, name: str | None) -> ServedModel | None:
         """The model that `name` means, a name or a model version; None if there is none."""
         return self.default if name is None else self._of.get(name)

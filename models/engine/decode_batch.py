@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from models.engine.batch import Batch
-from models.engine.row import Slice
+from models.engine.sequence import ScheduledChunk
 
 
 class Steady:
-    def __init__(self, batch: Batch, slices: Sequence[Slice], page_size: int) -> None:
+    def __init__(self, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> None:
         """`batch` was made from `slices`, all of which decode in one group."""
         place = {id(part.row): at for at, part in enumerate(batch.order)}
         self._batch = batch
@@ -30,12 +30,12 @@ class Steady:
         self._each = np.arange(len(slices))
 
     @classmethod
-    def of(cls, batch: Batch, slices: Sequence[Slice], page_size: int) -> Steady | None:
+    def of(cls, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> Steady | None:
         decodes = len(batch.groups) == 1 and len(batch.draws) == len(slices) == batch.count
         fits = decodes and batch.groups[0].pages and batch.numbers.device.type == "cpu"
         return cls(batch, slices, page_size) if fits else None
 
-    def next(self, slices: Sequence[Slice]) -> Batch | None:
+    def next(self, slices: Sequence[ScheduledChunk]) -> Batch | None:
         """The batch of `slices`, if they are the same sequences one token further and no group has to grow."""
         order = self._in_order(slices)
         if order is None:
@@ -55,7 +55,7 @@ class Steady:
         batch.order, batch.draws = order, [(part, 0) for part in order]
         return batch
 
-    def _in_order(self, slices: Sequence[Slice]) -> list[Slice] | None:
+    def _in_order(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
         if len(slices) != len(self._rows) or self._positions[0] + 1 >= self._batch.groups[0].length:
             return None
         order = list(slices)

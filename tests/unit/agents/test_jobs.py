@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from agents.jobs import job_of, left_of, prompt_of, serving_of
+from app.reader.answer import Answer
+from app.settings import Settings
+from app.wire.event import EventType, TokenEvent
+from app.wire.ids import seed_for
+from app.wire.request import Message, Priority, Role
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from models import generation
+from models.generation import OutputConstraint, ShapeKind
+from models.paced import CONTEXT, paced
+from models.prompts import PromptTooLong
+from models.registry import ModelRegistry, ServedModel
+from tables.records import Turn
+from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
+
+SERVING = paced(10)
+SETTINGS = Settings(_env_file=None, max_tokens=77, model="demo")
+MEMORY = (Turn("r0", "before", "answered", 1),)
+
+
+async def test_a_prompt_continues_its_conversation() -> None:
+    alone = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
+    after = await prompt_of(inflight_of(), MEMORY, SERVING, SETTINGS)
+    assert b"before" in bytes(after.ids)
+    assert b"before" not in bytes(alone.ids)
+
+
+async def test_messages_are_the_whole_context() -> None:
+    inflight = inflight_of(prompt=None, messages=(Message(Role.USER, "hello"),))
+    built = await prompt_of(inflight, MEMORY, SERVING, SETTINGS)
+    assert built == await prompt_of(inflight, (), SERVING, SETTINGS)
+
+
+async def test_a_long_prompt_is_built_in_a_thread_and_is_the_same() -> None:
+    inflight = inflight_of(prompt="x" * 10_000)
+    built = await prompt_of(inflight, MEMORY, SERVING, SETTINGS)
+    assert bytes(built.ids).endswith(b"x" * 10_000)
+
+
+async def test_a_prompt_beyond_the_context_is_refused() -> None:
+    with pytest.raises(PromptTooLong):
+        await prompt_of(inflight_of(prompt="x" * CONTEXT), (), SERVING, SETTINGS)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(None, 77), (5, 5), (CONTEXT * 2, CONTEXT - 8)])
+async def test_an_answer_has_room_for_what_it_asks_for_but_no_more_than_the_context(
+    asked: int | None, given: int
+) -> None:
+    inflight = inflight_of(max_tokens=asked)
+    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
+    room = CONTEXT - len(prompt.ids)
+    assert job_of(inflight, prompt, SERVING, SETTINGS).max_tokens == min(given, room)
+
+
+async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
+    inflight = inflight_of(seed=None)
+    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
+    first = job_of(inflight, prompt, SERVING, SETTINGS)
+    inflight.said = answer_with("a", "b")
+    again = job_of(inflight, prompt, SERVING, SETTINGS)
+    assert again.said == (0, 1)
+    assert first.said == ()
+    assert again.sampling == first.sampling
+    assert again.sampling.seed == seed_for("r1")
+
+
+async def test_what_a_request_does_not_set_follows_the_checkpoint() -> None:
+    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
+    default = job_of(inflight_of(), prompt, SERVING, SETTINGS).sampling
+    set_all = job_of(inflight_of(temperature=0.0, top_p=0.5, top_k=3, seed=9), prompt, SERVING, SETTINGS).sampling
+    assert (default.temperature, default.top_p, default.top_k) == (1.0, 1.0, 0)
+    assert set_all == generation.Sampling(0.0, 0.5, 3, 9)
+
+
+async def test_penalties_and_biases_reach_the_sampler() -> None:
+    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
+    inflight = inflight_of(
+        min_p=0.1, presence_penalty=1.0, frequency_penalty=-1.0, repetition_penalty=1.1, logit_bias={3: 5.0}
+    )
+    sampling = job_of(inflight, prompt, SERVING, SETTINGS).sampling
+    assert (sampling.min_p, sampling.presence_penalty, sampling.frequency_penalty) == (0.1, 1.0, -1.0)
+    assert (sampling.repetition_penalty, sampling.logit_bias) == (1.1, ((3, 5.0),))
+
+
+@pytest.mark.parametrize(
+    ("form", "shape"),
+    [
+        (None, None),
+        (ResponseFormat(type=FormatType.TEXT), None),
+        (ResponseFormat(type=FormatType.JSON_OBJECT), OutputConstraint(ShapeKind.JSON, '{"type": "object"}')),
+        (
+            ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"b": 1, "a": 2})),
+            OutputConstraint(ShapeKind.JSON, '{"b": 1, "a": 2}'),
+        ),
+        (ResponseFormat(type=FormatType.REGEX, regex="a+"), OutputConstraint(ShapeKind.REGEX, "a+")),
+        (
+            ResponseFormat(type=FormatType.CHOICES, choices=("b", "a")),
+            OutputConstraint(ShapeKind.CHOICES, '["b", "a"]'),
+        ),
+    ],
+)
+async def test_response_format_becomes_the_shape_of_the_answer(
+    form: ResponseFormat | None, shape: OutputConstraint | None
+) -> None:
+    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
+    assert job_of(inflight_of(response_format=form), prompt, SERVING, SETTINGS).shape == shape
+
+
+async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:
+    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
+    ranks = [job_of(inflight_of(priority=priority), prompt, SERVING, SETTINGS).priority for priority in Priority]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(Priority)
+
+
+def test_a_deadline_runs_from_the_record_and_never_from_the_future() -> None:
+    assert left_of(inflight_of(), ASKED_AT) is None
+    assert left_of(inflight_of(deadline_ms=500), ASKED_AT + 200) == pytest.approx(0.3)
+    assert left_of(inflight_of(deadline_ms=500), ASKED_AT + 600) == pytest.approx(-0.1)
+    assert left_of(inflight_of(deadline_ms=500), ASKED_AT - 3_600_000) == pytest.approx(0.5)
+
+
+SMALL = replace(paced(10), names=frozenset({"small"}), adapter="tuned", adapter_version="tuned@2")
+BOTH = ModelRegistry(SERVING, SMALL)
+
+
+def test_a_model_is_served_by_any_of_its_names() -> None:
+    assert serving_of(inflight_of(), BOTH) is SERVING
+    assert serving_of(inflight_of(model="paced"), BOTH) is SERVING
+    assert serving_of(inflight_of(model="paced@1"), BOTH) is SERVING
+    assert serving_of(inflight_of(model="small"), BOTH) is SMALL
+    assert serving_of(inflight_of(model="paced@1+tuned@2"), BOTH) is SMALL
+    assert serving_of(inflight_of(model="another"), BOTH) is None
+
+
+@pytest.mark.parametrize(
+    ("began", "asked", "goes_on"),
+    [
+        ("paced@1+tuned@2", None, SMALL),  # whoever was asked then, for whatever reason
+        ("paced@1", "small", SERVING),
+        ("gone@1", "small", SMALL),  # which then finds that it did not begin this answer
+        ("gone@1", "another", None),
+    ],
+)
+def test_an_answer_goes_on_with_the_model_that_began_it(began: str, asked: str, goes_on: ServedModel | None) -> None:
+    inflight = inflight_of(model=asked)
+    inflight.said = Answer("ann", "r1", "default")
+    event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", model_version=began)
+    inflight.said.take(event, 0, 5)
+    assert serving_of(inflight, BOTH) is goes_on
+
+
+def test_two_models_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="small"):
+        ModelRegistry(SMALL, replace(SERVING, names=frozenset({"small"})))
+
+
+async def test_a_job_names_its_adapter() -> None:
+    prompt = await prompt_of(inflight_of(), (), SMALL, SETTINGS)
+    assert job_of(inflight_of(), prompt, SMALL, SETTINGS).adapter == "tuned"
