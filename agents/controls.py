@@ -43,7 +43,7 @@ class Controls:
         self._cancels = cancels
         self._history = history
 
-    def take(self, partition: Partition, record: Record) -> None:
+    def handle(self, partition: Partition, record: Record) -> None:
         try:
             control = decode_control(record.value, record.headers)
             validate_control(control, record.key)

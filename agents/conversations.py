@@ -75,7 +75,7 @@ class Conversations:
         self._observer = observer
         self._isolation = Isolation()
 
-    def take(self, partition: Partition, record: Record) -> None:
+    def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
         at = partition.ownership.clock.time_of(record.timestamp)
         try:
@@ -144,7 +144,7 @@ class Conversations:
         ownership.inflight_requests[inflight.key] = inflight
         self._recall(partition, inflight)
         inflight.forget = self._erased(partition, inflight)
-        if settle := self._cancels.take(inflight.key):
+        if settle := self._cancels.pop(inflight.key):
             inflight.cancelled = True
             inflight.on_commit.append(settle)
         if settle or inflight.forget:

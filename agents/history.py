@@ -40,7 +40,7 @@ class History:
         self._observer = observer
         self._repeated: dict[tuple[int, str, int], int] = {}
 
-    def take(self, partition: Partition, record: Record) -> None:
+    def handle(self, partition: Partition, record: Record) -> None:
         try:
             turn = decode_turn(record.value, record.headers)
         except WireError as error:

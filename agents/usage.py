@@ -78,7 +78,7 @@ class UsageWindows:
             reader.seek(at, max(first, windows.next))
             while True:
                 records = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
-                await self._take(records, windows, partition.ownership.clock.now())
+                await self._count_batch(records, windows, partition.ownership.clock.now())
                 windows.next = await reader.position(at)
                 if not records and windows.due_at is not None and windows.due_at <= partition.ownership.clock.now():
                     await self._pass_time(reader, partition, windows)
@@ -86,7 +86,7 @@ class UsageWindows:
         finally:
             await reader.stop()
 
-    async def _take(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
+    async def _count_batch(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
         for number, record in enumerate(records, 1):
             try:
                 turn = decode_turn(record.value, record.headers)

@@ -321,7 +321,7 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
             assert app.worker is not None
             try:
-                app.worker.owner.take(_record(topic, event.message, app.consumer.handed_before(event.message)))
+                app.worker.owner.receive(_record(topic, event.message, app.consumer.handed_before(event.message)))
             except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
                 app.end_with(error)
                 return

@@ -92,9 +92,9 @@ class Worker:
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
         self._take = {
-            REQUESTS: self._conversations.take,
-            CONTROLS: Controls(settings, cancels, self._history).take,
-            TURNS: self._history.take,
+            REQUESTS: self._conversations.handle,
+            CONTROLS: Controls(settings, cancels, self._history).handle,
+            TURNS: self._history.handle,
         }
         self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._usage = UsageWindows(settings)
@@ -141,7 +141,7 @@ class Worker:
 
     # Implements the handlers of a partition.
 
-    def take(self, partition: Partition, record: Record) -> None:
+    def handle(self, partition: Partition, record: Record) -> None:
         self._take[record.topic](partition, record)
 
     def reduced(self, commit: Commit, reason: str) -> Commit:

@@ -41,7 +41,7 @@ class Cancels:
         elif len(self._remembered) > MOST:
             self._forget(next(iter(self._remembered)))
 
-    def take(self, key: RequestKey) -> Callable[[], None] | None:
+    def pop(self, key: RequestKey) -> Callable[[], None] | None:
         """The `settle` of the request's cancel, to be called once the request has ended; None if it was not
         cancelled.
         """
@@ -55,5 +55,5 @@ class Cancels:
         return remembered.settle
 
     def _forget(self, key: RequestKey) -> None:
-        if settle := self.take(key):
+        if settle := self.pop(key):
             settle()

@@ -92,7 +92,7 @@ class CommitQueue:
             self.arrived.set()
         return committed
 
-    def take(self) -> list[Waiting]:
+    def next_group(self) -> list[Waiting]:
         """Take the next group, without commits that were cancelled meanwhile."""
         group = [entry for entry in self.waiting if not entry.committed.cancelled()]
         group, self.waiting = group[:GROUP_LIMIT], group[GROUP_LIMIT:]
@@ -163,7 +163,7 @@ class GroupCommitter:
         """Commit group after group until one fails; a failed group returns to the queue."""
         while True:
             await self._queue.arrived.wait()
-            group = self._queue.take()
+            group = self._queue.next_group()
             if not group:
                 continue
             try:

@@ -34,7 +34,7 @@ class Offsets:
     def open(self) -> int:
         return len(self._open)
 
-    def take(self, offset: int, tokens_offset: int, after: int = -1) -> bool:
+    def add(self, offset: int, tokens_offset: int, after: int = -1) -> bool:
         """Open a record; False if it was opened before or is finished.
 
         `tokens_offset`: no event of its answer is before this offset of the `tokens` partition. `after`: the offset of

@@ -158,10 +158,10 @@ class Ownership:
             # The exception is not retrieved if the ownership ends at the same moment.
             self._failed.exception()
 
-    def take(self, record: Record) -> bool:
+    def open(self, record: Record) -> bool:
         """Open the record; False if it was opened or finished before."""
         tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.tokens.position
-        return self.offsets[record.topic].take(record.offset, tokens_from, record.after)
+        return self.offsets[record.topic].add(record.offset, tokens_from, record.after)
 
     @property
     def resuming(self) -> bool:

@@ -51,7 +51,7 @@ _NEXT = {
 class Agent(Protocol):
     """How a partition's records are processed."""
 
-    def take(self, partition: Partition, record: Record) -> None:
+    def handle(self, partition: Partition, record: Record) -> None:
         """Called in offset order for each new record; must not block."""
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
@@ -144,24 +144,24 @@ class Partition:
         early = (record for record in self._early if record.topic == REQUESTS)
         return min((record.timestamp for record in (*self._open[REQUESTS].values(), *early)), default=None)
 
-    def take(self, record: Record) -> None:
+    def receive(self, record: Record) -> None:
         """Accept a record. Duplicates, and records that arrive while the partition is not owned, are handled."""
         if record.after <= self._arrived[record.topic]:
             record = _arrived_in_order(record)
-        if self._take(record):
+        if self._receive(record):
             self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
 
-    def _take(self, record: Record) -> bool:
+    def _receive(self, record: Record) -> bool:
         """False if a record before it is missing, so that it must be delivered again."""
         try:
             if self.state is not State.OWNED:
                 self._early.append(record)
                 self._bytes[record.topic] += record.cost
-            elif self.ownership.take(record):
+            elif self.ownership.open(record):
                 # Under the next ownership the records between may be finished and no longer delivered.
                 self._open[record.topic][record.offset] = _arrived_in_order(record)
                 self._bytes[record.topic] += record.cost
-                self._agent.take(self, record)
+                self._agent.handle(self, record)
         except LostRecordError as error:
             self._expect_again(record, error)
             return False
@@ -329,7 +329,7 @@ class Partition:
         self._early, self._open, self._bytes = [], {topic: {} for topic in SOURCES}, dict.fromkeys(SOURCES, 0)
         missing: set[str] = set()
         for record in again:
-            if record.topic not in missing and not self._take(record):
+            if record.topic not in missing and not self._receive(record):
                 missing.add(record.topic)
 
     async def _let_go(self) -> None:

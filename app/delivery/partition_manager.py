@@ -101,11 +101,11 @@ class PartitionManager:
         partition.retake()
         return True
 
-    def take(self, record: Record) -> None:
+    def receive(self, record: Record) -> None:
         """Accept a record; one of a partition that was lost meanwhile belongs to another worker."""
         partition = self.partitions.get(record.partition)
         if partition is not None and not self._leaving:
-            partition.take(record)
+            partition.receive(record)
 
     def owned(self, number: int) -> Partition | None:
         partition = self.partitions.get(number)

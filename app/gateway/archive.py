@@ -161,7 +161,7 @@ def _join(answer: Answer, live: Answer | None) -> None:
         return
     for event in (*live.segments, live.end):
         if event is not None:
-            answer.take(event, event.index or 0, event.epoch or 0)
+            answer.append(event, event.index or 0, event.epoch or 0)
 
 
 def _turn(record: ConsumerRecord) -> Turn | None:

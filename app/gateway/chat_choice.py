@@ -39,7 +39,7 @@ class ChatChoice:
             "finish_reason": self._reason,
         }
 
-    def take(self, event: TokenEvent, *, keep: bool) -> None:
+    def add(self, event: TokenEvent, *, keep: bool) -> None:
         self._reason = event.finish_reason or self._reason
         self.usage = event.usage or self.usage
         if keep:

@@ -28,7 +28,7 @@ class ChatReply:
 
     def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[dict[str, Any]]:
         """The chunks for these events of one choice; the events contain no error."""
-        self.take(number, events, keep=False)
+        self.add(number, events, keep=False)
         choice = self._choices[number]
         for event in events:
             if event.text or event.logprobs:
@@ -41,11 +41,11 @@ class ChatReply:
         if self._wants_usage:
             yield {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
 
-    def take(self, number: int, events: list[TokenEvent], *, keep: bool = True) -> None:
+    def add(self, number: int, events: list[TokenEvent], *, keep: bool = True) -> None:
         """Record the events of one choice; texts are kept for `whole` only."""
         for event in events:
             self._model = event.model_version or self._model
-            self._choices[number].take(event, keep=keep)
+            self._choices[number].add(event, keep=keep)
 
     def whole(self) -> dict[str, Any]:
         return {

@@ -39,7 +39,7 @@ class Follower:
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + self._wait_s
         while not self._live.closing:
-            batch = watch.take()
+            batch = watch.next_events()
             if batch:
                 yield batch
                 if watch.ended:

@@ -153,10 +153,10 @@ class LiveAnswers:
         while True:
             for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
                 for record in batch:
-                    self._take(record)
+                    self._read_record(record)
             self._trim()
 
-    def _take(self, record: ConsumerRecord) -> None:
+    def _read_record(self, record: ConsumerRecord) -> None:
         self.next_offset[record.partition] = record.offset + 1
         self.on_read()
         try:

@@ -50,7 +50,7 @@ class Watch:
         await self._changed.wait()
         self._changed.clear()
 
-    def take(self) -> list[TokenEvent]:
+    def next_events(self) -> list[TokenEvent]:
         """The events that are available now."""
         events, self._notices = self._notices, []
         answer = self.answer

@@ -50,7 +50,7 @@ class Answer:
     def complete(self) -> bool:
         return self.end is not None and not self.missing
 
-    def take(self, event: TokenEvent, index: int, epoch: int) -> tuple[int | None, int] | None:
+    def append(self, event: TokenEvent, index: int, epoch: int) -> tuple[int | None, int] | None:
         """Append the event. Returns where the answer was cut before that, if at all, and how many tokens are missing.
 
         Returns None for a duplicate. An event of a higher epoch was written by an owner that knows which events precede

@@ -93,7 +93,7 @@ class ReaderRule:
             self.answers[key] = answer
         if is_notice:
             return Update(answer, event)
-        taken = answer.take(event, event.index or 0, epoch)
+        taken = answer.append(event, event.index or 0, epoch)
         if taken is None:
             self.dropped.repeated += 1
             return None

@@ -115,7 +115,7 @@ class Intake:
         self._closed = True
         self._changed.set()
 
-    async def take(self, until: float) -> list[Write] | Erasure | Expiry | None:
+    async def next_batch(self, until: float) -> list[Write] | Erasure | Expiry | None:
         """The next batch or deletion; an empty batch if there is none by `until`, None at the end."""
         while True:
             self._changed.clear()

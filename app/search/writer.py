@@ -127,7 +127,7 @@ class HistoryWriter:
     async def _run(self) -> None:
         try:
             await self._store.open()  # detect a collection that does not fit before the first turn
-            while (taken := await self._intake.take(min(self._store.flush_due, self._retry_at))) is not None:
+            while (taken := await self._intake.next_batch(min(self._store.flush_due, self._retry_at))) is not None:
                 self._retry_refused()
                 self._in_hand = taken if isinstance(taken, list) else [taken]
                 if isinstance(taken, Erasure | Expiry):

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 
-trace_headers: ContextVar[tuple[tuple[str, bytes], ...]] = ContextVar("carried", default=())
+trace_headers: ContextVar[tuple[tuple[str, bytes], ...]] = ContextVar("trace_headers", default=())
 """Record headers, set by the gateway's middleware."""

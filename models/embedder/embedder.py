@@ -108,15 +108,15 @@ class Embedder:
         """Up to `_BATCH` texts, queries first; empty when closed."""
         with self._changed:
             while not self._closed:
-                if batch := [*self._take(self._queries, _BATCH)]:
-                    return [*batch, *self._take(self._rows, _BATCH - len(batch))]
-                if batch := [*self._take(self._rows, _BATCH)]:
+                if batch := [*self._pick(self._queries, _BATCH)]:
+                    return [*batch, *self._pick(self._rows, _BATCH - len(batch))]
+                if batch := [*self._pick(self._rows, _BATCH)]:
                     return batch
                 self._changed.wait()
         return []
 
     @staticmethod
-    def _take(calls: deque[_Call], most: int) -> Iterator[tuple[_Call, int]]:
+    def _pick(calls: deque[_Call], most: int) -> Iterator[tuple[_Call, int]]:
         while calls and most:
             call = calls[0]
             if call.future.cancelled():

@@ -67,7 +67,7 @@ class Adapters:
         else:
             self._holders[row.job.adapter].discard(row)
 
-    def take(self, fetched: Fetched) -> None:
+    def install(self, fetched: Fetched) -> None:
         self._reading, self._ready = None, fetched
 
     def admitted(self) -> list[tuple[SequenceState, AdapterError | None]]:

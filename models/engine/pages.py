@@ -77,7 +77,7 @@ class PagePool:
             self._holders[page] += 1
         return found, node
 
-    def take(self, number: int) -> list[int] | None:
+    def allocate(self, number: int) -> list[int] | None:
         """Allocate `number` pages with undefined content, or None if there are not enough."""
         if number > self.available:
             return None

@@ -77,7 +77,7 @@ def _has_window(config: Any, context_length: int) -> bool:
 def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
     """The engine's logits of the last token of each piece, and whether its layers requested windows."""
     row = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
-    row.pages = pool.take(pages_for(len(ids), pool.size)) or []
+    row.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
     found, windows = [], False
     try:
         for start, end in itertools.pairwise(cuts):

@@ -111,10 +111,10 @@ class SequenceState:
         self.matcher = matcher
         if matcher is not None:
             for token in self.job.said:
-                matcher.take(token)
+                matcher.advance(token)
         return self._over()
 
-    def take(self, drawn: Token, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
+    def append(self, drawn: Token, eos: frozenset[int]) -> tuple[Delta | None, End | None]:
         """The events of a drawn token."""
         token = drawn.token
         assert self.text is not None
@@ -125,7 +125,7 @@ class SequenceState:
         told = () if drawn.logprob is None else (drawn.logprob,)
         delta = Delta(index, (token,), self.text.step(token), told)
         if self.matcher is not None:
-            self.matcher.take(token)
+            self.matcher.advance(token)
         if self.text.stopped:
             return delta, self.end(FinishReason.STOP)
         return delta, self._over()
@@ -146,7 +146,7 @@ class SequenceState:
         found, node = pool.match(self.sharing, self.tokens[:-1])
         need = pages_for(len(self.tokens), pool.size) - len(found)
         # Checked before any page is taken, because taking could evict someone's published page.
-        fresh = pool.take(need) if need + spare <= pool.available else None
+        fresh = pool.allocate(need) if need + spare <= pool.available else None
         if fresh is None:
             pool.release(found)
             return False
@@ -158,7 +158,7 @@ class SequenceState:
         """Allocate the page that the token `ahead` of its last one needs, if it needs one; at most one page ahead."""
         if len(self.tokens) + ahead <= len(self.pages) * pool.size:
             return True
-        fresh = pool.take(1)
+        fresh = pool.allocate(1)
         if fresh is None:
             return False
         self.pages += fresh

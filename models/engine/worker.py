@@ -166,7 +166,7 @@ class Worker:
                 if (row := self._rows.get(stream)) is not None:
                     self._end(row, row.end(reason))
             case Fetched():
-                self._adapters.take(message)
+                self._adapters.install(message)
             case Compiled(stream, found):
                 if (row := self._rows.get(stream)) is not None:
                     self._place(row, found)
@@ -294,7 +294,7 @@ class Worker:
                 self._fail(row, "engine_error", ValueError("the model's logits are not finite"))
                 return
             row.advance(known, self._scheduler.pool)
-            self._take(row, token)
+            self._append(row, token)
             if row.ended or at == len(part.draft) or token.token != part.draft[at]:
                 return
             known = 1
@@ -316,9 +316,9 @@ class Worker:
         else:
             self._fail(slices[0].row, "engine_error", error)
 
-    def _take(self, row: SequenceState, token: Token) -> None:
+    def _append(self, row: SequenceState, token: Token) -> None:
         try:
-            delta, end = row.take(token, self._eos)
+            delta, end = row.append(token, self._eos)
         except Exception as error:  # noqa: BLE001  as above
             self._fail(row, "engine_error", error)
             return

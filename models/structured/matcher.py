@@ -30,7 +30,7 @@ class Matcher:
         self._check()
         return bits
 
-    def take(self, token: int) -> None:
+    def advance(self, token: int) -> None:
         """`token` was drawn; raises `ConstraintError` if the constraint does not allow it."""
         self._matcher.consume_token(token)
         self._check()

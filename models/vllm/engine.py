@@ -137,7 +137,7 @@ class VllmEngine:
                 outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
                 async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
                     async for output in outputs:
-                        for event in reading.take(output):
+                        for event in reading.read(output):
                             stream.push(event)
                         if reading.ended:
                             return

@@ -38,7 +38,7 @@ class Reading:
         # vLLM's grammar would start again after the existing part
         return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.said else None
 
-    def take(self, output: Any) -> list[StreamEvent]:
+    def read(self, output: Any) -> list[StreamEvent]:
         """The events of a `RequestOutput`, which contains what is new."""
         completion = output.outputs[0]
         if output.num_cached_tokens and not self._job.said:

@@ -100,7 +100,7 @@ async def finishes(own: Ownership, rate: float, seconds: float, chance: random.R
         while at < until:
             await asyncio.sleep(at - time.monotonic())
             offset = own.offsets[REQUESTS].next
-            own.take(Record(REQUESTS, 0, offset, 1, None, None))
+            own.open(Record(REQUESTS, 0, offset, 1, None, None))
             group.create_task(finish(own, offset, waits))
             at += chance.expovariate(rate)
     return waits

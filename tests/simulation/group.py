@@ -157,7 +157,7 @@ class Feed:
     def _hand_out(self) -> None:
         if self._process.generation == self._generation:
             while self._fetched:
-                self._process.worker.owner.take(self._fetched.popleft())
+                self._process.worker.owner.receive(self._fetched.popleft())
         elif not self._closed:
             # Nothing flows before the assignment has been dealt with; what was fetched waits.
             self._process.loop.call_later(0.01, self._hand_out)

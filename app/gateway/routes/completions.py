@@ -56,7 +56,7 @@ async def complete(request: Request) -> Response:
     if not body.stream:
         async with aclosing(events):
             async for number, batch in events:
-                reply.take(number, batch)
+                reply.add(number, batch)
         return json_response(reply.whole(), headers=headers)
     gateway.limits.open_stream(identity)
     try:

@@ -25,5 +25,5 @@ def inflight_of(**values: Any) -> InFlightRequest:
 def answer_with(*words: str) -> Answer:
     answer = Answer("ann", "r1", "default")
     for index, text in enumerate(words):
-        answer.take(TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text), index, 5)
+        answer.append(TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text), index, 5)
     return answer

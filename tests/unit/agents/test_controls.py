@@ -45,11 +45,11 @@ class Bench:
         self.controls = Controls(SETTINGS, self.cancels, history)
         self._offset = 0
 
-    def take(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:
+    def handle(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:
         value, _ = encode(control)
         record = Record(CONTROLS, self.partition.number, self._offset, at, user.encode(), value, headers)
         self._offset += 1
-        self.controls.take(cast(Partition, self.partition), record)
+        self.controls.handle(cast(Partition, self.partition), record)
         return record
 
     @property
@@ -58,7 +58,7 @@ class Bench:
 
 
 async def erased(bench: Bench, **how: Any) -> Record:
-    record = bench.take(Erase(user_id="ann"), **how)
+    record = bench.handle(Erase(user_id="ann"), **how)
     for _ in range(20):
         await asyncio.sleep(0)
         while bench.sink.waiting:
@@ -71,7 +71,7 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
     bench = Bench()
     bench.partition.put(Table.CONVERSATIONS, Conversation(1, (Turn("r", "p", "a", 1),)), "ann", "c")
     bench.partition.put(Table.CONVERSATIONS, Conversation(1), "bob", "c")
-    record = bench.take(Erase(user_id="ann"))
+    record = bench.handle(Erase(user_id="ann"))
     for _ in range(20):
         await asyncio.sleep(0)
     assert bench.sink.erasures == [("ann", NOW - 1000)]
@@ -148,7 +148,7 @@ async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_o
 async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_committed() -> None:
     bench = Bench()
     bench.partition.commits.clear()
-    bench.take(Erase(user_id="ann"))
+    bench.handle(Erase(user_id="ann"))
     await asyncio.sleep(0)
     assert bench.partition.ownership.erasing == {"ann": NOW - 1000}
     bench.partition.commits.set()
@@ -163,7 +163,7 @@ async def test_cancel_stays_open_until_its_request_has_ended() -> None:
     bench = Bench()
     inflight = inflight_of()
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
-    record = bench.take(Cancel(user_id="ann", request_id="r1"))
+    record = bench.handle(Cancel(user_id="ann", request_id="r1"))
     await bench.partition.settle()
     assert inflight.stop == "cancelled"
     assert bench.finished == []
@@ -176,8 +176,8 @@ async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
     bench = Bench()
     inflight = inflight_of()
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
-    bench.take(Cancel(user_id="ann", request_id="r1"))
-    more = [bench.take(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
+    bench.handle(Cancel(user_id="ann", request_id="r1"))
+    more = [bench.handle(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
     await bench.partition.settle()
     assert bench.finished == more
     assert len(inflight.on_commit) == 1
@@ -186,8 +186,8 @@ async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
 async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
     bench = Bench()
     bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
-    ended = bench.take(Cancel(user_id="ann", request_id="r1"))
-    old = bench.take(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
+    ended = bench.handle(Cancel(user_id="ann", request_id="r1"))
+    old = bench.handle(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
     await bench.partition.settle()
     assert bench.finished == [ended, old]
 
@@ -195,7 +195,7 @@ async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
 async def test_cancel_in_a_wrong_partition_is_a_dead_letter() -> None:
     bench = Bench()
     bench.partition.number = (HERE + 1) % 4
-    bench.take(Cancel(user_id="ann", request_id="r1"))
+    bench.handle(Cancel(user_id="ann", request_id="r1"))
     await bench.partition.settle()
     (commit,) = bench.partition.finished
     assert b"murmur2" in dict(commit.outputs[0].headers)["error-message"]
@@ -216,7 +216,7 @@ async def test_cancel_of_a_request_that_has_not_come_is_remembered_for_the_rest_
     bench = Bench()
     kept: list[tuple[object, float]] = []
     monkeypatch.setattr(bench.cancels, "remember", lambda key, _settle, for_s: kept.append((key, for_s)))
-    bench.take(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
+    bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
     await bench.partition.settle()
     assert kept == [(("ann", "later"), left_s)]
     assert bench.finished == []
@@ -224,8 +224,8 @@ async def test_cancel_of_a_request_that_has_not_come_is_remembered_for_the_rest_
 
 async def test_cancel_that_was_remembered_is_finished_once_its_request_has_ended() -> None:
     bench = Bench()
-    record = bench.take(Cancel(user_id="ann", request_id="later"), at=NOW)
-    settle = bench.cancels.take(("ann", "later"))
+    record = bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW)
+    settle = bench.cancels.pop(("ann", "later"))
     assert settle is not None
     settle()
     await bench.partition.settle()
@@ -235,8 +235,8 @@ async def test_cancel_that_was_remembered_is_finished_once_its_request_has_ended
 @pytest.mark.parametrize("lost", ["state", "ownership"])
 async def test_cancel_is_left_open_for_the_next_owner(lost: str) -> None:
     bench = Bench()
-    bench.take(Cancel(user_id="ann", request_id="later"), at=NOW)
-    settle = bench.cancels.take(("ann", "later"))
+    bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW)
+    settle = bench.cancels.pop(("ann", "later"))
     assert settle is not None
     if lost == "state":
         bench.partition.state = State.TAKING_OVER

@@ -52,16 +52,16 @@ class Bench:
     def owned(self) -> Partition:
         return cast(Partition, self.partition)
 
-    def take(self, value: Turn | bytes, offset: int = 0) -> Record:
+    def handle(self, value: Turn | bytes, offset: int = 0) -> Record:
         raw = value if isinstance(value, bytes) else encode(value)[0]
         record = Record(TURNS, 3, offset, NOW, b"ann", raw)
-        self.history.take(self.owned, record)
+        self.history.handle(self.owned, record)
         return record
 
 
 async def test_turn_is_finished_once_it_is_indexed() -> None:
     bench = Bench()
-    record = bench.take(turn("ann", "r1"))
+    record = bench.handle(turn("ann", "r1"))
     await bench.partition.settle()
     assert bench.partition.finished == []
     assert (bench.sink.turns[0][0], bench.sink.partitions) == (turn("ann", "r1"), [3])
@@ -72,7 +72,7 @@ async def test_turn_is_finished_once_it_is_indexed() -> None:
 
 async def test_turn_that_can_never_be_indexed_is_a_dead_letter_and_finished_in_one() -> None:
     bench = Bench()
-    record = bench.take(turn("ann", "r1"))
+    record = bench.handle(turn("ann", "r1"))
     bench.sink.turns[0][1]("its text has no embedding")
     await bench.partition.settle()
     (commit,) = bench.partition.finished
@@ -84,8 +84,8 @@ async def test_turn_that_can_never_be_indexed_is_a_dead_letter_and_finished_in_o
 
 async def test_turn_of_an_ownership_that_has_ended_is_left_to_the_next_owner() -> None:
     bench = Bench()
-    bench.take(turn("ann", "r1"))
-    bench.take(turn("ann", "r2"))
+    bench.handle(turn("ann", "r1"))
+    bench.handle(turn("ann", "r2"))
     bench.partition.ownership = Own()
     bench.sink.turns[0][1](None)
     bench.partition.state = State.TAKING_OVER
@@ -100,21 +100,21 @@ async def test_turn_of_an_ownership_that_has_ended_is_left_to_the_next_owner() -
 async def test_turn_that_was_asked_before_an_erasure_is_finished_and_not_indexed(asked: int, is_indexed: bool) -> None:
     bench = Bench()
     bench.partition.put(Table.ERASED, Erased(NOW), "ann")
-    bench.take(turn("ann", "r1", created_at=NOW + 5000, timing=Timing(requested_at=asked)))
+    bench.handle(turn("ann", "r1", created_at=NOW + 5000, timing=Timing(requested_at=asked)))
     await bench.partition.settle()
     assert (len(bench.sink.turns), len(bench.partition.finished)) == (int(is_indexed), int(not is_indexed))
 
 
 async def test_turn_without_text_is_finished_and_not_indexed() -> None:
     bench = Bench()
-    bench.take(turn("ann", "r1", prompt="", answer=""))
+    bench.handle(turn("ann", "r1", prompt="", answer=""))
     await bench.partition.settle()
     assert (len(bench.sink.turns), len(bench.partition.finished)) == (0, 1)
 
 
 async def test_record_that_is_no_turn_is_a_dead_letter() -> None:
     bench = Bench()
-    bench.take(b"rubbish")
+    bench.handle(b"rubbish")
     await bench.partition.settle()
     assert bench.partition.finished[0].outputs[0].topic == "dead-letters"
 

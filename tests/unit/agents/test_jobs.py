@@ -152,7 +152,7 @@ def test_an_answer_goes_on_with_the_model_that_began_it(began: str, asked: str, 
     inflight = inflight_of(model=asked)
     inflight.said = Answer("ann", "r1", "default")
     event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", model_version=began)
-    inflight.said.take(event, 0, 5)
+    inflight.said.append(event, 0, 5)
     assert serving_of(inflight, BOTH) is goes_on
 
 

@@ -11,9 +11,9 @@ async def test_a_cancel_is_used_once_and_settled_by_its_taker() -> None:
     settled: list[int] = []
     cancels = Cancels()
     cancels.remember(KEY, lambda: settled.append(1))
-    settle = cancels.take(KEY)
+    settle = cancels.pop(KEY)
     assert settle is not None
-    assert cancels.take(KEY) is None
+    assert cancels.pop(KEY) is None
     assert not settled
     settle()
     assert settled == [1]
@@ -25,7 +25,7 @@ async def test_a_second_cancel_settles_the_first() -> None:
     cancels.remember(KEY, lambda: settled.append(1))
     cancels.remember(KEY, lambda: settled.append(2))
     assert settled == [1]
-    settle = cancels.take(KEY)
+    settle = cancels.pop(KEY)
     assert settle is not None
     settle()
     assert settled == [1, 2]
@@ -36,14 +36,14 @@ async def test_an_old_cancel_is_settled_and_forgotten() -> None:
     cancels = Cancels()
     cancels.remember(KEY, settled.set, for_s=0.0)
     await settled.wait()
-    assert cancels.take(KEY) is None
+    assert cancels.pop(KEY) is None
 
 
 async def test_requests_of_one_id_are_told_apart_by_user() -> None:
     cancels = Cancels()
     cancels.remember(KEY, lambda: None)
-    assert cancels.take(("bob", "r1")) is None
-    assert cancels.take(KEY) is not None
+    assert cancels.pop(("bob", "r1")) is None
+    assert cancels.pop(KEY) is not None
 
 
 async def test_flood_of_one_user_forgets_its_own_oldest_and_nobody_elses() -> None:
@@ -52,8 +52,8 @@ async def test_flood_of_one_user_forgets_its_own_oldest_and_nobody_elses() -> No
     for number in range(3 * MOST_OF_USER):
         cancels.remember(("ann", f"r{number}"), lambda number=number: settled.append(number))
     assert settled == list(range(2 * MOST_OF_USER))
-    assert cancels.take(("bob", "r")) is not None
-    assert cancels.take(("ann", f"r{2 * MOST_OF_USER}")) is not None
+    assert cancels.pop(("bob", "r")) is not None
+    assert cancels.pop(("ann", f"r{2 * MOST_OF_USER}")) is not None
 
 
 async def test_flood_of_many_users_is_bounded() -> None:

@@ -15,7 +15,7 @@ async def test_groups_are_taken_in_order_and_no_longer_than_a_transaction_may_be
     commits = [Commit(RECORD) for _ in range(GROUP_LIMIT + 3)]
     for commit in commits:
         queue.put(commit)
-    first, second = queue.take(), queue.take()
+    first, second = queue.next_group(), queue.next_group()
     assert [entry.commit for entry in (*first, *second)] == commits
     assert (len(first), len(second)) == (GROUP_LIMIT, 3)
     assert not queue.arrived.is_set()
@@ -25,10 +25,10 @@ async def test_a_group_that_failed_comes_first_again() -> None:
     queue = CommitQueue()
     one, two = Commit(RECORD), Commit()
     queue.put(one)
-    group = queue.take()
+    group = queue.next_group()
     queue.put(two)
     queue.put_back(group)
-    assert [entry.commit for entry in queue.take()] == [one, two]
+    assert [entry.commit for entry in queue.next_group()] == [one, two]
 
 
 async def test_what_nobody_waits_for_any_more_is_left_out() -> None:
@@ -36,7 +36,7 @@ async def test_what_nobody_waits_for_any_more_is_left_out() -> None:
     queue.put(Commit(RECORD)).cancel()
     kept = Commit(RECORD)
     queue.put(kept)
-    assert [entry.commit for entry in queue.take()] == [kept]
+    assert [entry.commit for entry in queue.next_group()] == [kept]
 
 
 async def test_the_end_of_an_ownership_drops_every_finish_also_those_without_a_record() -> None:
@@ -46,9 +46,9 @@ async def test_the_end_of_an_ownership_drops_every_finish_also_those_without_a_r
     for wait in waits:
         with pytest.raises(LostError):
             await wait
-    assert queue.take() == []
+    assert queue.next_group() == []
     queue.put(Commit())
-    assert len(queue.take()) == 1
+    assert len(queue.next_group()) == 1
 
 
 async def test_whoever_waits_for_a_partition_that_is_lost_is_told() -> None:

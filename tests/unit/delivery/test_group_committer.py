@@ -59,7 +59,7 @@ class Producer:
 def finisher_of(producer: Producer, queue: CommitQueue) -> GroupCommitter:
     offsets = Offsets.resume(0)
     for offset in range(5):
-        offsets.take(offset, 0)
+        offsets.add(offset, 0)
     return GroupCommitter(
         Settings(_env_file=None),
         0,

@@ -23,7 +23,7 @@ def histories(draw: st.DrawFn) -> tuple[list[int], list[list[int]]]:
 def test_what_a_successor_takes_is_exactly_what_is_open(history: tuple[list[int], list[list[int]]]) -> None:
     taken, groups = history
     offsets = Offsets.resume(0)
-    assert all(offsets.take(offset, tokens_offset=offset) for offset in taken)
+    assert all(offsets.add(offset, tokens_offset=offset) for offset in taken)
     head, ahead = offsets.head(), offsets.ahead()
     for group in groups:
         # What is committed with the group is what holds after it.
@@ -32,7 +32,7 @@ def test_what_a_successor_takes_is_exactly_what_is_open(history: tuple[list[int]
         assert (offsets.head(), offsets.ahead()) == (head, ahead)
     finished = {offset for group in groups for offset in group}
     successor = Offsets.resume(head, ahead)
-    again = [offset for offset in taken if offset >= head and successor.take(offset, tokens_offset=0)]
+    again = [offset for offset in taken if offset >= head and successor.add(offset, tokens_offset=0)]
     assert again == [offset for offset in taken if offset not in finished]
     assert not any(offset < head for offset in taken if offset not in finished)
 
@@ -42,7 +42,7 @@ def test_the_token_offset_covers_every_answer_that_stays_open(history: tuple[lis
     taken, groups = history
     offsets = Offsets.resume(0)
     for offset in taken:
-        offsets.take(offset, tokens_offset=1000 - offset)
+        offsets.add(offset, tokens_offset=1000 - offset)
     for group in groups:
         began = offsets.tokens_from(group)
         offsets.finish(group)
@@ -53,14 +53,14 @@ def test_the_token_offset_covers_every_answer_that_stays_open(history: tuple[lis
 @given(st.lists(st.integers(0, 20), max_size=60))
 def test_a_record_that_comes_again_is_taken_once(came: list[int]) -> None:
     offsets = Offsets.resume(0)
-    taken = [offset for offset in came if offsets.take(offset, tokens_offset=0)]
+    taken = [offset for offset in came if offsets.add(offset, tokens_offset=0)]
     assert len(taken) == len(set(taken))
 
 
 def test_what_finishes_ahead_of_an_open_record_holds_the_head_back() -> None:
     offsets = Offsets.resume(10)
     for offset in (10, 11, 12):
-        offsets.take(offset, tokens_offset=0)
+        offsets.add(offset, tokens_offset=0)
     offsets.finish([12])
     assert (offsets.head(), offsets.ahead()) == (10, [12])
     offsets.finish([10, 11])

@@ -77,7 +77,7 @@ async def test_checkpoint_carries_what_is_finished_ahead_and_where_the_oldest_an
     )
     ownership._resume_until, ownership._first_epoch = 10, 40
     for offset in (10, 11, 12):
-        ownership.offsets["requests"].take(offset, 45 + offset)
+        ownership.offsets["requests"].add(offset, 45 + offset)
     assert ownership._checkpoint([11], 40) == Checkpoint(10, 40, tokens_offset=55, floor=40, ahead=(11,))
     assert ownership._checkpoint([10, 11, 12], 40) == Checkpoint(13, 40, tokens_offset=50, floor=40)
 
@@ -85,7 +85,7 @@ async def test_checkpoint_carries_what_is_finished_ahead_and_where_the_oldest_an
 async def test_floor_stays_the_former_one_while_answers_of_before_the_own_fence_are_open() -> None:
     ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
     ownership._resume_until, ownership._first_epoch = 10, 40
-    ownership.offsets["requests"].take(10, 25)
+    ownership.offsets["requests"].add(10, 25)
     assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20)
 
 

@@ -144,11 +144,11 @@ async def test_finish_that_kafka_refuses_is_reduced_and_at_last_finished_without
     queue = bench.partition.context.queue
     for reason in ("too large", "still too large"):
         await turns()
-        (entry,) = queue.take()
+        (entry,) = queue.next_group()
         assert entry.commit.record is RECORD
         entry.committed.set_exception(RecordRefusedError(reason))
     await turns()
-    (entry,) = queue.take()
+    (entry,) = queue.next_group()
     assert entry.commit == Commit(RECORD)
     entry.committed.set_result(None)
     await outcomes

@@ -84,7 +84,7 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
     streamed = [*ChatReply([request], wants_usage=True).chunks(0, [*said, done])]
     pieces = [piece for chunk in streamed for piece in (chunk["choices"][0]["logprobs"] or {}).get("content", ())]
     reply = ChatReply([request], wants_usage=False)
-    reply.take(0, [*said, done])
+    reply.add(0, [*said, done])
     whole = reply.whole()
     assert whole["choices"][0]["logprobs"]["content"] == pieces
     assert [(one["logprob"], one["bytes"], one["top_logprobs"][0]["token"]) for one in pieces] == [
@@ -107,7 +107,7 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
 def test_every_end_has_one_of_openais_reasons_and_the_true_one_beside_it(reason: str, told: str) -> None:
     (request,) = requests()
     reply = ChatReply([request], wants_usage=False)
-    reply.take(0, [TokenEvent(type=EventType.DONE, index=0, text="held", finish_reason=FinishReason(reason))])
+    reply.add(0, [TokenEvent(type=EventType.DONE, index=0, text="held", finish_reason=FinishReason(reason))])
     choice = reply.whole()["choices"][0]
     assert (choice["finish_reason"], choice["message"]["content"]) == (told, "held")
     assert choice["parley"]["finish_reason"] == reason

@@ -27,7 +27,7 @@ class Log:
         self, kind: EventType, index: int | None = None, epoch: int = 0, request: str = "r", **how: object
     ) -> None:
         event = TokenEvent(type=kind, request_id=request, user_id="nina", index=index, epoch=epoch, **how)
-        self.live._take(Record(self.offset, event))
+        self.live._read_record(Record(self.offset, event))
         self.live._trim()
         self.offset += 1
 
@@ -47,11 +47,11 @@ def test_each_event_is_taken_once_and_the_end_last() -> None:
     with log.live.watch("nina", "r") as watch:
         log.say(0)
         log.say(1)
-        assert [event.index for event in watch.take()] == [0, 1]
-        assert watch.take() == []
+        assert [event.index for event in watch.next_events()] == [0, 1]
+        assert watch.next_events() == []
         log.say(2)
         log.end(3)
-        assert [event.type for event in watch.take()] == ["token", "done"]
+        assert [event.type for event in watch.next_events()] == ["token", "done"]
         assert watch.ended
 
 
@@ -61,7 +61,7 @@ def test_a_long_answer_comes_in_bounded_batches() -> None:
         log.say(index)
     log.end(2 * BATCH + 1)
     with log.live.watch("nina", "r") as watch:
-        assert [len(watch.take()) for _ in range(3)] == [BATCH, BATCH, 2]
+        assert [len(watch.next_events()) for _ in range(3)] == [BATCH, BATCH, 2]
         assert watch.ended
 
 
@@ -70,18 +70,18 @@ def test_a_cut_is_said_anew_from_where_it_was_cut() -> None:
     with log.live.watch("nina", "r") as watch:
         for index in range(4):
             log.say(index)
-        watch.take()
+        watch.next_events()
         log.say(2, epoch=7)
-        assert [(event.epoch, event.index) for event in watch.take()] == [(7, 2)]
+        assert [(event.epoch, event.index) for event in watch.next_events()] == [(7, 2)]
 
 
 def test_notices_come_to_those_who_are_there_alone() -> None:
     log = Log()
     with log.live.watch("nina", "r") as there:
         log.write(EventType.NOTICE, 0, notice=Notice("resumed", "it goes on"))
-        assert [event.type for event in there.take()] == ["notice"]
+        assert [event.type for event in there.next_events()] == ["notice"]
         with log.live.watch("nina", "r") as later:
-            assert later.take() == []
+            assert later.next_events() == []
 
 
 def test_memory_is_bounded_and_what_is_read_stays() -> None:
@@ -92,7 +92,7 @@ def test_memory_is_bounded_and_what_is_read_stays() -> None:
             log.say(0, request=f"r{number}")
             log.end(1, request=f"r{number}")
         assert log.live.held.events <= 50
-        assert len(watch.take()) == 1
+        assert len(watch.next_events()) == 1
     assert ("nina", "r99") in log.live.rule.answers
     assert ("nina", "r0") not in log.live.rule.answers
     assert log.live.complete_since > 0
@@ -123,12 +123,12 @@ def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
     log = Log()
     with log.live.watch("nina", "r") as watch:
         log.say(0)
-        watch.take()
+        watch.next_events()
         log.live.forget_user("nina")
         assert watch.answer is None
         log.say(1)
         log.end(2)
-        assert [event.index for event in watch.take()] == [1, 2]
+        assert [event.index for event in watch.next_events()] == [1, 2]
         assert watch.ended
     assert log.live.rule.answers["nina", "r"].text == "0.1 "
 

@@ -31,8 +31,8 @@ class Bench:
     def erase(self) -> None:
         self.intake.add(Erasure("ann", 1, 1, lambda: None, 0, self.now))
 
-    async def take(self, until: float = FAR) -> list[str] | str | None:
-        taken = await asyncio.wait_for(self.intake.take(until), 30)
+    async def next_batch(self, until: float = FAR) -> list[str] | str | None:
+        taken = await asyncio.wait_for(self.intake.next_batch(until), 30)
         if taken is None:
             return None
         return "erasure" if isinstance(taken, Erasure) else [write.turn.prompt for write in taken]
@@ -41,26 +41,26 @@ class Bench:
 async def test_full_batch_is_taken_without_delay_and_the_rest_waits() -> None:
     bench = Bench(batch_rows=4)
     bench.write(3)
-    assert await bench.take() == ["0", "1"]
+    assert await bench.next_batch() == ["0", "1"]
     assert len(bench.intake) == 1
 
 
 async def test_turns_of_one_row_fill_a_batch_by_their_rows() -> None:
     bench = Bench(batch_rows=4)
     bench.write(5, answer="")
-    assert await bench.take() == ["0", "1", "2", "3"]
+    assert await bench.next_batch() == ["0", "1", "2", "3"]
 
 
 async def test_turn_with_more_rows_than_a_batch_is_a_batch() -> None:
     bench = Bench(batch_rows=1)
     bench.write(2)
-    assert await bench.take() == ["0"]
+    assert await bench.next_batch() == ["0"]
 
 
 async def test_oldest_turn_waits_no_longer_than_the_delay() -> None:
     bench = Bench(delay_s=0.05)
     bench.write()
-    waiting = asyncio.create_task(bench.take())
+    waiting = asyncio.create_task(bench.next_batch())
     await asyncio.sleep(0)
     assert not waiting.done()
     bench.now = 0.05
@@ -69,7 +69,7 @@ async def test_oldest_turn_waits_no_longer_than_the_delay() -> None:
 
 async def test_turn_that_completes_the_batch_wakes_the_taker() -> None:
     bench = Bench(batch_rows=4)
-    waiting = asyncio.create_task(bench.take())
+    waiting = asyncio.create_task(bench.next_batch())
     await asyncio.sleep(0)
     bench.write()
     await asyncio.sleep(0)
@@ -83,24 +83,24 @@ async def test_erasure_ends_the_batch_before_it_and_stays_in_order() -> None:
     bench.write()
     bench.erase()
     bench.write()
-    assert await bench.take() == ["0"]
-    assert await bench.take() == "erasure"
+    assert await bench.next_batch() == ["0"]
+    assert await bench.next_batch() == "erasure"
     bench.intake.close()
-    assert await bench.take() == ["1"]
+    assert await bench.next_batch() == ["1"]
 
 
 async def test_large_texts_end_a_batch_early() -> None:
     bench = Bench(batch_rows=10_000)
     bench.write(100, answer="x" * 65_535)
-    assert len(await bench.take() or []) == 31
+    assert len(await bench.next_batch() or []) == 31
 
 
 async def test_nothing_by_then_is_an_empty_batch() -> None:
     bench = Bench()
     bench.now = 5
-    assert await bench.take(until=5) == []
+    assert await bench.next_batch(until=5) == []
     bench.write()
-    assert await bench.take(until=5) == []
+    assert await bench.next_batch(until=5) == []
     assert len(bench.intake) == 1
 
 
@@ -108,8 +108,8 @@ async def test_closed_intake_gives_what_waits_and_then_none() -> None:
     bench = Bench(batch_rows=100)
     bench.write(2)
     bench.intake.close()
-    assert await bench.take() == ["0", "1"]
-    assert await bench.take() is None
+    assert await bench.next_batch() == ["0", "1"]
+    assert await bench.next_batch() is None
 
 
 async def test_revoked_partitions_are_forgotten() -> None:
@@ -118,7 +118,7 @@ async def test_revoked_partitions_are_forgotten() -> None:
         bench.write(partition=partition)
     bench.intake.revoke({0, 2})
     bench.intake.close()
-    assert await bench.take() == ["1"]
+    assert await bench.next_batch() == ["1"]
 
 
 async def test_oldest_is_the_time_of_the_first_that_waits() -> None:
@@ -140,4 +140,4 @@ async def test_what_waits_when_its_user_is_erased_is_done_in_its_order_and_not_w
     bench.intake.forget("ann/b:c", 1_700_000_000_000)
     assert bench.forgotten() == [True, True]
     bench.erase()
-    assert await bench.take() == ["0", "1"]
+    assert await bench.next_batch() == ["0", "1"]

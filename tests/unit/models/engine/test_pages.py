@@ -13,7 +13,7 @@ ANN, BOB = Sharing("", "ann", 0), Sharing("", "bob", 0)
 
 
 def filled(pool, ids, sharing=ANN):
-    pages = pool.take(-(-len(ids) // pool.size))
+    pages = pool.allocate(-(-len(ids) // pool.size))
     publish(pool, ids, pages, sharing)
     return pages
 
@@ -27,8 +27,8 @@ def publish(pool, ids, pages, sharing):
 
 def test_page_zero_is_never_given_out_and_no_page_twice():
     pool = PagePool(10, 4)
-    assert sorted(pool.take(9)) == list(range(1, 10))
-    assert pool.take(1) is None
+    assert sorted(pool.allocate(9)) == list(range(1, 10))
+    assert pool.allocate(1) is None
 
 
 def test_a_prefix_is_found_up_to_the_last_full_page_that_is_alike():
@@ -64,7 +64,7 @@ def test_pages_that_nobody_holds_are_found_again_until_their_memory_is_needed_th
     found, _ = pool.match(ANN, tokens(16))
     assert found == pages
     pool.release(found)
-    pool.take(3)  # one is free, two are evicted
+    pool.allocate(3)  # one is free, two are evicted
     assert pool.match(ANN, tokens(16))[0] == pages[:2]
     pool.check()
 
@@ -75,7 +75,7 @@ def test_the_least_recently_used_sequence_is_evicted_first():
     pool.release(first)
     pool.release(second)
     pool.release(pool.match(ANN, tokens(16, 1))[0])
-    pool.take(4)
+    pool.allocate(4)
     assert pool.match(ANN, tokens(16, 1))[0] == first
     assert pool.match(ANN, tokens(16, 2))[0] == []
 
@@ -119,7 +119,7 @@ def test_a_thousand_random_operations_lose_no_page(seed):
             ids = [1] * chance.randrange(30) + [chance.randrange(3) for _ in range(chance.randrange(30))]
             sharing = chance.choice((ANN, BOB, Sharing("", "ann", 9), Sharing("", "bob", 9)))
             found, node = pool.match(sharing, ids)
-            more = pool.take(len(ids) // 4 - len(found))
+            more = pool.allocate(len(ids) // 4 - len(found))
             if more is None:
                 pool.release(found)
                 continue
@@ -135,7 +135,7 @@ def test_a_thousand_random_operations_lose_no_page(seed):
 
 def test_books_that_do_not_add_up_are_told():
     pool = PagePool(6, 4)
-    pages = pool.take(2)
+    pages = pool.allocate(2)
     pool.release(pages)
     pool._holders[pages[0]] = 1
     with pytest.raises(AssertionError, match="two places"):

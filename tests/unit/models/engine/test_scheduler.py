@@ -249,7 +249,7 @@ def test_no_step_is_foreseen_that_would_cost_a_row_its_pages():
     steps = Steps(pages=3)
     steps.add("a", prompt=4)
     slices = steps.scheduler.plan()
-    taken = steps.pool.take(steps.pool.available)
+    taken = steps.pool.allocate(steps.pool.available)
     assert steps.scheduler.follow(slices) is None
     steps.pool.release(taken)
     assert steps.scheduler.follow(slices) is not None

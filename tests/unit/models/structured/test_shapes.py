@@ -103,7 +103,7 @@ def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: C
     def follow() -> None:
         for token in ids("Hello Nina! " + "a" * 200):
             matcher.allowed()
-            matcher.take(token)
+            matcher.advance(token)
 
     with pytest.raises(ConstraintError) as caught:
         follow()
@@ -225,10 +225,10 @@ def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: C
         if not allowed:
             break
         said.append(allowed[step * 7919 % len(allowed)])
-        whole.take(said[-1])
+        whole.advance(said[-1])
         resumed = matcher_of(kept, shape)
         for token in said:
-            resumed.take(token)
+            resumed.advance(token)
         assert (resumed.allowed(), resumed.complete) == (whole.allowed(), whole.complete)
     assert len(said) > 5
 
@@ -241,8 +241,8 @@ def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:
     assert len(ahead) == len(text) + 1
     for token, allowed in zip(text, ahead, strict=False):
         assert matcher.allowed() == alone.allowed() == allowed
-        matcher.take(token)
-        alone.take(token)
+        matcher.advance(token)
+        alone.advance(token)
     assert matcher.complete
 
 
@@ -256,7 +256,7 @@ def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: ConstraintCompi
 def test_token_that_the_shape_does_not_allow_is_an_error(kept: ConstraintCompiler) -> None:
     matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "[0-9]+"))
     with pytest.raises(ConstraintError) as caught:
-        matcher.take(ids("x")[0])
+        matcher.advance(ids("x")[0])
     assert str(caught.value) == "the answer so far violates it"
 
 

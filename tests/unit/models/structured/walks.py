@@ -59,7 +59,7 @@ def walk(matcher: Matcher, seed: int) -> str | None:
             break
         last = [token for token in allowed if len(said) > 60 and token in closing()]
         said.append(chance.choice(last or [token for token in allowed if token != eos()]))
-        matcher.take(said[-1])
+        matcher.advance(said[-1])
     return str(tokenizer().decode(said))
 
 

@@ -12,7 +12,7 @@ from tests.benchmarks import client as clients
 from tests.benchmarks.client import Client
 from tests.benchmarks.load import Ask, Load, Reply
 from tests.benchmarks.report import markdown, write
-from tests.benchmarks.result import InFlightRequest, Plot, Result, Series
+from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.stats import quantile, stats
 
 
@@ -95,7 +95,7 @@ async def test_what_is_never_answered_has_failed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_report_has_a_table_a_verdict_json_and_plots(tmp_path: Path) -> None:
-    claims = [InFlightRequest("the ratio", 1.7, "<=", 1.5), InFlightRequest("another", 1.0, ">=", 0.95)]
+    claims = [Claim("the ratio", 1.7, "<=", 1.5), Claim("another", 1.0, ">=", 0.95)]
     plots = [Plot("by name", "x", "y", [Series("a", ["1", "2"], [1.0, math.inf])], log=True, line=2.0)]
     plots.append(Plot("by number", "x", "y", [Series("a", [1.0, 2.0], [1.0, 2.0])]))
     result = Result("part", "title", ["name", "ms"], [["a", 1.234], ["b", math.inf]], claims, plots)
