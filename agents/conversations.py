@@ -99,12 +99,12 @@ class Conversations:
         conversation = self._conversation(partition, inflight)
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
-        if inflight.attempt >= MOST_ATTEMPTS and not (inflight.said and inflight.said.end):
+        if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
             end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
             commit = quarantine_of(inflight, _QUARANTINED, self._settings, partition.ownership.clock.now())
             log.error("partition %s: request %s is quarantined: %s", partition.number, inflight.key, _QUARANTINED)
         else:
-            end = (inflight.said and inflight.said.end) or await self._speak(
+            end = (inflight.recovered and inflight.recovered.end) or await self._speak(
                 partition, inflight, conversation, answer, serving
             )
             kept = None if inflight.forget_history else conversation
@@ -123,16 +123,16 @@ class Conversations:
         key = (refused_user(record, error), error.request_id or "")
         known = ownership.known(key, at)
         refusal = refusal_of(record, error, known=known, settings=self._settings, now=ownership.clock.now())
-        said = ownership.said.answers.pop(key, None)
-        told = said is not None and said.end is not None
+        recovered = ownership.recovered.answers.pop(key, None)
+        is_reported = recovered is not None and recovered.end is not None
         if refusal.event is not None:
             ownership.refused.add(key)  # a second request with this id is a duplicate from now on
-        partition.spawn(self._tell(partition, record, key, refusal, told=told))
+        partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported))
 
-    async def _tell(
-        self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, told: bool
+    async def _report_refusal(
+        self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, is_reported: bool
     ) -> None:
-        if refusal.event is not None and not told:
+        if refusal.event is not None and not is_reported:
             await (await partition.ownership.tokens.send(refusal.event, record.key, trace_headers_of(record.headers)))
         await partition.commit(refusal.commit)
         if refusal.event is not None:
@@ -168,13 +168,13 @@ class Conversations:
         """What the log holds of the request if a former owner began it."""
         ownership = partition.ownership
         inflight.replayed = ownership.is_replayed(inflight.record)
-        inflight.said = ownership.said.answers.pop(inflight.key, None)
-        plan = ownership.said.plans.pop(inflight.key, None)
+        inflight.recovered = ownership.recovered.answers.pop(inflight.key, None)
+        plan = ownership.recovered.plans.pop(inflight.key, None)
         if plan is not None and plan.at is not None:
             inflight.at = plan.at
             inflight.planned = True
-        begins_at = inflight.said.position if inflight.said else 0
-        lost = lost_attempts(ownership.said.attempts.pop(inflight.key, None), begins_at)
+        begins_at = inflight.recovered.position if inflight.recovered else 0
+        lost = lost_attempts(ownership.recovered.attempts.pop(inflight.key, None), begins_at)
         inflight.attempt = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
 
     def _stop_waiting(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
@@ -206,8 +206,8 @@ class Conversations:
         except PromptError as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
-        if inflight.said is not None and inflight.said.segments:
-            if not _same(inflight.said, serving, prompt):
+        if inflight.recovered is not None and inflight.recovered.segments:
+            if not _same(inflight.recovered, serving, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.resumed()
         job = job_of(inflight, prompt, serving, self._settings)
@@ -256,7 +256,7 @@ class Conversations:
 
     async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
-        if inflight.said is not None and inflight.said.segments:
+        if inflight.recovered is not None and inflight.recovered.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.index))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
 
@@ -283,11 +283,11 @@ class Conversations:
         mark = mark_of(partition.ownership.store, inflight.request.user_id)
         if mark is None:
             return False
-        first = inflight.said.segments[0] if inflight.said and inflight.said.segments else None
+        first = inflight.recovered.segments[0] if inflight.recovered and inflight.recovered.segments else None
         return inflight.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
 
 
-def _same(said: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
+def _same(recovered: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
     """Whether generating again would give the same tokens: same model version and sampling settings."""
-    first = said.segments[0]
+    first = recovered.segments[0]
     return (first.model_version, first.prompt_digest) == (serving.model_version, prompt.digest)

@@ -33,8 +33,8 @@ def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedMode
     """The model that answers: the one that has already begun the answer, else the one that the request names. None if
     no model has that name.
     """
-    said = inflight.said.segments if inflight.said else ()
-    began = servings.find(said[0].model_version or "") if said else None
+    recovered = inflight.recovered.segments if inflight.recovered else ()
+    began = servings.find(recovered[0].model_version or "") if recovered else None
     return began or servings.find(inflight.request.model)
 
 
@@ -78,7 +78,7 @@ def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel,
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
-        said=inflight.said.tokens if inflight.said else (),
+        generated=inflight.recovered.tokens if inflight.recovered else (),
         max_tokens=min(request.max_tokens or settings.max_tokens, room),
         sampling=_sampling(request, serving),
         stop=request.stop_strings,

@@ -75,7 +75,7 @@ class ParleyApp(internals.App):
         except CheckpointError as error:
             # This check has to compute an embedding, so it runs after the others; the group has not been joined yet.
             await asyncio.gather(*(engine.stop() for engine in self.worker.engines), return_exceptions=True)
-            _tell(str(error))
+            _report(str(error))
             _end(EXIT_WRONG_USE)
         self.telemetry.start()
         self.watching = asyncio.ensure_future(self._watch_membership())
@@ -133,7 +133,7 @@ class ParleyWorker(faust.Worker):
         try:
             prepare(self.app)
         except (Unusable, KafkaAwayError) as error:
-            _tell(str(error))
+            _report(str(error))
             raise SystemExit(EXIT_WRONG_USE if isinstance(error, Unusable) else EXIT_FAILED) from None
         try:
             super().execute_from_commandline()
@@ -226,7 +226,7 @@ def _check_port(host: str, port: int) -> None:
 
 async def _check_kafka(parley: Settings) -> None:
     """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
-    deadline, told = time.monotonic() + parley.start_wait_s, ""
+    deadline, reported = time.monotonic() + parley.start_wait_s, ""
     while True:
         try:
             await check_topics(parley)
@@ -237,15 +237,15 @@ async def _check_kafka(parley: Settings) -> None:
             away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")
             if time.monotonic() > deadline:
                 raise away from None
-            if str(away) != told:
-                told = str(away)
-                _tell(f"{told}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
+            if str(away) != reported:
+                reported = str(away)
+                _report(f"{reported}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
             await asyncio.sleep(_RETRY_S)
         else:
             return
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(f"parley: {line}", file=sys.__stderr__, flush=True)
 
 
@@ -373,14 +373,14 @@ def _leave_without_goodbye(app: ParleyApp) -> None:
 
 def _create() -> ParleyApp:
     try:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as reported:
             warnings.simplefilter("always", UnknownSettingWarning)
             parley = settings()
-        for warning in told:
-            _tell(f"warning: {warning.message}")
+        for warning in reported:
+            _report(f"warning: {warning.message}")
         return create_app(parley)
     except (SettingsError, TracingError) as error:
-        _tell(str(error))
+        _report(str(error))
         raise SystemExit(EXIT_WRONG_USE) from None
 
 

@@ -69,8 +69,8 @@ async def _partition_counts(cluster: Cluster) -> dict[str, int]:
     try:
         await client.bootstrap()
         # Metadata of all topics: asking for a missing one would create it on many brokers.
-        told = await client.fetch_all_metadata()
-        return {topic: len(told.partitions_for_topic(topic) or ()) for topic in told.topics()}
+        metadata = await client.fetch_all_metadata()
+        return {topic: len(metadata.partitions_for_topic(topic) or ()) for topic in metadata.topics()}
     finally:
         await client.close()
 

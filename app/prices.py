@@ -48,9 +48,9 @@ class Prices:
 
 
 def _one(part: str) -> tuple[str, Price]:
-    model, _, told = part.rpartition("=")
+    model, _, amounts = part.rpartition("=")
     try:
-        numbers = [float(number) for number in told.split("/")]
+        numbers = [float(number) for number in amounts.split("/")]
     except ValueError:
         numbers = []
     if not model or len(numbers) not in {2, 3} or not all(0 <= number < float("inf") for number in numbers):

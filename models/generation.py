@@ -4,7 +4,7 @@ An engine takes a `Job` and returns a stream of `Delta`s that ends in exactly on
 
 The answer is a pure function of the job: sampling draws token `i` with noise keyed by `(seed, i)`, and the text after
 token `i` depends only on the tokens up to `i`. A job that is submitted again with the first tokens of its answer in
-`said` therefore continues as if it had never stopped, on any machine and in any batch.
+`generated` therefore continues as if it had never stopped, on any machine and in any batch.
 """
 
 from __future__ import annotations
@@ -83,17 +83,17 @@ class GenerationDefaults:
 class Job:
     """One answer to generate.
 
-    `prompt` and `said` are token ids; `said` is the beginning of the answer that readers have already. `max_tokens`
-    counts the whole answer, `said` included. `shape` constrains the text; an answer that `max_tokens` cuts short
-    satisfies it as far as it goes. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness, and limit
-    the reuse of computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names
-    a LoRA adapter of the engine; empty means the model itself.
+    `prompt` and `generated` are token ids; `generated` is the beginning of the answer that readers have already.
+    `max_tokens` counts the whole answer, `generated` included. `shape` constrains the text; an answer that `max_tokens`
+    cuts short satisfies it as far as it goes. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness,
+    and limit the reuse of computed pages: other users share the first `shared` tokens of the prompt and no more.
+    `adapter` names a LoRA adapter of the engine; empty means the model itself.
     """
 
     id: str
     prompt: tuple[int, ...]
     max_tokens: int
-    said: tuple[int, ...] = ()
+    generated: tuple[int, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.STANDARD

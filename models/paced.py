@@ -54,7 +54,7 @@ class PacedStream:
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
         job = self._job
-        index = len(job.said)
+        index = len(job.generated)
         while index < job.max_tokens:
             await asyncio.wait({self._reason}, timeout=self._pause_s)
             if job.deadline is not None and time.time() > job.deadline:

@@ -25,8 +25,8 @@ def settings(*, markdown: bool) -> None:
     current = settings_of_terminal()
     for name, field in Settings.model_fields.items():
         value = "***" if field.repr is False and getattr(current, name) else _env_value(getattr(current, name))
-        told = click.style(f"# {field.description}", dim=True)
-        click.echo(f"{PREFIX}{name.upper()}={value}  {told}")
+        comment = click.style(f"# {field.description}", dim=True)
+        click.echo(f"{PREFIX}{name.upper()}={value}  {comment}")
 
 
 def _env_value(value: object) -> str:

@@ -27,13 +27,13 @@ class WrongUseError(click.ClickException):
 
 def settings_of_terminal() -> Settings:
     """Read the settings. An invalid one ends the command, an unknown one prints a warning."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             settings = load_settings()
         except SettingsError as error:
             raise WrongUseError(str(error)) from None
-    for warning in told:
+    for warning in caught:
         note(f"warning: {warning.message}")
     return settings
 

@@ -37,7 +37,7 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
         and window.window_start + window.window_ms > since
     )
     if as_json:
-        click.echo(msgspec.json.encode([one.told() for one in sums]))
+        click.echo(msgspec.json.encode([one.as_dict() for one in sums]))
     elif sums:
         _show(sums)
     else:

@@ -45,7 +45,7 @@ class Sum:
         tokens = self.prompt_tokens + self.completion_tokens
         return 1000 * self.cost / tokens if tokens else 0.0
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         return {
             "window_start": self.window_start,
             "window_ms": self.window_ms,

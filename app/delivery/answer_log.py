@@ -33,12 +33,14 @@ class AnswerLog:
         self._claim = inflight
         self._model_version = serving.model_version
         self._text_of = serving.text_of
-        self._texts = [inflight.said.text] if inflight.said else []
+        self._texts = [inflight.recovered.text] if inflight.recovered else []
         self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
-        self.index = inflight.said.position if inflight.said else 0
-        self.first_at = inflight.said.segments[0].timestamp if inflight.said and inflight.said.segments else None
-        self.ended_at = inflight.said.end.timestamp if inflight.said and inflight.said.end else None
+        self.index = inflight.recovered.position if inflight.recovered else 0
+        self.first_at = (
+            inflight.recovered.segments[0].timestamp if inflight.recovered and inflight.recovered.segments else None
+        )
+        self.ended_at = inflight.recovered.end.timestamp if inflight.recovered and inflight.recovered.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
@@ -68,9 +70,9 @@ class AnswerLog:
         self._texts.append(delta.text)
         self._room -= json_bytes(delta.text)
 
-    def _logprob(self, told: TokenLogprob) -> Logprob:
-        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in told.top)
-        return Logprob(told.token, self._text_of(told.token), told.logprob, rivals)
+    def _logprob(self, drawn: TokenLogprob) -> Logprob:
+        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in drawn.top)
+        return Logprob(drawn.token, self._text_of(drawn.token), drawn.logprob, rivals)
 
     async def plan(self, at: int) -> None:
         """Record the time as of which the request sees its conversation, before anything depends on it."""

@@ -148,7 +148,7 @@ async def _apply_until(
     logs: Mapping[TopicPartition, Table],
     ends: Mapping[TopicPartition, int],
 ) -> int:
-    count, told = 0, time.monotonic()
+    count, logged_at = 0, time.monotonic()
     for tp, table in logs.items():
         reader.pause(*(other for other in logs if other != tp))
         reader.resume(tp)
@@ -157,8 +157,8 @@ async def _apply_until(
             for records in batches.values():
                 apply_records(store, table, records)
                 count += len(records)
-            if time.monotonic() - told > _PROGRESS_EVERY_S:
-                told = time.monotonic()
+            if time.monotonic() - logged_at > _PROGRESS_EVERY_S:
+                logged_at = time.monotonic()
                 left = ends[tp] - await reader.position(tp)
                 log.info("restoring %s partition %s: %s records applied, %s offsets left", *tp, count, left)
         # Set it even if nothing was left: the log may end with markers after its last record.

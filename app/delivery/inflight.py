@@ -43,7 +43,7 @@ class InFlightRequest:
     record: Record
     request: Request
     at: int = 0
-    said: Answer | None = None
+    recovered: Answer | None = None
     planned: bool = False
     replayed: bool = False
     attempt: int = 0

@@ -36,7 +36,7 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
-from app.delivery.recovery import RequestKey, Said, read_said
+from app.delivery.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.token_producer import TokenProducer, stop_producer
 from app.delivery.tokens import TokenLog
 from app.delivery.watermark import Watermark
@@ -114,7 +114,7 @@ class Ownership:
         self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
         self.refused: set[RequestKey] = set()
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
-        self.said = Said()
+        self.recovered = RecoveredAnswers()
         self.restored = 0
         self._fencing = asyncio.Lock()
         self._producer = producer
@@ -166,9 +166,9 @@ class Ownership:
     @property
     def resuming(self) -> bool:
         """Whether a request of a former owner may still arrive."""
-        if self.said and self._resume_until is not None and self._next_request >= self._resume_until:
-            self.said.clear()
-        return self._resume_until is None or bool(self.said)
+        if self.recovered and self._resume_until is not None and self._next_request >= self._resume_until:
+            self.recovered.clear()
+        return self._resume_until is None or bool(self.recovered)
 
     @property
     def _next_request(self) -> int:
@@ -274,17 +274,17 @@ class Ownership:
         self._log_lost_records()
         requests = self.context.topic_partition("requests")
         start, floor = self._inherited(self.epoch)
-        said = await read_said(
+        recovered = await recover(
             reader,
             self.context.topic_partition("tokens"),
             start=start,
             floor=floor,
             fence=self.epoch,
         )
-        for key in said.requests:
+        for key in recovered.requests:
             if self.store.get(Table.ENDED, records.key(*key)) is not None:
-                said.forget(key)
-        self.said = said
+                recovered.forget(key)
+        self.recovered = recovered
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 

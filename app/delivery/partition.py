@@ -321,7 +321,7 @@ class Partition:
             self.number,
             self.ownership.epoch,
             self.ownership.offsets[REQUESTS].next,
-            len(self.ownership.said.answers),
+            len(self.ownership.recovered.answers),
             self.ownership.restored,
         )
         opened = [record for of_topic in self._open.values() for record in of_topic.values()]

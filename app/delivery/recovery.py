@@ -26,7 +26,7 @@ RequestKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RecoveredAnswers:
     """What the log holds of requests that may be unfinished."""
 
     answers: dict[RequestKey, Answer] = field(default_factory=dict)
@@ -55,15 +55,15 @@ class Said:
             self.plans.setdefault(key, msgspec.convert(notice.details, PlanDetails))
 
 
-async def read_said(
+async def recover(
     reader: AIOKafkaConsumer, topic_partition: TopicPartition, *, start: int, floor: int, fence: int
-) -> Said:
+) -> RecoveredAnswers:
     """Read `tokens` from the offset `start` up to the own `fence`; `floor` is the newest epoch that began before
     `start`.
 
     An answer that began before `start` was finished by then; its remaining events are skipped.
     """
-    said = Said()
+    recovered = RecoveredAnswers()
     rule = ReaderRule(remember=sys.maxsize)
     # A reader that saw the fence before `start` has already dropped events of older epochs.
     rule.epochs[topic_partition.partition] = floor
@@ -80,8 +80,8 @@ async def read_said(
                 update = rule.read(record.partition, record.offset, event)
                 if update is not None and event.notice is not None:
                     key = (update.answer.user_id, update.answer.request_id)
-                    said.note(key, event.notice, event.index or 0)
+                    recovered.note(key, event.notice, event.index or 0)
             except (WireError, msgspec.ValidationError):
                 continue  # not written by a worker; readers skip it too
-    said.answers.update({key: one for key, one in rule.answers.items() if one.epoch >= 0 and not one.missing})
-    return said
+    recovered.answers.update({key: one for key, one in rule.answers.items() if one.epoch >= 0 and not one.missing})
+    return recovered

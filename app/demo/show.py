@@ -88,8 +88,8 @@ class Show:
     def _wait(self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway) -> None:
         self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
         settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
-        told = settings if self._instance.env_file.is_of_another else ""
-        self._report(f"try it: {gateway.address}, or {told}.venv/bin/parley chat --user you")
+        prefix = settings if self._instance.env_file.is_of_another else ""
+        self._report(f"try it: {gateway.address}, or {prefix}.venv/bin/parley chat --user you")
         self._report("everything stays up until Ctrl-C")
         while True:
             for part in (worker, gateway):

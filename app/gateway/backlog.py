@@ -65,7 +65,7 @@ class Backlog:
             )
 
     async def _keep_looking(self) -> None:
-        told = ""  # the failure that was logged last
+        logged = ""  # the failure that was logged last
         while True:
             admin = AIOKafkaAdminClient(**self._settings.cluster.options())
             ends = consumer(self._settings.cluster)
@@ -74,11 +74,11 @@ class Backlog:
                 await ends.start()
                 while True:
                     self._estimate.add(await self._look(admin, ends))
-                    told = ""
+                    logged = ""
                     await asyncio.sleep(EVERY_S)
             except (KafkaError, OSError) as error:
                 self._estimate.forget()
-                if told != (told := type(error).__name__):
+                if logged != (logged := type(error).__name__):
                     log.warning("cannot read the backlog, so no request is rejected for it: %s", error)
             except Exception:
                 # No failure here may stop the gateway: without an estimate, no request is rejected.

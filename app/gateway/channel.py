@@ -92,12 +92,12 @@ class Channel:
                 ref = message.ref
                 await self._do(message)
             except ApiError as error:
-                told: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
+                reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
                 if message is not None and not isinstance(message, AskMessage):
-                    told["request_id"] = message.request_id
+                    reply["request_id"] = message.request_id
                 if error.retry_after_s is not None:
-                    told["retry_after_s"] = round(error.retry_after_s, 1)
-                await self._say(told)
+                    reply["retry_after_s"] = round(error.retry_after_s, 1)
+                await self._send(reply)
 
     async def _do(self, message: Message) -> None:
         caller = await self._gateway.access.caller(self._socket)
@@ -109,23 +109,23 @@ class Channel:
         match message:
             case FollowMessage():
                 self._follow(identity, message.request_id, message.starting_after)
-                await self._say({"type": "following", "ref": message.ref, "request_id": message.request_id})
+                await self._send({"type": "following", "ref": message.ref, "request_id": message.request_id})
             case UnfollowMessage():
                 if task := self._following.get(key):
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
-                await self._say({"type": "unfollowed", "ref": message.ref, "request_id": message.request_id})
+                await self._send({"type": "unfollowed", "ref": message.ref, "request_id": message.request_id})
             case CancelMessage():
                 await self._gateway.request_producer.cancel(*key)
-                await self._say({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
+                await self._send({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
         return None
 
     async def _ask(self, message: AskMessage, identity: Identity) -> None:
         self._gateway.admit(identity)
         asked = message.request(identity)
         await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
-        told = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
-        await self._say({"type": "asked", "ref": message.ref, **told})
+        reply = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
+        await self._send({"type": "asked", "ref": message.ref, **reply})
         self._follow(identity, asked.request_id, 0)
 
     def _follow(self, identity: Identity, request_id: str, after: int) -> None:
@@ -150,16 +150,16 @@ class Channel:
         try:
             async for batch in events:
                 for event in batch:
-                    await self._say(event)
+                    await self._send(event)
         except ApiError as error:
-            await self._say({"type": "refused", "request_id": request_id, **error.body})
+            await self._send({"type": "refused", "request_id": request_id, **error.body})
         finally:
             await events.aclose()
 
-    async def _say(self, told: dict[str, Any] | TokenEvent) -> None:
+    async def _send(self, reply: dict[str, Any] | TokenEvent) -> None:
         try:
             async with asyncio.timeout(self._gateway.settings.gateway_stall_s), self._turn:
-                await self._socket.send_text(_encoder.encode(told).decode())
+                await self._socket.send_text(_encoder.encode(reply).decode())
         except TimeoutError:
             self._stalled.set()
             raise WebSocketDisconnect(TOO_SLOW) from None

@@ -62,12 +62,12 @@ class ChatChoice:
         }
 
 
-def logprobs_of(told: Sequence[Logprob] | None) -> dict[str, Any] | None:
-    return {"content": [_logprob(one, with_top=True) for one in told], "refusal": None} if told else None
+def logprobs_of(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
+    return {"content": [_logprob(one, with_top=True) for one in logprobs], "refusal": None} if logprobs else None
 
 
 def _logprob(one: Logprob, *, with_top: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode())}
+    entry: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode())}
     if with_top:
-        told["top_logprobs"] = [_logprob(rival, with_top=False) for rival in one.top]
-    return told
+        entry["top_logprobs"] = [_logprob(rival, with_top=False) for rival in one.top]
+    return entry

@@ -58,10 +58,10 @@ class ChatReply:
     @property
     def _usage(self) -> dict[str, Any]:
         """The complete reply, after all choices have ended; prompt tokens are counted once."""
-        told = [choice.usage for choice in self._choices if choice.usage is not None]
-        prompt = max((usage.prompt_tokens for usage in told), default=0)
-        answers = sum(usage.completion_tokens for usage in told)
-        cached = max((usage.cached_tokens for usage in told), default=0)
+        usages = [choice.usage for choice in self._choices if choice.usage is not None]
+        prompt = max((usage.prompt_tokens for usage in usages), default=0)
+        answers = sum(usage.completion_tokens for usage in usages)
+        cached = max((usage.cached_tokens for usage in usages), default=0)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": answers,

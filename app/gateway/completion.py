@@ -11,7 +11,7 @@ from app.gateway.gateway import Gateway
 from app.gateway.merge import merged
 from app.wire import ErrorCode, EventType, Request, TokenEvent
 
-Said = tuple[int, list[TokenEvent]]
+ChoiceEvents = tuple[int, list[TokenEvent]]
 
 
 class Completion:
@@ -33,7 +33,7 @@ class Completion:
                 await self._cancel()
             raise failed[0]
 
-    async def events(self) -> AsyncGenerator[Said, None]:
+    async def events(self) -> AsyncGenerator[ChoiceEvents, None]:
         """The events of each choice up to its `done`, with its number; an empty list is a keep-alive.
 
         Raises `ApiError` for every other end.

@@ -82,7 +82,7 @@ class Gateway:
 
     def _seen(self, update: Update) -> None:
         event, answer = update.event, update.answer
-        self.limits.said(answer.user_id, len(event.tokens or ()))
+        self.limits.count_tokens(answer.user_id, len(event.tokens or ()))
         if event.is_end:
             self.backlog.ended(answer.user_id)
         if event.model_version:

@@ -172,5 +172,5 @@ def _keys(text: str) -> list[jwt.PyJWK]:
 
 def _why(error: BaseException) -> str:
     """The cause in one line, without the address."""
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(told.split()) or type(error).__name__
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__

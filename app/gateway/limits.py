@@ -58,7 +58,7 @@ class Limits:
         self._erasures.check(identity.user_id)
         self._erasures.spend(identity.user_id, 1)
 
-    def said(self, user_id: str, tokens: int) -> None:
+    def count_tokens(self, user_id: str, tokens: int) -> None:
         """Count generated tokens; the level may become negative."""
         self._tokens.spend(user_id, tokens)
         tenant = tenant_of(user_id)

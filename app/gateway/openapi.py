@@ -46,10 +46,10 @@ def shape(**fields: str | list[str]) -> dict[str, Any]:
 
 def replies(content: dict[str, Any], *refusals: int, status: int = 200) -> Replies:
     """The replies of a route: its own, and the errors that all user routes share."""
-    told: Replies = {status: {"description": "Done.", "content": content}}
+    replies: Replies = {status: {"description": "Done.", "content": content}}
     for code in (*_OF_ALL, *refusals):
-        told[code] = {"description": _WHY[code], "content": {"application/json": {"schema": _REFUSAL}}}
-    return told
+        replies[code] = {"description": _WHY[code], "content": {"application/json": {"schema": _REFUSAL}}}
+    return replies
 
 
 def document(application: FastAPI) -> None:

@@ -38,7 +38,7 @@ class HttpTraces:
         span = tracing.start(scope["method"], SpanKind.SERVER, brought)
         trace_headers.set(tracing.carry(span) if span.is_recording() else brought)
 
-        async def told(message: Message) -> None:
+        async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
                 span.set_attribute("http.response.status_code", message["status"])
                 if message["status"] >= 500:
@@ -46,7 +46,7 @@ class HttpTraces:
             await send(message)
 
         try:
-            await self._app(scope, receive, told)
+            await self._app(scope, receive, send_and_count)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             span.update_name(f"{scope['method']} {route}")

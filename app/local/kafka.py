@@ -138,7 +138,7 @@ class KafkaNode:
                     stderr=subprocess.STDOUT,
                     text=True,
                 )
-            told, _ = making.communicate()
+            output, _ = making.communicate()
         finally:
             if making is not None:
                 making.kill()  # it must not outlive this process at Ctrl-C
@@ -146,7 +146,7 @@ class KafkaNode:
                 assert making.stdout is not None
                 making.stdout.close()
         if making.returncode:
-            words = told.strip().splitlines() or ["no reason given"]
+            words = output.strip().splitlines() or ["no reason given"]
             raise LocalError(f"Kafka's storage in {self.folder} could not be formatted: {words[-1][:300]}")
 
 

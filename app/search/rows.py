@@ -40,7 +40,7 @@ class Row:
 
 def rows_of(turn: Turn) -> list[Row]:
     """One row for each non-empty side: an empty text has no vector."""
-    said = {Role.USER: turn.prompt, Role.ASSISTANT: turn.answer}
+    texts = {Role.USER: turn.prompt, Role.ASSISTANT: turn.answer}
     return [
         Row(
             turn_id=turn_id(turn.user_id, turn.request_id, role),
@@ -53,7 +53,7 @@ def rows_of(turn: Turn) -> list[Row]:
             created_at=turn.created_at,
             asked_at=turn.asked_at,
         )
-        for role, text in said.items()
+        for role, text in texts.items()
         if text
     ]
 

@@ -113,7 +113,7 @@ class Metrics(Unobserved):
 
     def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
         asked = inflight.record.timestamp
-        if inflight.said is None:
+        if inflight.recovered is None:
             self._timed(inflight, answer)
         if answer.ended_at is not None:
             self._whole.observe(max(0, answer.ended_at - asked) / 1000)

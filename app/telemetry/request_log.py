@@ -32,7 +32,7 @@ class RequestLog(Unobserved):
         if not log.isEnabledFor(logging.INFO):
             return
         request, asked = inflight.request, inflight.record.timestamp
-        told = {
+        values = {
             "request_id": request.request_id,
             "user_id": request.user_id,
             "conversation_id": request.conversation_id,
@@ -45,7 +45,7 @@ class RequestLog(Unobserved):
             "prompt_tokens": end.usage.prompt_tokens if end.usage is not None else None,
             "cached_tokens": end.usage.cached_tokens if end.usage is not None else None,
             "completion_tokens": answer.index,
-            "resumed": inflight.said is not None or None,
+            "resumed": inflight.recovered is not None or None,
             "taken_ms": inflight.taken_ns // 1_000_000 - asked,
             "batched_ms": None if inflight.batched_ns is None else inflight.batched_ns // 1_000_000 - asked,
             "engine_ms": None if inflight.begun_ns is None else inflight.begun_ns // 1_000_000 - asked,
@@ -53,20 +53,20 @@ class RequestLog(Unobserved):
             "end_ms": None if answer.ended_at is None else answer.ended_at - asked,
             "trace": _trace_of(inflight.trace_headers),
         }
-        self._tell("request ended", told)
+        self._log("request ended", values)
 
     def refused(self, record: Record, event: TokenEvent) -> None:
-        told = {
+        values = {
             "request_id": event.request_id,
             "user_id": event.user_id,
             "partition": record.partition,
             "offset": record.offset,
             "error": event.error.code if event.error is not None else None,
         }
-        self._tell("request refused", told)
+        self._log("request refused", values)
 
-    def _tell(self, message: str, told: Mapping[str, object]) -> None:
-        fields = {name: value for name, value in told.items() if value is not None}
+    def _log(self, message: str, values: Mapping[str, object]) -> None:
+        fields = {name: value for name, value in values.items() if value is not None}
         if self._as_fields:
             log.info(message, extra={"fields": fields})
         else:

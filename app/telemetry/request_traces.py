@@ -64,7 +64,7 @@ class RequestTraces(Unobserved):
             self._tracing.child(span, name, began, ended, {})
         if answer.first_at is not None:
             span.add_event("first token", timestamp=answer.first_at * _MS)
-        span.set_attributes(_told(inflight, answer, end))
+        span.set_attributes(_attributes(inflight, answer, end))
         if end.error is not None:
             span.set_status(Status(StatusCode.ERROR, end.error.code))
         span.end(now)
@@ -96,7 +96,7 @@ class RequestTraces(Unobserved):
 
 def _asked(request: Request, model: str) -> dict[str, Any]:
     """Parameters of the request, never its text."""
-    told = {
+    attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "parley",
         "gen_ai.request.model": model,
@@ -111,31 +111,31 @@ def _asked(request: Request, model: str) -> dict[str, Any]:
         "parley.tenant": request.tenant,
         "parley.priority": request.priority.value,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _told(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
-    told: dict[str, Any] = {
+def _attributes(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
         "gen_ai.response.model": end.model_version,
         "gen_ai.usage.output_tokens": answer.index,
-        "parley.resumed": inflight.said is not None,
+        "parley.resumed": inflight.recovered is not None,
     }
     if end.usage is not None:
-        told["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens
-        told["gen_ai.usage.cache_read.input_tokens"] = end.usage.cached_tokens
+        attributes["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens
+        attributes["gen_ai.usage.cache_read.input_tokens"] = end.usage.cached_tokens
     if end.finish_reason is not None:
-        told["gen_ai.response.finish_reasons"] = [end.finish_reason.value]
+        attributes["gen_ai.response.finish_reasons"] = [end.finish_reason.value]
     if end.error is not None:
-        told["error.type"] = end.error.code
-    return {name: value for name, value in told.items() if value is not None}
+        attributes["error.type"] = end.error.code
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
     """(name, began, ended) in Unix nanoseconds; each begins where its predecessor ended."""
     started = None if inflight.started_at is None else inflight.started_at * _MS
     # The first token of a resumed answer was written by a former owner.
-    first = None if answer.first_at is None or inflight.said is not None else answer.first_at * _MS
-    told = None if answer.ended_at is None else answer.ended_at * _MS
+    first = None if answer.first_at is None or inflight.recovered is not None else answer.first_at * _MS
+    attributes = None if answer.ended_at is None else answer.ended_at * _MS
     began = inflight.record.timestamp * _MS
     for name, ended in (
         ("queue", inflight.taken_ns),
@@ -143,7 +143,7 @@ def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterat
         ("batch", inflight.batched_ns),
         ("schedule", inflight.begun_ns),
         ("prefill", first),
-        ("decode" if inflight.begun_ns is not None else "refuse", told),
+        ("decode" if inflight.begun_ns is not None else "refuse", attributes),
         ("finish", now),
     ):
         if ended is not None:

@@ -22,7 +22,7 @@ class Steady:
         self._size = page_size
         self._steps = 0
         self._rows = [(part.row, part.row.pages, part.start, place[id(part.row)]) for part in slices]
-        self._told = [len(part.row.pages) for part in batch.order]  # pages in the table
+        self._known = [len(part.row.pages) for part in batch.order]  # pages in the table
         (group,) = batch.groups
         numbers = batch.numbers.numpy()
         self._tokens, self._positions, self._slots = numbers[: 3 * batch.count].reshape(3, -1)
@@ -45,10 +45,10 @@ class Steady:
         self._tokens[:] = [part.row.tokens[-1] for part in order]
         width = self._table.shape[1]
         for at, part in enumerate(order):
-            pages, told = part.row.pages, self._told[at]
-            if len(pages) > told:
-                self._table[at, told : len(pages)] = pages[told:width]
-                self._told[at] = len(pages)
+            pages, known = part.row.pages, self._known[at]
+            if len(pages) > known:
+                self._table[at, known : len(pages)] = pages[known:width]
+                self._known[at] = len(pages)
         self._slots[:] = self._table[self._each, self._positions // self._size] * self._size
         self._slots += self._positions % self._size
         batch = self._batch

@@ -46,7 +46,7 @@ class SequenceState:
         self.stream = stream
         self.sequence = sequence
         self.arrived = arrived
-        self.tokens: list[int] = [*job.prompt, *job.said]
+        self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
         self.text: TextStream | None = None
@@ -97,7 +97,7 @@ class SequenceState:
     def read(self, vocabulary: Vocabulary) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""
         self.text = TextStream(vocabulary, self.job.stop)
-        for token in self.job.said:
+        for token in self.job.generated:
             self.text.step(token)
             if self.text.stopped:
                 return self.end(FinishReason.STOP)
@@ -110,7 +110,7 @@ class SequenceState:
         """
         self.matcher = matcher
         if matcher is not None:
-            for token in self.job.said:
+            for token in self.job.generated:
                 matcher.advance(token)
         return self._over()
 
@@ -122,8 +122,8 @@ class SequenceState:
             return None, self.end(FinishReason.STOP)
         index = self.answered
         self.tokens.append(token)
-        told = () if drawn.logprob is None else (drawn.logprob,)
-        delta = Delta(index, (token,), self.text.step(token), told)
+        logprobs = () if drawn.logprob is None else (drawn.logprob,)
+        delta = Delta(index, (token,), self.text.step(token), logprobs)
         if self.matcher is not None:
             self.matcher.advance(token)
         if self.text.stopped:

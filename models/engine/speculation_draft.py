@@ -31,7 +31,7 @@ class Shadow:
     __slots__ = ("guessed_at", "known", "row", "source")
 
     def __init__(self, source: SequenceState) -> None:
-        plain = dataclasses.replace(source.job, said=(), shape=None, adapter="")
+        plain = dataclasses.replace(source.job, generated=(), shape=None, adapter="")
         self.source = source
         self.row = SequenceState(plain, source.stream, source.sequence, 0.0, source.limit)
         self.guessed_at = 0  # tokens of the source at its last draft
@@ -80,9 +80,9 @@ class DraftModel:
         rows, chance = len(chances), sum(chances) / len(chances)
 
         def per_second(length: int) -> float:
-            said = tokens + rows * sum(chance**at for at in range(1, length + 1))
+            expected_tokens = tokens + rows * sum(chance**at for at in range(1, length + 1))
             own = length * self.cost.of(rows) if self.cost.known else 0.0  # never tried: assume no cost
-            return said / (cost.of(tokens + rows * length) + own)
+            return expected_tokens / (cost.of(tokens + rows * length) + own)
 
         return max(range(LONGEST + 1), key=per_second)
 

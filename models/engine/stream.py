@@ -66,8 +66,8 @@ class TokenStream:
             parts.append(more)
             self._events.popleft()
         tokens = tuple(token for part in parts for token in part.tokens)
-        told = tuple(logprob for part in parts for logprob in part.logprobs)
-        return Delta(event.index, tokens, "".join(part.text for part in parts), told)
+        logprobs = tuple(logprob for part in parts for logprob in part.logprobs)
+        return Delta(event.index, tokens, "".join(part.text for part in parts), logprobs)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -199,19 +199,19 @@ class TorchEngine:
         return Speculation(self.pool, DraftModel(draft, pages, self.pool, self._checkpoint.model.config.vocab_size))
 
     def _refusal(self, job: Job, room: int) -> Failure | None:
-        said = len(job.said)
+        generated = len(job.generated)
         if room <= 0:
-            return Failure(said, "overloaded", "the engine's queue is full; try again later")
+            return Failure(generated, "overloaded", "the engine's queue is full; try again later")
         if job.adapter and not self._adapters.knows(job.adapter):
-            return Failure(said, "model_not_found", f"there is no adapter {job.adapter}")
+            return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
         if not job.prompt:
-            return Failure(said, "invalid_request", "the prompt has no tokens")
+            return Failure(generated, "invalid_request", "the prompt has no tokens")
         if len(job.prompt) >= self.context_length:
             line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
-            return Failure(said, "prompt_too_long", line)
+            return Failure(generated, "prompt_too_long", line)
         vocabulary = self._checkpoint.model.config.vocab_size
-        if min(*job.prompt, *job.said, 0) < 0 or max(*job.prompt, *job.said, 0) >= vocabulary:
-            return Failure(said, "invalid_request", f"a token id is not in the model's vocabulary of {vocabulary}")
+        if min(*job.prompt, *job.generated, 0) < 0 or max(*job.prompt, *job.generated, 0) >= vocabulary:
+            return Failure(generated, "invalid_request", f"a token id is not in the model's vocabulary of {vocabulary}")
         return None
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:

@@ -9,8 +9,8 @@ A layer of K inputs and N outputs is stored as
 
 and stands for `(quant - zero) * scale`. Format v1 (`checkpoint_format: gptq`, the only one of AutoGPTQ) stores each
 zero point less one, which wraps at zero; v2 stores it as it is. With act-order neighbouring inputs are of different
-groups: they are sorted by group here, once, and the layer permutes what it is given. Bits and group size are told by
-the shapes, so GPTQModel's `dynamic` overrides, which differ from module to module, need no rules of their own.
+groups: they are sorted by group here, once, and the layer permutes what it is given. Bits and group size follow
+from the shapes, so GPTQModel's `dynamic` overrides, which differ from module to module, need no rules of their own.
 """
 
 from __future__ import annotations

@@ -41,15 +41,15 @@ class Quantized:
 
 def gptq_config(folder: Path, config: Any) -> Quantized | None:
     """The quantization of a checkpoint, None for a plain one; raises `QuantizationError` if it is not supported."""
-    told = getattr(config, "quantization_config", None) or _of_file(folder / "quantize_config.json")
-    if not told:
+    quantization = getattr(config, "quantization_config", None) or _of_file(folder / "quantize_config.json")
+    if not quantization:
         return None
-    if not isinstance(told, dict):
-        told = told.to_dict()
-    method = str(told.get("quant_method") or "gptq")
+    if not isinstance(quantization, dict):
+        quantization = quantization.to_dict()
+    method = str(quantization.get("quant_method") or "gptq")
     if method != "gptq":
         raise QuantizationError(f"it is quantized with {method}; of quantized checkpoints the engine reads GPTQ")
-    kind = "marlin" if told.get("is_marlin_format") else str(told.get("checkpoint_format") or V1)
+    kind = "marlin" if quantization.get("is_marlin_format") else str(quantization.get("checkpoint_format") or V1)
     if kind not in (V1, V2):
         raise QuantizationError(f"its checkpoint_format is {kind}; {V1} and {V2} are read")
     return Quantized(kind)

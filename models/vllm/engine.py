@@ -183,16 +183,16 @@ class VllmEngine:
         return min(job.max_tokens, self.context_length - len(job.prompt))
 
     def _refusal(self, job: Job) -> Failure | None:
-        said = len(job.said)
+        generated = len(job.generated)
         if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
-            return Failure(said, "overloaded", "the engine's queue is full; try again later")
+            return Failure(generated, "overloaded", "the engine's queue is full; try again later")
         if job.adapter:
-            return Failure(said, "model_not_found", f"there is no adapter {job.adapter}")
+            return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
         if not job.prompt:
-            return Failure(said, "invalid_request", "the prompt has no tokens")
+            return Failure(generated, "invalid_request", "the prompt has no tokens")
         if len(job.prompt) >= self.context_length:
             line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
-            return Failure(said, "prompt_too_long", line)
+            return Failure(generated, "prompt_too_long", line)
         return None
 
 

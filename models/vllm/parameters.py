@@ -13,7 +13,7 @@ MASK63 = (1 << 63) - 1
 
 def prompt_of(job: Job) -> dict[str, Any]:
     """A `TokensPrompt`: the prompt, then the tokens of the answer so far. Only requests of one user share prefixes."""
-    return {"prompt_token_ids": [*job.prompt, *job.said], "cache_salt": f"{job.tenant}/{job.user}"}
+    return {"prompt_token_ids": [*job.prompt, *job.generated], "cache_salt": f"{job.tenant}/{job.user}"}
 
 
 def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
@@ -49,7 +49,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
 
 def seed_of(job: Job) -> int:
     """A different seed per position: the same noise again would make a resumed answer repeat its beginning."""
-    return (job.sampling.seed + GOLDEN * len(job.said)) & MASK63
+    return (job.sampling.seed + GOLDEN * len(job.generated)) & MASK63
 
 
 def structure_of(shape: OutputConstraint) -> dict[str, Any]:

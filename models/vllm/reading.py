@@ -15,13 +15,13 @@ class Reading:
 
     def __init__(self, job: Job, vocabulary: Vocabulary, eos: frozenset[int], limit: int) -> None:
         self.ended = False
-        self.index = len(job.said)
+        self.index = len(job.generated)
         self._job = job
         self._eos = eos
         self._limit = limit
         self._cached = 0
         self._text = TextStream(vocabulary, job.stop)
-        for token in job.said:
+        for token in job.generated:
             if not self._text.stopped:
                 self._text.step(token)
 
@@ -36,30 +36,30 @@ class Reading:
         if self.room <= 0:
             return self.end(FinishReason.LENGTH)
         # vLLM's grammar would start again after the existing part
-        return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.said else None
+        return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.generated else None
 
     def read(self, output: Any) -> list[StreamEvent]:
         """The events of a `RequestOutput`, which contains what is new."""
         completion = output.outputs[0]
-        if output.num_cached_tokens and not self._job.said:
+        if output.num_cached_tokens and not self._job.generated:
             self._cached = output.num_cached_tokens
-        said: list[int] = []
+        generated: list[int] = []
         text = ""
         over: FinishReason | None = None
         for token in completion.token_ids:
             if token in self._eos:
                 over = FinishReason.STOP
                 break
-            said.append(token)
+            generated.append(token)
             text += self._text.step(token)
             if self._text.stopped:
                 over = FinishReason.STOP
                 break
         events: list[StreamEvent] = []
-        if said:
-            told = tuple(map(_logprob, said, completion.logprobs or ()))
-            events.append(Delta(self.index, tuple(said), text, told))
-            self.index += len(said)
+        if generated:
+            logprobs = tuple(map(_logprob, generated, completion.logprobs or ()))
+            events.append(Delta(self.index, tuple(generated), text, logprobs))
+            self.index += len(generated)
         if over is None and completion.finish_reason is not None:
             over = REASONS.get(completion.finish_reason)
             if over is None:

@@ -36,14 +36,14 @@ class Replay:
         ]
         await serving.engine.start()
         try:
-            said = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
+            recovered = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
         finally:
             await serving.engine.stop()
         told = _told(tokens)
         # An answer that ended in an error, or was cancelled, is the beginning of what it would have been.
         return [
             key
-            for (key, _), words in zip(jobs, said, strict=True)
+            for (key, _), words in zip(jobs, recovered, strict=True)
             if key in told and words[: len(told[key])] != told[key]
         ]
 
@@ -64,8 +64,8 @@ def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tup
         inflight = InFlightRequest(whole, decode_request(record.value, record.headers))
         asked.append((inflight, memory[inflight.conversation]))
         if (turn := answered.get(inflight.key)) is not None and turn.answer:
-            said = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
-            memory[inflight.conversation] = (*memory[inflight.conversation], said)
+            recovered = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
+            memory[inflight.conversation] = (*memory[inflight.conversation], recovered)
     return asked
 
 

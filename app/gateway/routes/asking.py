@@ -59,13 +59,13 @@ async def ask(request: Request) -> Response:
     asked = body.request(identity)
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
-    told = {
+    reply = {
         "request_id": asked.request_id,
         "user_id": identity.user,
         "conversation_id": asked.conversation_id,
         "events": f"{place}/events",
     }
-    return json_response(told, 202, {"Location": place, "X-Request-Id": asked.request_id})
+    return json_response(reply, 202, {"Location": place, "X-Request-Id": asked.request_id})
 
 
 @router.get("/{request_id}", responses=replies(_LOOKED, 404))
@@ -77,10 +77,10 @@ async def look(request: Request, request_id: str) -> Response:
         await while_connected(request, gateway.archive.complete(identity.user_id, request_id))
     answer = gateway.live.answer(identity.user_id, request_id)
     if answer is not None:
-        return json_response(_told(answer, identity))
+        return json_response(_as_json(answer, identity))
     if conversation_id is None:
         raise ApiError(ErrorCode.NOT_FOUND, "no request with this id was found")
-    return json_response(_told(Answer(identity.user_id, request_id, conversation_id), identity))
+    return json_response(_as_json(Answer(identity.user_id, request_id, conversation_id), identity))
 
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
@@ -149,7 +149,7 @@ def _index(text: str | None) -> int:
     return int(text)
 
 
-def _told(answer: Answer, identity: Identity) -> dict[str, Any]:
+def _as_json(answer: Answer, identity: Identity) -> dict[str, Any]:
     end = answer.end
     last = end or (answer.segments[-1] if answer.segments else None)
     unfinished = "running" if answer.segments else "queued"

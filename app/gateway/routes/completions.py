@@ -13,7 +13,7 @@ from starlette.responses import Response
 from app.gateway.body import read_body, schema_of
 from app.gateway.chat_body import ChatBody
 from app.gateway.chat_reply import ChatReply
-from app.gateway.completion import Completion, Said
+from app.gateway.completion import ChoiceEvents, Completion
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openapi import EVENTS, replies, shape
@@ -98,7 +98,7 @@ def _model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "parley"}
 
 
-async def _first(events: AsyncGenerator[Said, None]) -> Said:
+async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:
     """Wait for the first events: until then a failure can still become the reply's status."""
     try:
         async for number, batch in events:
@@ -110,12 +110,14 @@ async def _first(events: AsyncGenerator[Said, None]) -> Said:
     return 0, []
 
 
-async def _chunks(reply: ChatReply, first: Said, events: AsyncGenerator[Said, None]) -> AsyncGenerator[bytes, None]:
+async def _chunks(
+    reply: ChatReply, first: ChoiceEvents, events: AsyncGenerator[ChoiceEvents, None]
+) -> AsyncGenerator[bytes, None]:
     yield _joined(reply.first_chunks()) + _joined(reply.chunks(*first))
     try:
         async with aclosing(events):
-            async for said in events:
-                yield _joined(reply.chunks(*said)) or _LIFE
+            async for more in events:
+                yield _joined(reply.chunks(*more)) or _LIFE
     except ApiError as error:
         yield _chunk(error.body)
         return

@@ -28,8 +28,8 @@ async def me(request: Request) -> Response:
     """The caller as the gateway identifies it."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    told = {"user_id": identity.user, "tenant": identity.tenant, "development": gateway.access.development}
-    return json_response(told)
+    reply = {"user_id": identity.user, "tenant": identity.tenant, "development": gateway.access.development}
+    return json_response(reply)
 
 
 @router.get("/search", responses=replies(shape(query="string", hits="array")))
@@ -101,8 +101,8 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
     turns = await while_connected(request, gateway.archive.turns(identity.user_id))
-    told = [_told(turn) for turn in turns if turn.conversation_id == conversation_id]
-    return json_response({"conversation_id": conversation_id, "turns": told})
+    reply = [_as_json(turn) for turn in turns if turn.conversation_id == conversation_id]
+    return json_response({"conversation_id": conversation_id, "turns": reply})
 
 
 @router.delete(
@@ -148,7 +148,7 @@ async def _self(request: Request, user_id: str) -> Identity:
     return identity
 
 
-def _told(turn: Turn) -> dict[str, Any]:
+def _as_json(turn: Turn) -> dict[str, Any]:
     return {
         "request_id": turn.request_id,
         "prompt": turn.prompt,

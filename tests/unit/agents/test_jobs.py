@@ -62,10 +62,10 @@ async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
     inflight = inflight_of(seed=None)
     prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
     first = job_of(inflight, prompt, SERVING, SETTINGS)
-    inflight.said = answer_with("a", "b")
+    inflight.recovered = answer_with("a", "b")
     again = job_of(inflight, prompt, SERVING, SETTINGS)
-    assert again.said == (0, 1)
-    assert first.said == ()
+    assert again.recovered == (0, 1)
+    assert first.recovered == ()
     assert again.sampling == first.sampling
     assert again.sampling.seed == seed_for("r1")
 
@@ -150,9 +150,9 @@ def test_a_model_is_served_by_any_of_its_names() -> None:
 )
 def test_an_answer_goes_on_with_the_model_that_began_it(began: str, asked: str, goes_on: ServedModel | None) -> None:
     inflight = inflight_of(model=asked)
-    inflight.said = Answer("ann", "r1", "default")
+    inflight.recovered = Answer("ann", "r1", "default")
     event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", model_version=began)
-    inflight.said.append(event, 0, 5)
+    inflight.recovered.append(event, 0, 5)
     assert serving_of(inflight, BOTH) is goes_on
 
 

@@ -73,7 +73,7 @@ async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
 
 async def test_a_resumed_answer_has_all_its_words_once() -> None:
     inflight = inflight_of()
-    inflight.said = answer_with("one ", "two ")
+    inflight.recovered = answer_with("one ", "two ")
     answer, sink = log_of(inflight)
     await answer.say(Delta(2, (9,), "three"))
     end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.quarantine import Attempt
-from app.delivery.recovery import Said, read_said
+from app.delivery.recovery import RecoveredAnswers, recover
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, PlanDetails, TokenEvent
@@ -64,9 +64,9 @@ class Reader:
         return {TP: [Fetched(0, n, encode(self._log[n])[0]) for n in range(start, self._at)]}
 
 
-async def said(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
+async def recovered(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
     """What the owner of the log's last record, its fence, recalls."""
-    found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=start, floor=floor, fence=len(log) - 1)
+    found = await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=start, floor=floor, fence=len(log) - 1)
     return {request: (answer.text, answer.end is not None) for (_, request), answer in found.answers.items()}
 
 
@@ -80,19 +80,19 @@ def seen(log: list[TokenEvent]) -> dict[str, str]:
 
 async def test_an_answer_that_was_begun_is_recalled_as_readers_have_it() -> None:
     log = [FENCE, word(0, 0), word(0, 1), FENCE, word(3, 2), FENCE]
-    assert await said(log, start=1, floor=0) == {"r": ("0.0 0.1 3.2 ", False)}
+    assert await recovered(log, start=1, floor=0) == {"r": ("0.0 0.1 3.2 ", False)}
     assert seen(log) == {"r": "0.0 0.1 3.2 "}
 
 
 async def test_a_former_owners_late_words_are_not_recalled() -> None:
     log = [FENCE, word(0, 0), FENCE, word(0, 1), word(2, 1), word(0, 2), FENCE]
-    assert await said(log, start=1, floor=0) == {"r": ("0.0 2.1 ", False)}
+    assert await recovered(log, start=1, floor=0) == {"r": ("0.0 2.1 ", False)}
 
 
 async def test_late_words_of_an_owner_before_the_floor_are_not_recalled() -> None:
     """The one between said nothing, and the last fence before `start` is not read."""
     log = [FENCE, FENCE, word(0, 0, "other"), word(0, 0), FENCE, FENCE]
-    assert await said(log, start=2, floor=1) == {}
+    assert await recovered(log, start=2, floor=1) == {}
     assert seen(log) == {}
 
 
@@ -103,8 +103,8 @@ def notice(epoch: int, code: str, index: int = 0, **details: Any) -> TokenEvent:
     )  # fmt: skip
 
 
-async def noted(log: list[TokenEvent]) -> Said:
-    return await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=len(log) - 1)
+async def noted(log: list[TokenEvent]) -> RecoveredAnswers:
+    return await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=len(log) - 1)
 
 
 async def test_the_first_plan_and_the_last_attempt_are_recalled() -> None:
@@ -128,15 +128,15 @@ async def test_a_notice_that_is_not_a_workers_is_left_out() -> None:
 
 async def test_an_end_is_recalled() -> None:
     log = [FENCE, word(0, 0), done(0, 1), FENCE]
-    assert await said(log, start=0, floor=-1) == {"r": ("0.0 ", True)}
+    assert await recovered(log, start=0, floor=-1) == {"r": ("0.0 ", True)}
 
 
 async def test_the_rest_of_an_answer_that_began_before_the_start_is_left_out() -> None:
     log = [FENCE, word(0, 0), word(0, 1), word(0, 0, "s"), FENCE]
-    assert await said(log, start=2, floor=0) == {"s": ("0.0 ", False)}
+    assert await recovered(log, start=2, floor=0) == {"s": ("0.0 ", False)}
 
 
 async def test_what_stands_behind_the_fence_is_not_recalled() -> None:
     log = [FENCE, word(0, 0), FENCE, word(0, 1)]
-    found = await read_said(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=2)
+    found = await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=2)
     assert [answer.text for answer in found.answers.values()] == ["0.0 "]

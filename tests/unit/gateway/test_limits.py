@@ -33,7 +33,7 @@ def test_the_users_of_a_tenant_share_its_requests() -> None:
 
 def test_what_is_answered_to_one_counts_for_the_whole_tenant() -> None:
     asks = limits(gateway_tenant_tokens_per_min=100)
-    asks.said(NINA.user_id, 150)
+    asks.count_tokens(NINA.user_id, 150)
     for one in (NINA, OMAR):
         with pytest.raises(ApiError):
             asks.admit(one)

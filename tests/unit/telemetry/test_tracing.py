@@ -65,7 +65,7 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
     traces: RequestTraces, exporter: InMemorySpanExporter
 ) -> None:
     inflight = inflight_of()
-    inflight.said = answer_with("a", "b")
+    inflight.recovered = answer_with("a", "b")
     inflight.started_at, inflight.batched_ns, inflight.begun_ns = (
         ASKED_AT + 2,
         ASKED_AT * 1_000_000,

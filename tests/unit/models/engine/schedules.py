@@ -112,7 +112,7 @@ async def run_schedule(
         said = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
         priority, user = chance.choice(list(Priority)), chance.choice("ab")
         cancel = chance.random() * 0.05 if chance.random() < 0.15 else None
-        made = job(prompt, count, said=said, priority=priority, user=user)
+        made = job(prompt, count, generated=said, priority=priority, user=user)
         return Ask(made, truth, cancel, chance.random() * 0.05)
 
     async def one(ask: Ask) -> None:
@@ -120,9 +120,9 @@ async def run_schedule(
         stream = engine.submit([ask.job])[0]
         if ask.cancel is not None:
             asyncio.get_running_loop().call_later(ask.cancel, stream.cancel)
-        answer = await read(stream, len(ask.job.said))
+        answer = await read(stream, len(ask.job.generated))
         assert answer.reason in ([FinishReason.CANCELLED] if ask.cancel is not None else []) + [FinishReason.LENGTH]
-        found = [*ask.job.said, *answer.tokens]
+        found = [*ask.job.generated, *answer.tokens]
         tally.answers += 1
         tally.tokens += len(answer.tokens)
         tally.cached += getattr(answer.end.usage, "cached_tokens", 0)

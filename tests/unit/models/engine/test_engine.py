@@ -21,7 +21,7 @@ PROMPT = tuple(random.Random(7).randrange(5, 300) for _ in range(40))
 
 
 async def ask(engine, *jobs):
-    return await asyncio.gather(*(read(s, len(j.said)) for s, j in zip(engine.submit(jobs), jobs, strict=True)))
+    return await asyncio.gather(*(read(s, len(j.generated)) for s, j in zip(engine.submit(jobs), jobs, strict=True)))
 
 
 async def test_a_greedy_answer_is_the_models_own(engines):
@@ -48,7 +48,7 @@ async def test_an_answer_resumed_from_any_token_goes_on_exactly(engines, cut):
     whole = job(PROMPT, 20, sampling=Sampling(temperature=1.2, seed=3), stop=("zq",))
     (answer,) = await ask(engine, whole)
     first = await read_until(engine, whole, cut)
-    (rest,) = await ask(await engines(), dataclasses.replace(whole, said=tuple(answer.tokens[:cut])))
+    (rest,) = await ask(await engines(), dataclasses.replace(whole, generated=tuple(answer.tokens[:cut])))
     assert answer.tokens[:cut] + rest.tokens == answer.tokens
     assert first + rest.text == answer.text
     assert rest.end == dataclasses.replace(answer.end, usage=rest.end.usage, text=rest.end.text)
@@ -84,14 +84,14 @@ async def test_a_stop_string_cuts_the_text_but_its_tokens_are_all_told(engines):
     assert answer.text == plain.text[: plain.text.index(stop)]
     assert answer.tokens == plain.tokens[: len(answer.tokens)]
     assert answer.reason is FinishReason.STOP
-    (again,) = await ask(engine, dataclasses.replace(stopped, said=tuple(answer.tokens)))
+    (again,) = await ask(engine, dataclasses.replace(stopped, generated=tuple(answer.tokens)))
     assert (again.tokens, again.text, again.end.index) == ([], "", len(answer.tokens))
     assert again.reason is FinishReason.STOP
 
 
 async def test_an_answer_that_has_all_its_tokens_is_just_its_end(engines):
     engine = await engines()
-    (answer,) = await ask(engine, job(PROMPT, 3, said=(5, 6, 7)))
+    (answer,) = await ask(engine, job(PROMPT, 3, generated=(5, 6, 7)))
     assert answer.tokens == []
     assert (answer.end.index, answer.reason) == (3, FinishReason.LENGTH)
 

@@ -65,7 +65,7 @@ class Chaos:
                 job(
                     prompt if chance.random() > 0.03 else [],
                     chance.randrange(1, 30),
-                    said=tuple(chance.randrange(5, 300) for _ in range(chance.choice([0, 0, 3]))),
+                    generated=tuple(chance.randrange(5, 300) for _ in range(chance.choice([0, 0, 3]))),
                     sampling=Sampling(chance.choice([0.0, 1.0]), seed=chance.randrange(99)),
                     stop=chance.choice([(), ("a",), ("zz", "q")]),
                     deadline=time.time() + chance.random() * 0.2 if chance.random() < 0.2 else None,
@@ -76,7 +76,7 @@ class Chaos:
             )
         for stream, made in zip(engine.submit(jobs), jobs, strict=True):
             self.open.append(stream)
-            self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.said))))
+            self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.generated))))
 
     async def run(self, operations, *, overlaps):
         limits = Limits(8, 24, 64, 8)

@@ -28,7 +28,9 @@ CRITICAL = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47}  # chi-square at p = 0.001, 
 
 async def ask(engine, *jobs) -> list[Answer]:
     streams = engine.submit(jobs)
-    return await asyncio.gather(*(read(stream, len(asked.said)) for stream, asked in zip(streams, jobs, strict=True)))
+    return await asyncio.gather(
+        *(read(stream, len(asked.generated)) for stream, asked in zip(streams, jobs, strict=True))
+    )
 
 
 def akin(checkpoint, share: float = 0.03):
@@ -114,7 +116,7 @@ async def test_shapes_penalties_stop_strings_and_logprobs_are_the_same(pair, way
         job(PROMPT, 60, sampling=Sampling(0.0, presence_penalty=0.5, frequency_penalty=0.2, repetition_penalty=1.05)),
         job(PROMPT, 60, sampling=Sampling(0.7, top_k=20, top_p=0.9, min_p=0.01, seed=4)),
         job(PROMPT, 60, stop=("e",)),
-        job((*PROMPT, *PROMPT), 33, said=tuple(range(40, 50))),
+        job((*PROMPT, *PROMPT), 33, generated=tuple(range(40, 50))),
     ]
     without, within = await ask(plain, *jobs), await ask(guessing, *jobs)
     for one, other in zip(without, within, strict=True):

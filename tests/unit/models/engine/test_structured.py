@@ -32,7 +32,9 @@ def shaped(seed: int, max_tokens: int = 160, **fields):
 
 async def ask(engine, *jobs) -> list[Answer]:
     streams = engine.submit(jobs)
-    return await asyncio.gather(*(read(stream, len(asked.said)) for stream, asked in zip(streams, jobs, strict=True)))
+    return await asyncio.gather(
+        *(read(stream, len(asked.generated)) for stream, asked in zip(streams, jobs, strict=True))
+    )
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ async def test_shaped_answer_goes_on_from_any_token_as_if_it_had_never_stopped(e
     for whole in (shaped(3, 60), job(PROMPT, shape=CODE, sampling=Sampling(seed=5))):
         (answer,) = await ask(engine, whole)
         cuts = range(len(answer.tokens) + 1)
-        resumed = await ask(engine, *(dataclasses.replace(whole, said=tuple(answer.tokens[:cut])) for cut in cuts))
+        resumed = await ask(engine, *(dataclasses.replace(whole, generated=tuple(answer.tokens[:cut])) for cut in cuts))
         for cut, rest in zip(cuts, resumed, strict=True):
             assert [*answer.tokens[:cut], *rest.tokens] == answer.tokens
             assert rest.reason == answer.reason
@@ -122,7 +124,7 @@ async def test_shape_that_cannot_be_compiled_is_refused_and_nobody_else_is(engin
 
 async def test_said_tokens_of_another_shape_are_refused(engines, checkpoint) -> None:
     engine = await engines(checkpoint)
-    (refused,) = await ask(engine, job(PROMPT, shape=CODE, said=(5, 5)))
+    (refused,) = await ask(engine, job(PROMPT, shape=CODE, generated=(5, 5)))
     assert refused.reason == "invalid_request"
 
 

@@ -76,7 +76,7 @@ async def test_real_vllm_answers_resumes_and_keeps_to_a_shape() -> None:
         job(prompt, 12, shape=OutputConstraint(ShapeKind.REGEX, "[0-9]{4}")),
     ]
     whole, drawn, shaped = await asyncio.gather(*map(read, engine.submit(jobs)))
-    (stream,) = engine.submit([job(prompt, 12, sampling=greedy, said=tuple(whole.tokens[:3]))])
+    (stream,) = engine.submit([job(prompt, 12, sampling=greedy, generated=tuple(whole.tokens[:3]))])
     rest = await read(stream, 3)
     await engine.stop()
     assert [*whole.tokens[:3], *rest.tokens] == whole.tokens

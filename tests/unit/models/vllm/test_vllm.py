@@ -39,7 +39,9 @@ async def engine(_fake_vllm):
 
 async def ask(engine, *jobs) -> list[Answer]:
     streams = engine.submit(jobs)
-    return await asyncio.gather(*(read(stream, len(asked.said)) for stream, asked in zip(streams, jobs, strict=True)))
+    return await asyncio.gather(
+        *(read(stream, len(asked.generated)) for stream, asked in zip(streams, jobs, strict=True))
+    )
 
 
 async def test_answer_ends_by_itself_and_its_end_of_sequence_is_no_token_of_it(engine) -> None:
@@ -89,7 +91,7 @@ async def test_answer_ends_at_its_deadline(engine) -> None:
 
 async def test_resumed_answer_goes_on_behind_what_was_said(engine) -> None:
     said = tuple(ids("Hello "))
-    (answer,) = await ask(engine, job(PROMPT, 6, said=said, stop=("zz",)))
+    (answer,) = await ask(engine, job(PROMPT, 6, generated=said, stop=("zz",)))
     prompt, sampling, _ = engine._llm.asked[0]
     assert prompt["prompt_token_ids"] == [*PROMPT, *said]
     assert sampling.max_tokens == 6 - len(said)
@@ -99,16 +101,16 @@ async def test_resumed_answer_goes_on_behind_what_was_said(engine) -> None:
 
 async def test_resumed_answer_does_not_draw_the_noise_of_its_beginning_again() -> None:
     first = job(PROMPT, sampling=Sampling(seed=7))
-    again = dataclasses.replace(first, said=(1, 2))
+    again = dataclasses.replace(first, generated=(1, 2))
     assert seed_of(first) == 7
-    assert seed_of(again) not in {7, seed_of(dataclasses.replace(first, said=(1,)))}
+    assert seed_of(again) not in {7, seed_of(dataclasses.replace(first, generated=(1,)))}
     assert seed_of(again) == seed_of(again)
     assert 0 <= seed_of(job(PROMPT, sampling=Sampling(seed=-(2**63)))) < 2**63
 
 
 async def test_resumed_answer_with_a_shape_is_partial_because_a_grammar_cannot_begin_in_its_midst(engine) -> None:
     shape = OutputConstraint(ShapeKind.REGEX, "[a-z ]+")
-    (answer,) = await ask(engine, job(PROMPT, 9, said=(20, 21), shape=shape))
+    (answer,) = await ask(engine, job(PROMPT, 9, generated=(20, 21), shape=shape))
     assert (answer.reason, answer.end.index) == (FinishReason.PARTIAL, 2)
     assert not engine._llm.asked
 
