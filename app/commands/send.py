@@ -31,5 +31,5 @@ async def _send(settings: Settings, file: TextIO, topic: str) -> int:
         for number, line in enumerate(file, 1):
             if line.strip():
                 await sender.send(number, line)
-    note(f", {sender.failed} not" + (f", {sender.failed} not" if sender.failed else ""))
+    note(f"sent {sender.sent} to {settings.topic(topic)!r}" + (f", {sender.failed} not" if sender.failed else ""))
     return sender.failed

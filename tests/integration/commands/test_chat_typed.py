@@ -24,7 +24,7 @@ async def test_a_talk_with_its_commands(settings: Settings, tmp_path: Path) -> N
         chat.type("//etc is a folder\n")
         await chat.until("/etc is a folder \r\n> ")
         chat.type("/what\n")
-        await chat.until("[/what is not known; /help lists what is]")
+        await chat.until("[unknown command /what; /help lists the commands]")
         chat.type("/help\n")
         await chat.until("/search WORDS")
         chat.type("/quit\n")

@@ -122,7 +122,7 @@ async def test_record_that_cannot_be_read_is_logged_and_left_out(
         await bad.stop()
         await worker.answer(request("hello"), PARTITION)
         assert text_of([update async for update in tokens.follow("ann", "r-1")]) == "hello "
-    assert "left out: invalid_request: not UTF-8" in caplog.text
+    assert "skipped: invalid_request: not UTF-8" in caplog.text
 
 
 async def test_topic_that_is_not_there_is_told_and_not_created(settings: Settings) -> None:

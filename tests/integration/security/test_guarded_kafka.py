@@ -58,7 +58,7 @@ async def test_a_worker_that_logs_in_answers(guarded: Guarded, tmp_path: Path) -
 
 async def test_a_wrong_password_is_told_in_one_line(guarded: Guarded, tmp_path: Path) -> None:
     line = refused(guarded(kafka_password="another"), tmp_path)
-    assert f"does not let {USER!r} in" in line
+    assert f"rejects the login of {USER!r}" in line
     assert "another" not in line
 
 

@@ -64,8 +64,8 @@ async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
     first = job_of(inflight, prompt, SERVING, SETTINGS)
     inflight.recovered = answer_with("a", "b")
     again = job_of(inflight, prompt, SERVING, SETTINGS)
-    assert again.recovered == (0, 1)
-    assert first.recovered == ()
+    assert again.generated == (0, 1)
+    assert first.generated == ()
     assert again.sampling == first.sampling
     assert again.sampling.seed == seed_for("r1")
 
