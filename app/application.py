@@ -28,10 +28,12 @@ from aiokafka.errors import KafkaError
 from faust.types import TP
 
 from app import internals
-from app.cluster import Cluster
 from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, TURNS, Record
-from app.kafka_clients import KafkaAwayError, KafkaUnusableError
+from app.kafka.clients import KafkaAwayError, KafkaUnusableError
+from app.kafka.cluster import Cluster
+from app.kafka.topic_config import TopicConfigError
+from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.local.errors import LocalError
 from app.local.lock import locked
 from app.model_loading import LoadError, check_folders
@@ -40,8 +42,6 @@ from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
 from app.telemetry.views import add_views
-from app.topic_config import TopicConfigError
-from app.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.tune_interpreter import tune_interpreter
 from app.worker import Loaded, Worker, load
 from models.checkpoint_files import CheckpointError

@@ -126,7 +126,7 @@ def _serving(
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
-    from models.engine.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
+    from models.engine.compute.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
 
     options = EngineOptions(

@@ -19,7 +19,7 @@ from dotenv import dotenv_values
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.cluster import Cluster
+from app.kafka.cluster import Cluster
 from app.prices import Prices
 from models.adapter_folders import adapter_folders
 

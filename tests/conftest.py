@@ -12,11 +12,11 @@ from typing import Any
 import hypothesis
 import pytest
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.settings import PREFIX, Settings
-from app.topics import create_topics
 
 PARTITIONS = 4
 

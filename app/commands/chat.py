@@ -14,7 +14,7 @@ from app.commands.chat_commands import is_command, obey
 from app.commands.chat_lines import Lines
 from app.commands.chat_session import ChatSession
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
-from app.kafka_clients import KafkaUnusableError
+from app.kafka.clients import KafkaUnusableError
 from app.reader import Following
 from app.wire import DEFAULT_CONVERSATION, ErrorInfo
 from app.wire.limits import is_conversation_id, is_user_id

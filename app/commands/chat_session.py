@@ -9,7 +9,7 @@ from typing import Self
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from app.kafka_clients import KafkaUnusableError, partitions_of, producer, start
+from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
 from app.reader import Following, TokenReader
 from app.settings import Settings
 from app.wire import Cancel, Record, Request, encode, new_request_id, partition_for

@@ -32,11 +32,11 @@ def gateway(host: str | None, port: int | None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from app.gateway.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
+    from app.gateway.auth.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
+    from app.gateway.auth.jwt import TokenSettingsError  # noqa: PLC0415
+    from app.gateway.auth.keys import KeysError  # noqa: PLC0415
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
-    from app.gateway.keys import KeysError  # noqa: PLC0415
     from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
-    from app.gateway.tokens import TokenSettingsError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
     try:

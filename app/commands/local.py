@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from app.commands.terminal import WrongUseError, plain_failures, warn_of_unknown_settings
+from app.kafka.topics import TopicsError
 from app.local.errors import LocalError
 from app.local.report import timed
 from app.settings import SettingsError, UnknownSettingWarning
-from app.topics import TopicsError
 
 if TYPE_CHECKING:
     from app.local.instance import LocalInstance

@@ -71,7 +71,7 @@ async def fill_again(settings: Settings) -> None:
     async with _history(settings) as (milvus, embedder):
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - slow to import, as all here
 
-        from app.kafka_clients import KafkaUnusableError  # noqa: PLC0415
+        from app.kafka.clients import KafkaUnusableError  # noqa: PLC0415
         from app.search.reindex import Reindex  # noqa: PLC0415
 
         try:

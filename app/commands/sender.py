@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
-from app.kafka_clients import partitions_of, producer, start
+from app.kafka.clients import partitions_of, producer, start
 from app.settings import Settings
 from app.wire import (
     WireError,

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 
 from app.commands.record_line import line_of
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
-from app.kafka_clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
 from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.wire import partition_for

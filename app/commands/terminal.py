@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from app.kafka_clients import KafkaUnusableError
+from app.kafka.clients import KafkaUnusableError
 from app.settings import Settings, SettingsError, load_settings, named, unknown_names
 
 T = TypeVar("T")

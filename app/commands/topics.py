@@ -7,7 +7,7 @@ import sys
 import click
 
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
-from app.topics import FoundTopic, TopicsError, create_topics, find_topics
+from app.kafka.topics import FoundTopic, TopicsError, create_topics, find_topics
 
 
 @click.group()

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from app.commands.moment import Moment
 from app.commands.terminal import note, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
-from app.kafka_clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
 from app.reader.position import AtTime, seek
 from app.settings import Settings
 from app.wire import UsageWindow, WireError, decode_usage

@@ -20,8 +20,8 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
+from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
-from app.topic_config import Bound, Rule, enforce
 from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore

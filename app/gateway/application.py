@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.by_address import ByAddress
+from app.gateway.auth.loopback_only import LoopbackOnly
 from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
-from app.gateway.loopback_only import LoopbackOnly
+from app.gateway.limits.by_address import ByAddress
 from app.gateway.openapi import document
 from app.gateway.routes import asking, completions, health, history, socket
 from app.gateway.routes.page import add_page

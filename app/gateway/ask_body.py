@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.gateway.identity import Identity
+from app.gateway.auth.identity import Identity
 from app.wire import DEFAULT_CONVERSATION, Message, Priority, Request, ResponseFormat, new_request_id
 
 

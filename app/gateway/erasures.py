@@ -23,7 +23,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.changelog import changelog_topic
 from app.delivery.record import CONTROLS
-from app.kafka_clients import KafkaUnusableError, consumer, start
+from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.settings import Settings
 from app.wire import Erase, WireError, decode_control
 from app.wire.headers import is_forwarded

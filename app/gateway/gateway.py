@@ -7,25 +7,25 @@ import time
 
 from starlette.requests import HTTPConnection
 
-from app.gateway.access import Access
-from app.gateway.archive import Archive, time_of
-from app.gateway.backlog import Backlog
-from app.gateway.body_budget import BodyBudget
-from app.gateway.connections import Gate
+from app.gateway.answers.archive import Archive, time_of
+from app.gateway.answers.follow import Follower
+from app.gateway.answers.live import LiveAnswers
+from app.gateway.auth.access import Access
+from app.gateway.auth.identity import Identity
 from app.gateway.erasures import Erasures
-from app.gateway.follow import Follower
-from app.gateway.identity import Identity
-from app.gateway.limits import Limits
-from app.gateway.live import LiveAnswers
+from app.gateway.limits.backlog import Backlog
+from app.gateway.limits.body_budget import BodyBudget
+from app.gateway.limits.connections import Gate
+from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
+from app.gateway.openai.served import ServedModels
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
-from app.gateway.served import ServedModels
-from app.kafka_clients import partitions_of
+from app.kafka.clients import partitions_of
+from app.kafka.topics import TopicName
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.topics import TopicName
 
 
 class Gateway:

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
 from app.gateway.errors import ApiError
-from app.kafka_clients import producer, start
+from app.kafka.clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.context import trace_headers

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from app.gateway.errors import ApiError
-from app.gateway.fair_queue import FairQueue
+from app.gateway.limits.fair_queue import FairQueue
 from app.settings import Settings
 from app.wire import ErrorCode
 

@@ -15,8 +15,8 @@ import uvicorn
 
 from app.gateway.application import create_application, create_operations
 from app.gateway.body import MAX_BODY_BYTES
-from app.gateway.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.gateway import Gateway
+from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
 from app.settings import Settings
 
 _BACKLOG = 2048

@@ -176,7 +176,7 @@ def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> Non
 
 
 def _create_topics(addresses: Addresses) -> None:
-    from app.topics import create_topics  # noqa: PLC0415  # aiokafka takes time to import; Kafka starts meanwhile
+    from app.kafka.topics import create_topics  # noqa: PLC0415  # aiokafka takes time to import; Kafka starts meanwhile
 
     settings = load_settings().model_copy(update={"broker": addresses.broker})
     asyncio.run(create_topics(settings))

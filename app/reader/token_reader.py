@@ -15,8 +15,8 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.cluster import Cluster
-from app.kafka_clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.kafka.cluster import Cluster
 from app.reader.following import Following
 from app.reader.position import Edge, Position, seek
 from app.reader.rule import Key, ReaderRule, Update

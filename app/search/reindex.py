@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.changelog import changelog_topic
-from app.kafka_clients import consumer, start
+from app.kafka.clients import consumer, start
 from app.search.collection import open_collection, read_layout
 from app.search.errors import MilvusError
 from app.search.filters import turns_where

@@ -4,7 +4,7 @@ Jobs come in and events go out on the event loop; a separate thread computes. St
 step, `scheduler` for what a step computes, `attention` and `batch` for how.
 """
 
-from models.engine.speculation import SpeculationMode
+from models.engine.speculation.drafting import SpeculationMode
 from models.engine.stream import EngineDied
 from models.engine.torch_engine import EngineOptions, TorchEngine, create_engine
 

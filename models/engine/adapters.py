@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from models.adapters import Adapter, AdapterError, AdapterFiles, load_adapter
-from models.engine.lora import Lora
+from models.engine.compute.lora import Lora
 from models.engine.sequence import SequenceState
 
 

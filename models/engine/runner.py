@@ -15,15 +15,15 @@ from torch import Tensor
 from models.architectures import rope_depends_on_length
 from models.checkpoint_files import first_line
 from models.checkpoints import Checkpoint
-from models.engine.attention import NAME, Context
-from models.engine.batch import Batch, Group, pack, tensor_of
-from models.engine.cache import KVCache
-from models.engine.decode_batch import Steady
-from models.engine.fused import lean
-from models.engine.graphs import DecodeGraphs
-from models.engine.layout import lay_out
-from models.engine.lora import Lora
-from models.engine.pages import PagePool
+from models.engine.compute.attention import NAME, Context
+from models.engine.compute.batch import Batch, Group, pack, tensor_of
+from models.engine.compute.cache import KVCache
+from models.engine.compute.decode_batch import Steady
+from models.engine.compute.fused import lean
+from models.engine.compute.graphs import DecodeGraphs
+from models.engine.compute.layout import lay_out
+from models.engine.compute.lora import Lora
+from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.engine.step import Step
 from models.generation import Sampling

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from models.engine.pages import PagePool
+from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
 from models.engine.waiting import WaitingRows
 

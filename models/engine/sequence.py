@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from models.detokenizer import TextStream, Vocabulary
-from models.engine.pages import Node, PagePool, Sharing
+from models.engine.compute.pages import Node, PagePool, Sharing
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
 from models.sampler import Draw, Token, adjusts

@@ -16,14 +16,14 @@ from models.adapters import AdapterFiles
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
-from models.engine.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
-from models.engine.pages import PagePool
-from models.engine.probe import probe
+from models.engine.compute.cache import GIB, PAGE_SIZE, SHARE_OF_FREE_GPU, KVCache, bytes_per_page, pages_that_fit
+from models.engine.compute.pages import PagePool
+from models.engine.compute.probe import probe
 from models.engine.runner import Runner, StepTimes
 from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import pages_for
-from models.engine.speculation import Speculation, SpeculationMode
-from models.engine.speculation_draft import DraftModel, check_draft
+from models.engine.speculation.draft_model import DraftModel, check_draft
+from models.engine.speculation.drafting import Speculation, SpeculationMode
 from models.engine.stream import TokenStream
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineStats, Failure, FinishReason, Job, Stream

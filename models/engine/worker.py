@@ -31,7 +31,7 @@ from models.engine.adapters import Adapters, Fetched
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.engine.speculation import Speculation
+from models.engine.speculation.drafting import Speculation
 from models.engine.step import Step
 from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent

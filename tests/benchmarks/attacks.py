@@ -30,9 +30,9 @@ import httpx
 import psutil
 import websockets
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 

@@ -29,9 +29,9 @@ from app.delivery.commit import Commit, CommitQueue
 from app.delivery.ownership import Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.token_producer import TokenProducer
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from app.wire.event import EventType, TokenEvent
 from tables import records
 from tables.conversations import MemoryRules

@@ -25,9 +25,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from tests.benchmarks.promql import Scrape, Vector, evaluate, scraped
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess

@@ -25,10 +25,10 @@ import httpx
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.kafka_clients import consumer, producer
+from app.kafka.clients import consumer, producer
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from app.wire import (
     EventType,
     FinishReason,

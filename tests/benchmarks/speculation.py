@@ -20,7 +20,7 @@ import torch
 
 from models.checkpoints import Checkpoint, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
-from models.engine.speculation import SpeculationMode
+from models.engine.speculation.drafting import SpeculationMode
 from models.generation import Delta, Job, Sampling
 from models.prompts import PromptBuilder
 

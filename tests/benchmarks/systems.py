@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from app.kafka.topics import create_topics
 from app.settings import Settings
-from app.topics import create_topics
 from tests.benchmarks.http_client import HttpClient
 from tests.benchmarks.kafka_client import KafkaClient
 from tests.benchmarks.load import Load, Reply

@@ -28,9 +28,9 @@ from typing import Any, ClassVar
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from tests.faults.worker_process import WorkerProcess
 
 PARTITIONS = 4

@@ -17,10 +17,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.settings import Settings
-from app.topics import create_topics
 from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from app.topics import MAX_RECORD_BYTES
+from app.kafka.topics import MAX_RECORD_BYTES
 from tests.bad_records import BAD
 from tests.faults.arena import Arena
 

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import psutil
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from tests.faults.worker_process import WorkerProcess
 from tests.fuzz.targets import Targets
 from tests.integration.gateway.gateway_process import GatewayProcess

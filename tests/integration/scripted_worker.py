@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.kafka_clients import consumer, partitions_of, producer
+from app.kafka.clients import consumer, partitions_of, producer
 from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.wire import (

@@ -11,15 +11,15 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.access import Caller
+from app.gateway.answers.sse import EventStream
 from app.gateway.ask_body import AskBody
+from app.gateway.auth.access import Caller
+from app.gateway.auth.identity import Identity
 from app.gateway.body import read_body, schema_of
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import Gateway, gateway_of
-from app.gateway.identity import Identity
+from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import EVENTS, replies, shape
-from app.gateway.sse import EventStream
-from app.gateway.while_connected import while_connected
 from app.reader import Answer
 from app.wire import ErrorCode, EventType, TokenEvent
 from app.wire.limits import is_request_id

@@ -10,14 +10,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.answers.sse import EventStream
 from app.gateway.body import read_body, schema_of
-from app.gateway.chat_body import ChatBody
-from app.gateway.chat_reply import ChatReply
-from app.gateway.completion import ChoiceEvents, Completion
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
+from app.gateway.openai.chat_body import ChatBody
+from app.gateway.openai.chat_reply import ChatReply
+from app.gateway.openai.completion import ChoiceEvents, Completion
 from app.gateway.openapi import EVENTS, replies, shape
-from app.gateway.sse import EventStream
 from app.wire import ErrorCode
 
 router = APIRouter(prefix="/v1", tags=["openai"])

@@ -7,9 +7,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.auth.jwks import JwksUnavailableError
 from app.gateway.errors import json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.jwks import JwksUnavailableError
 from app.gateway.openapi import shape
 
 router = APIRouter(tags=["health"])

@@ -8,12 +8,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.auth.identity import Identity
 from app.gateway.erasure_report import report
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.identity import Identity
+from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
-from app.gateway.while_connected import while_connected
 from app.wire import ErrorCode, Turn
 
 router = APIRouter(prefix="/v1", tags=["history"])

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
-from app.gateway.channel import Channel
+from app.gateway.answers.channel import Channel
 from app.gateway.errors import ApiError
 from app.gateway.gateway import gateway_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.kafka_clients import producer
+from app.kafka.clients import producer
 from app.settings import Settings
 from app.wire import Cause, Request, dead_letter_headers, encode, partition_for
 from tests.integration.commands.terminal import Terminal, ended, read_until

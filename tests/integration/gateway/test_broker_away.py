@@ -8,9 +8,9 @@ from pathlib import Path
 
 import httpx
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from app.wire import DEFAULT_CONVERSATION
 from tests.integration.gateway.events import answer
 from tests.integration.gateway.gateway_process import GatewayProcess

@@ -11,7 +11,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from app.kafka_clients import consumer
+from app.kafka.clients import consumer
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.search.filters import turns_where

@@ -15,7 +15,7 @@ from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
 
-pytestmark = pytest.mark.slow  # tests/unit/gateway/test_chat.py is the short version
+pytestmark = pytest.mark.slow  # tests/unit/gateway/openai/test_chat.py is the short version
 
 HELLO = [{"role": "user", "content": "Where is my order 4711?"}]
 ASKED = {"model": "demo", "messages": HELLO, "max_tokens": 24, "temperature": 0}

@@ -12,7 +12,7 @@ import httpx
 import psutil
 from websockets.asyncio.client import connect
 
-from app.kafka_clients import producer
+from app.kafka.clients import producer
 from app.settings import Settings
 from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
 from tests.conftest import NewSettings

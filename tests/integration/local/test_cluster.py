@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from aiokafka import AIOKafkaProducer
 
+from app.kafka.topics import create_topics, topic_specs
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics, topic_specs
 
 
 async def test_three_brokers_go_on_when_one_is_killed_and_take_it_back(

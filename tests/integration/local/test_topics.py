@@ -15,11 +15,11 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from app.delivery.changelog import changelog_config, changelog_topic, create_changelogs
-from app.kafka_clients import KafkaUnusableError
+from app.kafka.clients import KafkaUnusableError
+from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics, find_topics, topic_specs
 from app.local.kafka import KafkaCluster
 from app.local.ports import free_port
 from app.settings import Settings
-from app.topics import TopicsError, check_topics, configure_topics, create_topics, find_topics, topic_specs
 from tables.records import Table
 from tests.conftest import NewSettings
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from app.kafka_clients import KafkaUnusableError, producer
+from app.kafka.clients import KafkaUnusableError, producer
 from app.reader import AtOffsets, AtTime, Edge, Position, TokenReader, Update
 from app.settings import Settings
 from app.wire import EventType, FinishReason, Request, TokenEvent, WireFormat, encode

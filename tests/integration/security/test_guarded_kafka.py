@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.kafka_clients import KafkaUnusableError, partitions_of
+from app.kafka.clients import KafkaUnusableError, partitions_of
+from app.kafka.topics import create_topics
 from app.settings import Settings
-from app.topics import create_topics
 from tests.environment import environment_of
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.security.guarded_kafka import PASSWORD, USER, GuardedKafka

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.topics import create_topics
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 

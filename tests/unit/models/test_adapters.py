@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from models.adapter_folders import adapter_folders
 from models.adapters import AdapterError, AdapterFiles, load_adapter
-from models.engine.lora import linear_layers
+from models.engine.compute.lora import linear_layers
 from tests.unit.models import lora, tiny
 
 PLACE = torch.empty(0)

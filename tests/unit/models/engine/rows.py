@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from models.engine.pages import PagePool
+from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.stream import TokenStream
 from models.generation import Job

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
-from models.engine.speculation import SpeculationMode
-from models.engine.speculation_cost import Cost
+from models.engine.speculation.cost import Cost
+from models.engine.speculation.drafting import SpeculationMode
 from models.generation import FinishReason, Job, Priority
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle

@@ -9,8 +9,8 @@ import torch
 
 from models.checkpoints import CheckpointError
 from models.engine import EngineDied
-from models.engine.attention import dense
-from models.engine.forward import Forward
+from models.engine.compute.attention import dense
+from models.engine.compute.forward import Forward
 from models.generation import Delta, End, FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import Oracle, plug

@@ -12,11 +12,11 @@ import torch
 
 from models.generation import Sampling
 from tests.unit.models import tiny
+from tests.unit.models.engine.compute.test_fused import FAMILY, both_ways, make, with_rope
 from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES, CONTEXT, Tally, run_schedule
 from tests.unit.models.engine.test_adapters import Tenants
-from tests.unit.models.engine.test_fused import FAMILY, both_ways, make, with_rope
 
 pytestmark = pytest.mark.gpu
 

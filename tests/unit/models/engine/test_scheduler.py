@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from models.engine.pages import PagePool
+from models.engine.compute.pages import PagePool
 from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import SequenceState
 from models.engine.stream import TokenStream

@@ -1,0 +1,1 @@
+"""Answers as readers follow them: live in memory, or read from the log."""

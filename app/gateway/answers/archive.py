@@ -1,0 +1,190 @@
+"""Answers that are no longer in this gateway's memory: read from `tokens`, then from `turns`.
+
+A UUIDv7 contains its creation time; a margin allows for clock differences. For other ids, a bounded number of records
+of the user's partition is read. All callers that ask for the same answer share one search, which is cancelled when the
+last of them leaves. A search reads `tokens` up to the end of the topic at its start. The live reader began before that,
+so the two parts join without a gap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.scan import scan
+from app.gateway.erasures import Erasures
+from app.gateway.limits.fair_queue import FairQueue
+from app.gateway.metrics import Metrics
+from app.reader import Answer, ReaderRule
+from app.reader.rule import Key
+from app.settings import Settings
+from app.wire import EventType, TokenEvent, Turn, WireError, decode_token_event, decode_turn
+from app.wire.ids import partition_for
+
+MARGIN_S = 60.0
+_AT_ONCE = 4
+
+
+@dataclass(slots=True)
+class _Search:
+    task: asyncio.Task[None]
+    waiting: int = 0
+
+
+class Archive:
+    def __init__(
+        self, settings: Settings, live: LiveAnswers, erasures: Erasures, partitions: int, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._live = live
+        self._erasures = erasures
+        self._partitions = partitions
+        self._metrics = metrics
+        self._turns = FairQueue(_AT_ONCE, "searches of the log")
+        self._searches: dict[Key, _Search] = {}
+
+    async def complete(self, user_id: str, request_id: str) -> None:
+        """Make the live memory hold the whole answer, as far as it is written."""
+        key = (user_id, request_id)
+        answer = self._live.rule.answers.get(key)
+        if answer is not None and not answer.missing:
+            return
+        if answer is None and self._must_be_live(request_id):
+            return
+        search = self._searches.get(key)
+        if search is None:
+            search = self._searches[key] = _Search(asyncio.create_task(self._search(key), name="search of the log"))
+        search.waiting += 1
+        try:
+            await asyncio.shield(search.task)
+        finally:
+            search.waiting -= 1
+            if not search.waiting:
+                search.task.cancel()
+                # A later caller must not wait for a cancelled search.
+                if self._searches.get(key) is search:
+                    del self._searches[key]
+
+    async def turns(self, user_id: str, since_ms: int | None = None) -> list[Turn]:
+        """The user's turns, oldest first, without erased ones."""
+        async with self._turns.turn(user_id):
+            return await self._read_turns(user_id, since_ms)
+
+    async def _read_turns(self, user_id: str, since_ms: int | None) -> list[Turn]:
+        erased = self._erasures.at(user_id)
+        found: dict[str, Turn] = {}
+        async with aclosing(self._of(user_id, "turns", since_ms)) as records:
+            async for record in records:
+                if record.key != user_id.encode():
+                    continue  # other users share the partition
+                turn = _turn(record)
+                if turn is not None and turn.user_id == user_id and turn.outlives(erased):
+                    found[turn.request_id] = turn
+        return list(found.values())
+
+    def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
+        place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
+        return scan(self._settings.cluster, place, self._settings.gateway_scan_records, since_ms=since_ms)
+
+    def _must_be_live(self, request_id: str) -> bool:
+        made_at = time_of(request_id)
+        return made_at is not None and self._live.complete_since + MARGIN_S < made_at < time.time() + MARGIN_S
+
+    async def _search(self, key: Key) -> None:
+        user_id, request_id = key
+        made_at = time_of(request_id)
+        since_ms = None if made_at is None else int((made_at - MARGIN_S) * 1000)
+        async with self._turns.turn(user_id):
+            self._metrics.scans.inc()
+            erased = self._erasures.at(user_id)
+            if erased > (made_at or 0) * 1000 > 0:
+                return
+            answer = await self._in_tokens(key, since_ms, erased)
+            if answer is None or not (answer.segments or answer.end):
+                answer = await self._in_turns(key, since_ms) or answer
+        if answer is not None:
+            _join(answer, self._live.rule.answers.get(key))
+            self._live.adopt(answer)
+
+    async def _in_tokens(self, key: Key, since_ms: int | None, erased: int) -> Answer | None:
+        rule = ReaderRule()
+        async with aclosing(self._of(key[0], "tokens", since_ms)) as records:
+            async for record in records:
+                _read(rule, record, key)
+                if record.timestamp <= erased:
+                    rule.forget(key)  # an id without a time: events after the erasure belong to another answer
+                answer = rule.answers.get(key)
+                # Without a time, the scan may have begun after a fence, and this end may be a former owner's.
+                if since_ms is not None and answer is not None and answer.complete:
+                    break
+        answer = rule.answers.get(key)
+        # An answer that began before the erasure may have events after it.
+        return None if answer is not None and erased and answer.missing else answer
+
+    async def _in_turns(self, key: Key, since_ms: int | None) -> Answer | None:
+        for turn in await self._read_turns(key[0], since_ms):
+            if turn.request_id == key[1]:
+                return _answer_of(turn)
+        return None
+
+
+def time_of(request_id: str) -> float | None:
+    """Creation time of a UUIDv7 in Unix seconds; a suffix after a dot is the client's own."""
+    try:
+        made = uuid.UUID(request_id.partition(".")[0])
+    except ValueError:
+        return None
+    return (made.int >> 80) / 1000 if made.version == 7 else None
+
+
+def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
+    try:
+        event = decode_token_event(record.value, record.headers)
+    except WireError:
+        return  # the live reader has logged it
+    if event.type is EventType.FENCE or (event.user_id, event.request_id) == key:
+        rule.read(record.partition, record.offset, event)
+    elif event.epoch is not None:
+        rule.epochs[record.partition] = max(event.epoch, rule.epochs.get(record.partition, -1))
+
+
+def _join(answer: Answer, live: Answer | None) -> None:
+    """Append what the live reader has read since."""
+    if live is None:
+        return
+    for event in (*live.segments, live.end):
+        if event is not None:
+            answer.append(event, event.index or 0, event.epoch or 0)
+
+
+def _turn(record: ConsumerRecord) -> Turn | None:
+    try:
+        return decode_turn(record.value, record.headers)
+    except WireError:
+        return None  # not written by a worker
+
+
+def _answer_of(turn: Turn) -> Answer:
+    """An answer whose tokens have left the log: its end event, which contains the text."""
+    answer = Answer(turn.user_id, turn.request_id, turn.conversation_id)
+    answer.end = TokenEvent(
+        type=EventType.DONE,
+        request_id=turn.request_id,
+        user_id=turn.user_id,
+        conversation_id=turn.conversation_id,
+        index=0,
+        text=turn.answer,
+        epoch=0,
+        timestamp=turn.created_at,
+        model_version=turn.model_version,
+        finish_reason=turn.finish_reason,
+        usage=turn.usage,
+    )
+    return answer

@@ -1,0 +1,207 @@
+"""Recent answers in memory: one consumer of all partitions of `tokens` serves all readers.
+
+It starts at the end of the topic and belongs to no group, so every gateway reads everything. Memory is bounded in
+events and in bytes (held.py). The answers that changed least recently are dropped first; answers with readers stay.
+Older answers are read from the log (`archive`).
+
+Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasures.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.gateway.answers.held import Held
+from app.gateway.answers.watch import Watch
+from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.cluster import Cluster
+from app.reader import Answer, AtOffsets, ReaderRule, Update
+from app.reader.position import seek
+from app.reader.rule import Key
+from app.wire import EventType, WireError, decode_token_event
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_POLL_MS = 1000
+
+
+class LiveAnswers:
+    """`erased_at` returns when a user was last erased: events from before are not kept, however late they arrive."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partitions: int,
+        erased_at: Callable[[str], int],
+        *,
+        most_events: int,
+        most_bytes: int,
+    ) -> None:
+        self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
+        self.next_offset: dict[int, int] = {}
+        self.complete_since = 0.0
+        """Answers to requests that were made after this Unix time are complete in memory."""
+        self.held = Held()
+        self.closing = False
+        self.on_update: Callable[[Update], None] = lambda _update: None
+        self.on_read: Callable[[], object] = lambda: None
+        self.on_forget: Callable[[Key], None] = lambda _key: None
+        self._cluster = cluster
+        self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
+        self._erased_at = erased_at
+        self._most_events = most_events
+        self._most_bytes = most_bytes
+        self._watches: dict[Key, set[Watch]] = {}
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._consumer = await self._open()
+        self.complete_since = time.time()
+        self._reading = asyncio.create_task(self._keep_reading(), name="live answers")
+
+    async def stop(self) -> None:
+        self.close()
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._consumer is not None:
+            # While Kafka is unreachable, aiokafka raises the cancellation of its own fetches here; stopping has not
+            # failed.
+            await asyncio.gather(self._consumer.stop(), return_exceptions=True)
+
+    def close(self) -> None:
+        """Tell every reader to continue elsewhere."""
+        self.closing = True
+        for watches in self._watches.values():
+            for watch in watches:
+                watch.wake()
+
+    def answer(self, user_id: str, request_id: str) -> Answer | None:
+        """The part of the answer that may be shown: none if it began before an erasure."""
+        answer = self.rule.answers.get((user_id, request_id))
+        return None if answer is None or self._is_rest(answer) else answer
+
+    def _is_rest(self, answer: Answer) -> bool:
+        return bool(self._erased_at(answer.user_id) and answer.missing)
+
+    def watch(self, user_id: str, request_id: str) -> Watch:
+        key = (user_id, request_id)
+        watch = Watch(lambda: self.rule.answers.get(key), lambda one: self._detach(key, one))
+        self._watches.setdefault(key, set()).add(watch)
+        return watch
+
+    def adopt(self, answer: Answer) -> None:
+        """Add an answer that was read from the log up to this reader's position."""
+        key = (answer.user_id, answer.request_id)
+        self.rule.adopt(answer)
+        self.held.measure(key, answer)
+        for watch in self._watches.get(key, ()):
+            watch.wake()
+
+    def forget_user(self, user_id: str, at: int | None = None) -> None:
+        """Drop the user's answers. Readers of them get what comes later. `at`: Unix milliseconds, None for now."""
+        for key in [key for key, answer in self.rule.answers.items() if key[0] == user_id and _began_by(answer, at)]:
+            self._forget(key)
+
+    def _detach(self, key: Key, watch: Watch) -> None:
+        watches = self._watches.get(key, set())
+        watches.discard(watch)
+        if not watches:
+            self._watches.pop(key, None)
+            answer = self.rule.answers.get(key)
+            if answer is not None and self._is_rest(answer):
+                self._forget(key)
+            self._trim()
+
+    async def _open(self) -> AIOKafkaConsumer:
+        records = consumer(self._cluster)
+        records.assign(self._tokens)
+        await start(records)
+        try:
+            await seek(records, self._tokens, AtOffsets(self.next_offset))
+            for partition in self._tokens:
+                self.next_offset.setdefault(partition.partition, await records.position(partition))
+        except BaseException:
+            await records.stop()
+            raise
+        return records
+
+    async def _keep_reading(self) -> None:
+        while True:
+            try:
+                if self._consumer is None:
+                    self._consumer = await self._open()
+                await self._read(self._consumer)
+            except (KafkaError, KafkaUnusableError, OSError) as error:
+                log.warning("cannot read tokens: %s; retrying", error)
+                if self._consumer is not None:
+                    await self._consumer.stop()
+                    self._consumer = None
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read(self, records: AIOKafkaConsumer) -> None:
+        while True:
+            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+                for record in batch:
+                    self._read_record(record)
+            self._trim()
+
+    def _read_record(self, record: ConsumerRecord) -> None:
+        self.next_offset[record.partition] = record.offset + 1
+        self.on_read()
+        try:
+            event = decode_token_event(record.value, record.headers)
+        except WireError as error:
+            log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, error)
+            return
+        update = self.rule.read(record.partition, record.offset, event)
+        if update is None:
+            return
+        key = (update.answer.user_id, update.answer.request_id)
+        self.on_update(update)
+        erased_at = self._erased_at(update.answer.user_id)
+        if erased_at and (event.timestamp or 0) <= erased_at:
+            self._forget(key)
+            return
+        if update.cut is not None:
+            self.held.measure(key, update.answer)
+        elif event.type is not EventType.NOTICE:
+            self.held.grow(key, event)
+        watches = self._watches.get(key, ())
+        for watch in watches:
+            watch.tell(update)
+        if not watches and self._is_rest(update.answer):
+            self._forget(key)
+
+    def _is_full(self) -> bool:
+        return self.held.events > self._most_events or self.held.bytes > self._most_bytes
+
+    def _trim(self) -> None:
+        if not self._is_full():
+            return
+        for key in self.held:
+            if not self._is_full():
+                return
+            if key not in self._watches:
+                self.complete_since = time.time()
+                self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        self.rule.forget(key)
+        self.held.forget(key)
+        self.on_forget(key)
+
+
+def _began_by(answer: Answer, at: int | None) -> bool:
+    first = answer.segments[0] if answer.segments else answer.end
+    return at is None or first is None or (first.timestamp or 0) <= at

@@ -1,0 +1,1 @@
+"""Who may call: API keys, JWTs, and development mode on this machine."""

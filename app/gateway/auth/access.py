@@ -1,0 +1,115 @@
+"""Authentication: API keys, JWTs or, if neither is configured, any caller on this machine."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import HTTPConnection
+
+from app.gateway.auth.identity import DevelopmentIdentity, Identity
+from app.gateway.auth.jwt import TokenCheck
+from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant
+from app.gateway.auth.loopback import is_loopback
+from app.gateway.errors import ApiError
+from app.settings import Settings
+from app.wire import ErrorCode
+from app.wire.limits import is_user_id
+
+DEVELOPER = "dev"
+_BEARER = "bearer."
+
+
+class OpenHostError(Exception):
+    """Without keys, the gateway would accept callers from other machines."""
+
+
+class Caller:
+    """An authenticated caller. A developer and a tenant's backend (`takes_users`) act for users that they name."""
+
+    def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
+        self._request = request
+        self._grant = grant
+        self.takes_users = grant is None or grant.user is None
+
+    @property
+    def valid_s(self) -> float | None:
+        """Seconds until the caller's token expires; None if it does not."""
+        if self._grant is None or self._grant.expires_at is None:
+            return None
+        return max(0.0, self._grant.expires_at - time.time())
+
+    @property
+    def holder(self) -> str:
+        """The key's subject: a user's id, a tenant with `/*`, or any user in development mode."""
+        if self._grant is None:
+            return DEVELOPER
+        if self._grant.user is None:
+            return f"{self._grant.tenant}/{ANY_USER}"
+        return Identity(self._grant.user, self._grant.tenant).user_id
+
+    def identity(self, named: str | None = None) -> Identity:
+        """The user of the request. Raises `ApiError` if the caller may not act for that user."""
+        named = self._request.query_params.get("user_id") or named
+        identity = DevelopmentIdentity(named or DEVELOPER) if self._grant is None else _of(self._grant, named)
+        if not is_user_id(identity.user_id):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
+        return identity
+
+
+class Access:
+    """Raises `KeysError`, `TokenSettingsError` or `OpenHostError` if the settings are invalid."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._keys = ApiKeys(settings.gateway_api_keys)
+        self._tokens = TokenCheck(settings)
+        self.development = not self._keys and not self._tokens
+        if self.development and not is_loopback(settings.gateway_host):
+            raise OpenHostError(
+                f"PARLEY_GATEWAY_HOST={settings.gateway_host} without keys would accept any caller: set "
+                "PARLEY_GATEWAY_API_KEYS, PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, or bind 127.0.0.1"
+            )
+
+    async def check(self) -> None:
+        """Raise `JwksUnavailableError` if tokens cannot be verified at the moment."""
+        await self._tokens.check()
+
+    async def caller(self, request: HTTPConnection) -> Caller:
+        """The authenticated caller; raises `ApiError`."""
+        return Caller(request, None if self.development else await self._grant(request))
+
+    async def identify(self, request: HTTPConnection, named: str | None = None) -> Identity:
+        """The caller's identity. `named` is the user that the request names other than in its query."""
+        return (await self.caller(request)).identity(named)
+
+    async def _grant(self, request: HTTPConnection) -> Grant:
+        credential = _credential(request)
+        if not credential:
+            raise ApiError(ErrorCode.UNAUTHORIZED, "send an API key or a token: `Authorization: Bearer ...`")
+        grant = self._keys.grant(credential)
+        if grant is None and self._tokens and credential.count(".") == 2:
+            grant = await self._tokens.grant(credential)
+        if grant is None:
+            raise ApiError(ErrorCode.UNAUTHORIZED, "this API key is unknown")
+        return grant
+
+
+def _credential(request: HTTPConnection) -> str:
+    """The credential, empty if there is none."""
+    scheme, _, credential = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return credential.strip()
+    # The only header that a page can set for a WebSocket.
+    for protocol in request.scope.get("subprotocols", ()):
+        if protocol.startswith(_BEARER):
+            return str(protocol.removeprefix(_BEARER))
+    return ""
+
+
+def _of(grant: Grant, named: str | None) -> Identity:
+    if grant.user is not None:
+        if named not in {None, grant.user}:
+            raise ApiError(ErrorCode.UNAUTHORIZED, "this key belongs to another user", status=403, param="user_id")
+        return Identity(grant.user, grant.tenant)
+    if not named:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this key belongs to a tenant: name the user_id", param="user_id")
+    return Identity(named, grant.tenant)

@@ -1,0 +1,108 @@
+"""JSON Web Tokens: one algorithm, determined by the settings and never by the token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jwt
+
+from app.gateway.auth.jwks import Jwks, JwksPlaceError, JwksUnavailableError
+from app.gateway.auth.keys import Grant
+from app.gateway.errors import ApiError
+from app.settings import Settings
+from app.wire import ErrorCode
+
+_SHARED = {"HS256", "HS384", "HS512"}
+_PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
+_KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
+_LEEWAY_S = 10
+
+
+class TokenSettingsError(ValueError):
+    """The JWT settings contradict each other; one line."""
+
+
+class TokenCheck:
+    def __init__(self, settings: Settings) -> None:
+        self._secret = settings.jwt_secret
+        self._jwks: Jwks | None = None
+        self._issuer = settings.jwt_issuer or None
+        self._audience = settings.jwt_audience or None
+        self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
+        if self._secret and settings.jwt_jwks:
+            raise TokenSettingsError("set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, not both")
+        if not self._secret and not settings.jwt_jwks:
+            _refuse_rest(settings)
+            return
+        possible = _SHARED if self._secret else _PUBLIC
+        if self._algorithm not in possible:
+            raise TokenSettingsError(f"PARLEY_JWT_ALGORITHM: must be one of {', '.join(sorted(possible))}")
+        needed = int(self._algorithm[2:]) // 8 if self._secret else 0
+        if len(self._secret.encode()) < needed:
+            raise TokenSettingsError(f"PARLEY_JWT_SECRET: must have at least {needed} bytes for {self._algorithm}")
+        if settings.jwt_jwks:
+            try:
+                self._jwks = Jwks(settings.jwt_jwks)
+            except JwksPlaceError as error:
+                raise TokenSettingsError(str(error)) from None
+
+    def __bool__(self) -> bool:
+        return bool(self._secret) or self._jwks is not None
+
+    async def check(self) -> None:
+        """Raise `JwksUnavailableError` if no token can be verified now."""
+        if self._jwks is not None:
+            await self._jwks.check()
+
+    async def grant(self, token: str) -> Grant:
+        """The subject of the token; raises `ApiError`."""
+        try:
+            claims = jwt.decode(
+                token,
+                await self._key(token),
+                algorithms=[self._algorithm],
+                issuer=self._issuer,
+                audience=self._audience,
+                leeway=_LEEWAY_S,
+                options={"require": ["exp", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: {error}") from None
+        return _grant(claims)
+
+    async def _key(self, token: str) -> Any:
+        if self._jwks is None:
+            return self._secret
+        header = jwt.get_unverified_header(token)
+        if header.get("alg") != self._algorithm:
+            raise jwt.InvalidAlgorithmError("its algorithm is not the configured one")
+        try:
+            key = await self._jwks.key(header.get("kid"))
+        except JwksUnavailableError as error:
+            raise ApiError(ErrorCode.UNAVAILABLE, str(error), retry_after_s=5) from None
+        if key is None:
+            raise jwt.InvalidKeyError("it is signed with an unknown key")
+        if key.key_type != _KEY_TYPES[self._algorithm[:2]]:
+            raise jwt.InvalidKeyError("its key does not match the configured algorithm")
+        return key.key
+
+
+def _refuse_rest(settings: Settings) -> None:
+    """Reject JWT settings without a key: the operator wants tokens, and without a key every caller would be
+    accepted.
+    """
+    for name in ("jwt_algorithm", "jwt_issuer", "jwt_audience"):
+        if getattr(settings, name):
+            raise TokenSettingsError(
+                f"PARLEY_{name.upper()} is set, but there is no key to verify tokens with: "
+                "set PARLEY_JWT_SECRET or PARLEY_JWT_JWKS, too"
+            )
+
+
+def _grant(claims: dict[str, Any]) -> Grant:
+    user, tenant = claims["sub"], claims.get("tenant")
+    if not user:
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its sub is empty")
+    if tenant is not None and (not isinstance(tenant, str) or not tenant or "/" in tenant):
+        raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its tenant is not a plain name")
+    return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S)

@@ -1,0 +1,103 @@
+"""Estimate whether a new request can begin in time.
+
+A task reads the worker group's offsets every few seconds, for all partitions at once, so a request causes no extra
+reads. The estimate does not include earlier requests of the same conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from app.gateway.errors import ApiError
+from app.gateway.limits.estimate import Estimate, Sample
+from app.kafka.clients import consumer
+from app.settings import Settings
+from app.wire import ErrorCode
+from app.wire.ids import partition_for
+
+log = logging.getLogger(__name__)
+
+EVERY_S = 2.0
+_LONGEST_RETRY_S = 60.0
+
+
+class Backlog:
+    """Reads the worker group's offsets while the gateway runs."""
+
+    def __init__(self, settings: Settings, partitions: int) -> None:
+        self._settings = settings
+        self._topic = settings.topic("requests")
+        self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
+        self._estimate = Estimate(settings.max_in_flight)
+        self._ended: Counter[int] = Counter()
+        self._looking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._settings.gateway_start_s:
+            self._looking = asyncio.create_task(self._keep_looking(), name="backlog")
+
+    async def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+
+    def ended(self, user_id: str) -> None:
+        """An answer of the user has ended."""
+        self._ended[partition_for(user_id, len(self._partitions))] += 1
+
+    def check(self, user_id: str) -> None:
+        """Raise `ApiError` if the answer could not begin within `gateway_start_s`."""
+        wait_s = self._estimate.wait_s(partition_for(user_id, len(self._partitions)), time.monotonic())
+        if wait_s > self._settings.gateway_start_s:
+            raise ApiError(
+                ErrorCode.OVERLOADED,
+                f"the answer could begin in about {wait_s:.0f} s at the earliest",
+                retry_after_s=min(wait_s - self._settings.gateway_start_s, _LONGEST_RETRY_S),
+            )
+
+    async def _keep_looking(self) -> None:
+        logged = ""  # the failure that was logged last
+        while True:
+            admin = AIOKafkaAdminClient(**self._settings.cluster.options())
+            ends = consumer(self._settings.cluster)
+            try:
+                await admin.start()
+                await ends.start()
+                while True:
+                    self._estimate.add(await self._look(admin, ends))
+                    logged = ""
+                    await asyncio.sleep(EVERY_S)
+            except (KafkaError, OSError) as error:
+                self._estimate.forget()
+                if logged != (logged := type(error).__name__):
+                    log.warning("cannot read the backlog, so no request is rejected for it: %s", error)
+            except Exception:
+                # No failure here may stop the gateway: without an estimate, no request is rejected.
+                self._estimate.forget()
+                log.exception("cannot read the backlog; retrying")
+            finally:
+                try:
+                    await ends.stop()
+                finally:
+                    await admin.close()
+            await asyncio.sleep(EVERY_S)
+
+    async def _look(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
+        found = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
+        ends = await records.end_offsets(self._partitions)
+        firsts = await records.beginning_offsets(self._partitions)
+        committed = {
+            place.partition: max(found[place].offset if place in found else 0, firsts[place])
+            for place in self._partitions
+        }
+        last = {place.partition: end for place, end in ends.items()}
+        return Sample(time.monotonic(), last, committed, Counter(self._ended))

@@ -1,0 +1,104 @@
+"""Rate limits of users and tenants at one gateway: requests, look-ups and tokens per minute, and open streams.
+
+Each gateway counts the requests that it receives, and all generated tokens, whichever gateway was asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.gateway.auth.identity import Identity, tenant_of
+from app.gateway.errors import ApiError
+from app.gateway.limits.buckets import Buckets
+from app.gateway.metrics import Metrics
+from app.settings import Settings
+from app.wire import ErrorCode
+
+
+class Limits:
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._most_streams = settings.gateway_streams
+        self._metrics = metrics
+        self._most_tenant_streams = settings.gateway_tenant_streams
+        self._most_sockets = settings.gateway_sockets
+        self._streams: Counter[str] = Counter()
+        self._tenant_streams: Counter[str] = Counter()
+        self._sockets: Counter[str] = Counter()
+        self._lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
+        self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
+        self._erasures = Buckets(settings.gateway_erasures_per_min, "erasures")
+        self._requests = Buckets(settings.gateway_requests_per_min, "requests")
+        self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
+        self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
+        self._tenant_tokens = Buckets(settings.gateway_tenant_tokens_per_min, "tokens of this tenant")
+
+    def admit(self, identity: Identity, requests: int = 1) -> None:
+        """Admit that many requests, all or none; raises `ApiError`."""
+        self._tokens.check(identity.user_id)
+        self._requests.check(identity.user_id, requests)
+        if identity.tenant is not None:
+            self._tenant_tokens.check(identity.tenant)
+            self._tenant_requests.check(identity.tenant, requests)
+            self._tenant_requests.spend(identity.tenant, requests)
+        self._requests.spend(identity.user_id, requests)
+
+    def look(self, identity: Identity) -> None:
+        """Admit one look-up; raises `ApiError`."""
+        self._lookups.check(identity.user_id)
+        if identity.tenant is not None:
+            self._tenant_lookups.check(identity.tenant)
+            self._tenant_lookups.spend(identity.tenant, 1)
+        self._lookups.spend(identity.user_id, 1)
+
+    def erase(self, identity: Identity) -> None:
+        """Admit one erasure; raises `ApiError`."""
+        self.look(identity)
+        self._erasures.check(identity.user_id)
+        self._erasures.spend(identity.user_id, 1)
+
+    def count_tokens(self, user_id: str, tokens: int) -> None:
+        """Count generated tokens; the level may become negative."""
+        self._tokens.spend(user_id, tokens)
+        tenant = tenant_of(user_id)
+        if tenant is not None:
+            self._tenant_tokens.spend(tenant, tokens)
+
+    def open_stream(self, identity: Identity) -> None:
+        user_id = identity.user_id
+        if self._streams[user_id] >= self._most_streams:
+            raise ApiError(
+                ErrorCode.RATE_LIMITED, f"{self._streams[user_id]} streams are open already", retry_after_s=5
+            )
+        if (tenant := identity.tenant) is not None:
+            if 0 < self._most_tenant_streams <= self._tenant_streams[tenant]:
+                message = f"{self._tenant_streams[tenant]} streams of this tenant are open already"
+                raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)
+            self._tenant_streams[tenant] += 1
+        self._streams[user_id] += 1
+        self._metrics.streams.inc()
+
+    def close_stream(self, identity: Identity) -> None:
+        self._metrics.streams.dec()
+        _less(self._streams, identity.user_id)
+        if identity.tenant is not None:
+            _less(self._tenant_streams, identity.tenant)
+
+    @contextmanager
+    def socket(self, holder: str) -> Iterator[None]:
+        """Hold one WebSocket of that key while it is open; raises `ApiError`."""
+        if self._sockets[holder] >= self._most_sockets:
+            message = f"{self._sockets[holder]} WebSockets are open already"
+            raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)
+        self._sockets[holder] += 1
+        try:
+            yield
+        finally:
+            _less(self._sockets, holder)
+
+
+def _less(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

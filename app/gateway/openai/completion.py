@@ -1,0 +1,80 @@
+"""One chat completion: its requests, one per choice, sent and followed together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from app.gateway.errors import ApiError
+from app.gateway.gateway import Gateway
+from app.gateway.openai.merge import merged
+from app.wire import ErrorCode, EventType, Request, TokenEvent
+
+ChoiceEvents = tuple[int, list[TokenEvent]]
+
+
+class Completion:
+    """Different workers answer the choices at different speeds. If one fails, the others are cancelled."""
+
+    def __init__(self, gateway: Gateway, requests: Sequence[Request]) -> None:
+        self._gateway = gateway
+        self._requests = requests
+
+    async def send(self) -> None:
+        """Raises `ApiError`."""
+        sent = await asyncio.gather(
+            *(self._gateway.request_producer.ask(request, is_new=True) for request in self._requests),
+            return_exceptions=True,
+        )
+        failed = [one for one in sent if isinstance(one, BaseException)]
+        if failed:
+            if len(failed) < len(sent):
+                await self._cancel()
+            raise failed[0]
+
+    async def events(self) -> AsyncGenerator[ChoiceEvents, None]:
+        """The events of each choice up to its `done`, with its number; an empty list is a keep-alive.
+
+        Raises `ApiError` for every other end.
+        """
+        streams = [self._choice(request) for request in self._requests]
+        try:
+            async with aclosing(merged(streams)) as said:
+                async for one in said:
+                    yield one
+        except ApiError:
+            if len(self._requests) > 1:
+                await self._cancel()
+            raise
+
+    async def _choice(self, asked: Request) -> AsyncGenerator[list[TokenEvent], None]:
+        position = 0
+        async with aclosing(self._gateway.follower.events(asked.user_id, asked.request_id)) as batches:
+            async for batch in batches:
+                said = [event for event in batch if event.type is not EventType.NOTICE]
+                for event in said:
+                    if event.error is not None:
+                        raise ApiError(event.error.code, event.error.message)
+                    if (event.index or 0) < position:
+                        raise _elsewhere(asked, "a part of the answer was retracted")
+                    position = event.next_index
+                yield said
+                if said and said[-1].is_end:
+                    return
+        raise _elsewhere(asked, "this gateway is shutting down")
+
+    async def _cancel(self) -> None:
+        """Cancel the open choices. The error is reported already; a cancel that fails only wastes the rest of an
+        answer.
+        """
+        request_producer = self._gateway.request_producer
+        cancels = [request_producer.cancel(request.user_id, request.request_id) for request in self._requests]
+        for failure in await asyncio.gather(*cancels, return_exceptions=True):
+            if isinstance(failure, BaseException) and not isinstance(failure, ApiError):
+                raise failure
+
+
+def _elsewhere(asked: Request, why: str) -> ApiError:
+    message = f"{why}; the answer is at /v1/requests/{asked.request_id}"
+    return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)

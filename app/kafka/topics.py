@@ -1,0 +1,211 @@
+"""Parley's topics: their purpose, how they are created, and the check that a worker makes before it starts.
+
+`requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so a user has the
+same partition in all of them. With different counts, a user's records would lie where their owner does not read. The
+worker creates the changelogs of its tables itself (app/delivery/changelog.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, for_code
+
+from app.kafka.clients import KafkaAwayError, unreachable
+from app.kafka.topic_config import Bound, Rule, enforce
+from app.settings import SEGMENT_S, Settings
+from app.wire.limits import MAX_RECORD_BYTES
+
+CONNECT_TIMEOUT_S = 5.0
+LEADERS_TIMEOUT_S = 30.0
+
+
+class TopicsError(Exception):
+    """A topic is missing or differs from the settings; one line with the remedy."""
+
+
+class TopicName(StrEnum):
+    REQUESTS = "requests"
+    TOKENS = "tokens"
+    TURNS = "turns"
+    CONTROLS = "controls"
+    USAGE = "usage"
+    DEAD_LETTERS = "dead-letters"
+
+
+class TimestampType(StrEnum):
+    CREATE_TIME = "CreateTime"  # the producer's timestamps
+    LOG_APPEND_TIME = "LogAppendTime"  # the broker's timestamps
+
+
+class _Answer(IntEnum):
+    """Error codes of the Kafka protocol that are handled separately."""
+
+    OK = 0
+    TOPIC_EXISTS = 36
+    TOO_FEW_BROKERS = 38
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    name: str
+    partitions: int
+    replication: int
+    retention_s: int
+    timestamps: TimestampType = TimestampType.CREATE_TIME
+    by_worker: bool = False  # added in a later version: a worker creates it if it is missing
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {
+            "cleanup.policy": "delete",
+            "retention.ms": str(self.retention_s * 1000),
+            "message.timestamp.type": self.timestamps.value,
+            "max.message.bytes": str(MAX_RECORD_BYTES),
+            # The active segment is never deleted, so its age adds to the retention.
+            "segment.ms": str(min(SEGMENT_S, self.retention_s) * 1000),
+            # With enough replicas, one may be offline without blocking writes.
+            "min.insync.replicas": str(max(1, self.replication - 1)),
+        }
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The configuration that an existing topic must have."""
+        rules = [Rule("max.message.bytes", str(MAX_RECORD_BYTES), Bound.AT_LEAST)]
+        if self.timestamps is TimestampType.LOG_APPEND_TIME:
+            rules.append(Rule("message.timestamp.type", self.timestamps.value))
+        return tuple(rules)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    spec: TopicSpec
+    partitions: int | None  # None: the topic does not exist
+    led: bool  # every partition has a leader
+
+    @property
+    def fits(self) -> bool:
+        return self.partitions == self.spec.partitions
+
+
+def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
+    def spec(name: TopicName, retention_s: int, timestamps: TimestampType = TimestampType.CREATE_TIME) -> TopicSpec:
+        return TopicSpec(
+            name=settings.topic(name.value),
+            partitions=settings.partitions,
+            replication=settings.replication,
+            retention_s=retention_s,
+            timestamps=timestamps,
+        )
+
+    return (
+        spec(TopicName.REQUESTS, settings.requests_retention_s),
+        spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
+        spec(TopicName.TURNS, settings.turns_retention_s),
+        # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
+        spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
+        replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
+        spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
+    )
+
+
+async def create_topics(settings: Settings) -> list[str]:
+    """Create the missing topics, wait until they are usable, and return their names."""
+    specs = topic_specs(settings)
+    async with _admin(settings) as admin:
+        missing = [found.spec for found in await _find(admin, specs) if found.partitions is None]
+        response = await admin.create_topics([
+            NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=spec.config) for spec in missing
+        ])  # fmt: skip
+        created: list[str] = []
+        for name, code, *message in response.topic_errors:
+            if code == _Answer.OK:
+                created.append(name)
+            elif code != _Answer.TOPIC_EXISTS:
+                why = (message[0] if message else None) or for_code(code).__name__
+                # With fewer brokers than replicas, brokers that are offline do not count.
+                kind = KafkaAwayError if code == _Answer.TOO_FEW_BROKERS else TopicsError
+                raise kind(f"the topic {name!r} could not be created: {why}")
+        # Other brokers may not know them yet; ask the same one.
+        _check(await _until_led(admin, specs))
+    return created
+
+
+async def check_topics(settings: Settings) -> None:
+    """Raise with one line unless every topic exists with `PARLEY_PARTITIONS` partitions."""
+    _check(await find_topics(settings))
+
+
+def _check(topics: Iterable[FoundTopic]) -> None:
+    for found in topics:
+        if found.partitions is None and found.spec.by_worker:
+            continue
+        if found.partitions is None:
+            raise TopicsError(f"the topic {found.spec.name!r} does not exist: create it with `parley topics create`")
+        if not found.fits:
+            raise TopicsError(
+                f"the topic {found.spec.name!r} has {found.partitions} partitions, not {found.spec.partitions}: "
+                f"set PARLEY_PARTITIONS={found.partitions}, or use new topics with PARLEY_TOPIC_PREFIX"
+            )
+
+
+async def configure_topics(settings: Settings) -> None:
+    """Correct the configuration that the guarantees depend on; raises `TopicConfigError`."""
+    async with _admin(settings) as admin:
+        await enforce(admin, {spec.name: spec.rules for spec in topic_specs(settings)})
+
+
+async def find_topics(settings: Settings) -> list[FoundTopic]:
+    async with _admin(settings) as admin:
+        return await _find(admin, topic_specs(settings))
+
+
+async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
+    # All topics: asking for a missing one would create it on many brokers.
+    described: dict[str, dict[str, Any]] = {topic["topic"]: topic for topic in await admin.describe_topics()}
+
+    def found(spec: TopicSpec) -> FoundTopic:
+        topic = described.get(spec.name)
+        if topic is None:
+            return FoundTopic(spec, partitions=None, led=False)
+        partitions = topic["partitions"]
+        return FoundTopic(spec, partitions=len(partitions), led=all(one["leader"] >= 0 for one in partitions))
+
+    return [found(spec) for spec in specs]
+
+
+async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
+    deadline = time.monotonic() + LEADERS_TIMEOUT_S
+    while True:
+        topics = await _find(admin, specs)
+        if all(found.led for found in topics):
+            return topics
+        if time.monotonic() > deadline:
+            raise KafkaAwayError("the new topics have no leader yet: is a broker down?")
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def _admin(settings: Settings) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(**settings.cluster.options())
+    try:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await admin.start()
+        except (KafkaError, OSError, TimeoutError):
+            raise await unreachable(settings.cluster) from None
+        try:
+            yield admin
+        except (KafkaError, TimeoutError) as error:
+            raise KafkaAwayError(
+                f"Kafka at {settings.cluster} failed: {type(error).__name__} {error}".rstrip()
+            ) from error
+    finally:
+        await admin.close()

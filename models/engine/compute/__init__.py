@@ -1,0 +1,1 @@
+"""One forward pass: packed tokens, the KV cache, attention, fused decoders, CUDA graphs."""

@@ -1,0 +1,181 @@
+"""Attention over packed tokens and a paged KV cache, as an attention implementation for transformers.
+
+Every decoder that calls its attention through transformers' `AttentionInterface` works unchanged: its layers see one
+sequence of packed tokens, and here each token attends only to the sequence it belongs to. It is registered without a
+mask function, so that transformers builds no mask. The arguments of `attend` have types that TorchScript compiles
+(forward.py).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.jit import is_scripting  # type: ignore[attr-defined]
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from models.engine.compute.batch import Batch
+from models.engine.compute.cache import KVCache
+
+NAME = "parley_paged"
+# Further arguments that some models pass to their attention; ignoring them would give silently wrong results.
+NOT_IMPLEMENTED = ("s_aux", "sinks", "position_bias", "head_mask", "alibi")
+
+
+class Context:
+    """The inputs of one forward: the batch and the cache, and its groups in the form that `attend` takes."""
+
+    def __init__(self, batch: Batch, cache: KVCache) -> None:
+        self.batch = batch
+        self.cache = cache
+        self.groups = [list(group) for group in batch.groups]
+        self.scratch = cache.scratch(max((group.pages for group in batch.groups if not group.in_place), default=0))
+        self._masks: dict[tuple[int | None, bool], list[Tensor | None]] = {}
+
+    @property
+    def windows(self) -> set[int | None]:
+        """The sliding windows that the layers have requested so far."""
+        return {window for window, _ in self._masks}
+
+    def masks(self, window: int | None, *, whole: bool) -> list[Tensor | None]:
+        """See `masks_of`; the layers of one step share them."""
+        key = window, whole
+        if key not in self._masks:
+            positions, dtype = self.batch.positions, self.cache.keys[0].dtype
+            self._masks[key] = masks_of(positions, self.groups, window, whole, dtype)
+        return self._masks[key]
+
+
+def paged_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001  transformers' signature; always None
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    context: Context | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
+    if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
+        raise NotImplementedError("this model's attention uses a feature that the engine does not implement")
+    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
+    layer, cache = module.layer_idx, context.cache
+    out = attend(
+        query, key, value, cache.keys[layer], cache.values[layer], context.batch.numbers, context.batch.count,
+        context.groups, context.masks(sliding_window, whole=softcap is not None), context.scratch,
+        scaling or query.shape[2] ** -0.5, sliding_window, softcap,
+    )  # fmt: skip
+    return out.unsqueeze(0), None
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, keys: Tensor, values: Tensor, numbers: Tensor, count: int,
+    groups: list[list[int]], masks: list[Tensor | None], scratch: list[Tensor],
+    scale: float, window: int | None, cap: float | None,
+) -> Tensor:  # fmt: skip
+    """`query` and the result are [T, heads, size], `key` and `value` [T, KV heads, size]; `keys` and `values` a layer's
+    cache; `numbers`, `count` and `groups` those of a `Batch`; `masks` for each group what is added to its scores.
+    """
+    heads, size = keys.size(2), keys.size(3)
+    slots = numbers[2 * count : 3 * count]
+    keys.view(-1, heads, size).index_copy_(0, slots, key)
+    values.view(-1, heads, size).index_copy_(0, slots, value)
+    parts: list[Tensor] = []
+    for at, group in enumerate(groups):
+        first, rows, width, _length, begin, count_of_pages, in_place = group
+        end = first + rows * width
+        pages = numbers[begin : begin + count_of_pages]
+        # Merged with the next condition, TorchScript would compile the guarded code.
+        if not is_scripting():  # noqa: SIM102
+            if in_place:
+                table, lengths = pages.view(rows, -1), numbers[count + first : count + end] + 1
+                parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))
+                continue
+        if count_of_pages == 0:
+            seen_key = key[first:end].transpose(0, 1).unsqueeze(0)
+            seen_value = value[first:end].transpose(0, 1).unsqueeze(0)
+        else:
+            torch.index_select(keys, 0, pages, out=scratch[0][:count_of_pages])
+            torch.index_select(values, 0, pages, out=scratch[1][:count_of_pages])
+            seen_key = scratch[0][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+            seen_value = scratch[1][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+        mask = masks[at]
+        if cap is not None and mask is not None:
+            parts.append(capped(query[first:end], seen_key, seen_value, mask, width, scale, cap))
+        else:
+            parts.append(dense(query[first:end], seen_key, seen_value, mask, width, scale))
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def masks_of(
+    positions: Tensor, groups: list[list[int]], window: int | None, whole: bool, dtype: torch.dtype
+) -> list[Tensor | None]:
+    """For each group, the mask added to its scores [rows, 1, width, length]: 0 where a token attends, -inf elsewhere.
+
+    None where the kernel needs no mask and, unless `whole`, where a chunk attends only to itself and to all of itself.
+    """
+    masks: list[Tensor | None] = []
+    for first, rows, width, length, _begin, pages, in_place in groups:
+        alone = pages == 0 and width > 1 and (window is None or width <= window)
+        if in_place != 0 or (alone and not whole):
+            masks.append(None)
+            continue
+        at = torch.arange(length, device=positions.device)
+        own = positions[first : first + rows * width].view(rows, width, 1)
+        hidden = at > own
+        if window is not None:
+            hidden = hidden | (at <= own - window)
+        mask = torch.zeros(hidden.size(), dtype=dtype, device=positions.device)
+        masks.append(mask.masked_fill_(hidden, -math.inf).unsqueeze(1))
+    return masks
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, width: int, scale: float) -> Tensor:
+    """`query` and the result are [tokens, heads, size], `width` tokens of each row; `key` and `value` [rows, KV heads,
+    length, size]. Without a mask a chunk attends itself.
+    """
+    tokens, heads, size = query.size(0), query.size(1), query.size(2)
+    if width == 1:
+        # heads that share keys become rows of one product, so nothing is repeated
+        asked = query.reshape(tokens, key.size(1), -1, size)
+        out = scaled_dot_product_attention(asked, key, value, attn_mask=mask, scale=scale)
+        return out.reshape(tokens, heads, size)
+    out = scaled_dot_product_attention(
+        query.transpose(0, 1).unsqueeze(0),
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=heads != key.size(1),
+    )
+    return out[0].transpose(0, 1)
+
+
+def capped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, width: int, scale: float, cap: float) -> Tensor:
+    """Like `dense`, with soft-capped scores (Gemma 2), which no fused kernel of torch supports."""
+    tokens, heads, size = query.size(0), query.size(1), query.size(2)
+    kv = key.size(1)
+    rows = query.reshape(tokens // width, width, kv, heads // kv, size).permute(0, 2, 3, 1, 4)
+    scores = torch.matmul(rows, key.unsqueeze(2).transpose(3, 4)) * scale
+    scores = torch.tanh(scores / cap) * cap + mask.unsqueeze(2)
+    out = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(value.dtype), value.unsqueeze(2))
+    return out.permute(0, 3, 1, 2, 4).reshape(tokens, heads, size)
+
+
+def _in_place(
+    query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor,
+    scale: float, window: int | None, cap: float | None,
+) -> Tensor:  # fmt: skip
+    from models.engine.compute.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
+
+    return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)
+
+
+AttentionInterface.register(NAME, paged_attention)

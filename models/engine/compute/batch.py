@@ -1,0 +1,159 @@
+"""The inputs of one step as one tensor: packed tokens, their cache slots, and what each attends to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.engine.compute.pages import PagePool
+from models.engine.sequence import ScheduledChunk, pages_for
+
+WASTE = 64  # pages that may be read in vain before short sequences are attended separately from long ones
+
+
+class Group(NamedTuple):
+    """Rows that are attended together: tokens `first` to `first + rows * width` of the batch, `width` of each row.
+
+    Each row attends at most the `length` tokens of its pages, which are the `pages` numbers of the batch from `at` on,
+    as many of each row; with no pages, the tokens of its own chunk. `in_place`: a kernel reads pages where they are.
+    """
+
+    first: int
+    rows: int
+    width: int
+    length: int
+    at: int = 0
+    pages: int = 0
+    in_place: int = 0
+
+
+class Place(NamedTuple):
+    """A token that attends to its sequence's pages by itself: the single one of a slice, or one of its draft."""
+
+    part: ScheduledChunk
+    offset: int
+    position: int
+    token: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """One step. `numbers` are its tokens, their positions and their slots, `count` of each, then the `drawing` tokens
+    that draw, then the pages of its groups.
+
+    One tensor, because it goes to a GPU in one copy, and into a script in one hand-over: for each tensor that it lets
+    go of, a script waits for the interpreter.
+    """
+
+    numbers: Tensor
+    count: int
+    drawing: int
+    groups: list[Group]
+    draws: list[
+        tuple[ScheduledChunk, int]
+    ]  # the slices that draw, and after how many tokens of their draft; in the order of `last`
+    order: list[ScheduledChunk] = field(default_factory=list)  # all slices, in the order of `tokens`
+
+    @property
+    def tokens(self) -> Tensor:
+        return self.numbers[: self.count]
+
+    @property
+    def positions(self) -> Tensor:
+        return self.numbers[self.count : 2 * self.count]
+
+    @property
+    def slots(self) -> Tensor:
+        return self.numbers[2 * self.count : 3 * self.count]
+
+    @property
+    def last(self) -> Tensor:
+        return self.numbers[3 * self.count : 3 * self.count + self.drawing]
+
+
+def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
+    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
+
+    The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
+    of a step are written before any attention is computed.
+    """
+    single = _places(slices)
+    chunks = [part for part in slices if part.count > 1]
+    size = pool.size
+    tokens = [place.token for place in single]
+    positions = [place.position for place in single]
+    slots = [place.part.row.pages[place.position // size] * size + place.position % size for place in single]
+    last = [at for at, place in enumerate(single) if place.part.draws]
+    draws = [(single[at].part, single[at].offset) for at in last]
+    for part in chunks:
+        row, start, end = part.row, part.start, part.start + part.count
+        tokens += row.tokens[start:end]
+        positions += range(start, end)
+        slots += [row.pages[at // size] * size + at % size for at in range(start, end)]
+        if part.draws:
+            last.append(len(tokens) - 1)
+            draws.append((part, 0))
+    last = last or [0]
+    numbers = [*tokens, *positions, *slots, *last]
+    groups = []
+    for first, rows in [(0, single)] if kernel and single else _alike(single, size):
+        table, length = _table(rows, size)
+        groups.append(Group(first, len(rows), 1, length, len(numbers), len(table), int(kernel)))
+        numbers += table
+    first = len(single)
+    for part in chunks:
+        pages = part.row.pages[: pages_for(part.start + part.count, size)] if part.start else []
+        length = len(pages) * size or part.count
+        groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
+        numbers += pages
+        first += part.count
+    order = [*(place.part for place in single), *chunks]
+    return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order)
+
+
+def _places(slices: Sequence[ScheduledChunk]) -> list[Place]:
+    found = [Place(part, 0, part.start, part.token) for part in slices if part.count == 1]
+    for place in found[:]:
+        part = place.part
+        found += (Place(part, at, part.start + at, token) for at, token in enumerate(part.draft, 1))
+    return sorted(found, key=lambda place: -place.position)
+
+
+def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
+    """Split the rows, longest first, where padding all of them to the longest would waste much."""
+    found: list[tuple[int, list[Place]]] = []
+    waste = 0
+    for at, place in enumerate(single):
+        pages = pages_for(place.position + 1, size)
+        if found:
+            longest = pages_for(found[-1][1][0].position + 1, size)
+            waste += longest - pages
+            if waste <= WASTE or 2 * pages > longest:
+                found[-1][1].append(place)
+                continue
+        found.append((at, [place]))
+        waste = 0
+    return found
+
+
+def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
+    """The pages of every row, padded to the longest, and how many tokens they hold."""
+    count = pages_for(rows[0].position + 1, size)
+    table: list[int] = []
+    for place in rows:
+        mine = place.part.row.pages[:count]
+        table += mine
+        table += [0] * (count - len(mine))
+    return table, count * size
+
+
+def tensor_of(numbers: list[int], device: torch.device) -> Tensor:
+    """Through NumPy, which converts a list several times faster than torch."""
+    found = torch.from_numpy(np.array(numbers, dtype=np.int64))
+    # From pinned memory: otherwise a GPU would have to finish all its work before the copy.
+    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)

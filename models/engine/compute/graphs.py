@@ -1,0 +1,83 @@
+"""Decode steps as CUDA graphs: one launch instead of about forty per layer.
+
+A graph is captured per number of rows, rounded up to a bucket. Its inputs are in static buffers that each step fills.
+Rows that only fill a bucket write to page 0 and attend to one token of it. All graphs share one memory pool, because
+only one runs at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from models.engine.compute.batch import Batch, Group
+
+Forward = Callable[[Batch], Tensor]
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+
+
+class DecodeGraphs:
+    def __init__(self, forward: Forward, device: torch.device, rows: int, row_pages: int) -> None:
+        self._forward = forward
+        self._device = device
+        self._row_pages = row_pages
+        self._buckets = [size for size in BUCKETS if size < rows] + [rows]
+        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Batch, Tensor]] = {}
+
+    def capture(self) -> None:
+        """Capture the largest first: the others then fit into its memory."""
+        pool = None
+        for size in reversed(self._buckets):
+            batch = still(size, self._row_pages, self._device)
+            for _ in range(2):  # what is allocated at the first call must not be allocated during the capture
+                self._forward(batch)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # of this thread: what other threads do on the GPU meanwhile is not part of it
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                logits = self._forward(batch)
+            pool = pool or graph.pool()
+            self._graphs[size] = graph, batch, logits
+
+    def run(self, batch: Batch) -> Tensor | None:
+        """The logits of a step, if a graph computes it."""
+        size = next((size for size in self._buckets if size >= batch.count), None)
+        if size not in self._graphs or len(batch.groups) != 1 or not batch.groups[0].in_place:
+            return None
+        graph, held, logits = self._graphs[size]
+        fill(held, batch)
+        graph.replay()
+        return logits[batch.last]
+
+
+def still(rows: int, row_pages: int, device: torch.device) -> Batch:
+    """A batch of padding rows only, of `row_pages` pages each."""
+    numbers = torch.zeros(4 * rows + rows * row_pages, dtype=torch.long, device=device)
+    numbers[3 * rows : 4 * rows] = torch.arange(rows, device=device)
+    group = Group(0, rows, 1, 0, at=4 * rows, pages=rows * row_pages, in_place=1)
+    return Batch(numbers, rows, rows, [group], [])
+
+
+def fill(held: Batch, batch: Batch) -> None:
+    """Copy a step into a batch of at least as many rows; the rest are padding."""
+    rows = batch.count
+    for mine, theirs in (
+        (held.tokens, batch.tokens),
+        (held.positions, batch.positions),
+        (held.slots, batch.slots),
+        (_table(held), _table(batch)),
+    ):
+        # rows of an earlier, larger step must not write to pages that others hold now
+        mine[rows:] = 0
+        if mine.dim() == 1:
+            mine[:rows] = theirs
+        else:
+            mine[:rows, : theirs.shape[1]] = theirs
+
+
+def _table(batch: Batch) -> Tensor:
+    """The pages of its rows [rows, n]."""
+    (group,) = batch.groups
+    return batch.numbers[group.at : group.at + group.pages].view(group.rows, -1)

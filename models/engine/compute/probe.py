@@ -1,0 +1,90 @@
+"""Check that the engine computes what the model computes.
+
+The config does not show everything. Before it serves requests, the engine therefore runs a short prompt in chunks and
+single tokens and compares its logits with those of the model's own attention. A model that fails is rejected, because
+its answers would be silently wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from models.checkpoint_files import CheckpointError, first_line
+from models.engine.compute.attention import NAME, Context
+from models.engine.compute.pages import PagePool
+from models.engine.runner import Runner
+from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
+from models.engine.stream import TokenStream
+from models.generation import Job
+
+LENGTH = 37
+TAIL = (17, 2, 1)  # the last pieces, from the end: a chunk that sees a cache, then two single tokens
+TOLERANCE = {torch.float32: 2e-3}
+TOLERANCE_HALF = 0.1
+
+
+@torch.inference_mode()
+def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
+    """Raise `CheckpointError` if the engine's logits differ from the model's."""
+    model = runner.model
+    length = min(LENGTH, context_length)
+    ids = [(7919 * n * n + 31 * n + 11) % model.config.vocab_size for n in range(length)]
+    cuts = [0, *(length - left for left in TAIL if left < length), length]
+    kind = f"model of type {model.config.model_type}"
+    try:
+        own = _own(model, ids)
+        ours, windows = _computed(runner, pool, ids, cuts)
+        theirs = own[[cut - 1 for cut in cuts[1:]]]
+        off = float((ours - theirs).norm() / theirs.norm().clamp_min(1e-6))
+    except Exception as error:
+        raise CheckpointError(f"{kind}: the engine cannot compute it: {first_line(error)}") from error
+    if not off <= TOLERANCE.get(model.dtype, TOLERANCE_HALF):
+        raise CheckpointError(
+            f"{kind}: the engine's logits differ from its own by {off:.1%}; "
+            "its attention is of a kind that the engine does not implement"
+        )
+    if _has_window(model.config, context_length) and not windows:
+        # A model may apply the window by a mask or a cache of its own, Llama only in `generate`; longer prompts are
+        # untested.
+        window = model.config.sliding_window
+        raise CheckpointError(
+            f"{kind}: its attention does not tell the engine of its sliding window of {window} tokens; "
+            f"it can be served with a context_length of {window} or less"
+        )
+
+
+def _own(model: Any, ids: list[int]) -> Tensor:
+    """The logits of the model's own attention."""
+    model.set_attn_implementation("eager")
+    try:
+        logits: Tensor = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
+    finally:
+        model.set_attn_implementation(NAME)
+    return logits
+
+
+def _has_window(config: Any, context_length: int) -> bool:
+    """Whether some layers must not see everything before a token."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    return isinstance(window, int) and 0 < window < context_length and (not kinds or "sliding_attention" in kinds)
+
+
+def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
+    """The engine's logits of the last token of each piece, and whether its layers requested windows."""
+    row = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
+    row.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
+    found, windows = [], False
+    try:
+        for start, end in itertools.pairwise(cuts):
+            row.tokens = ids[:end]
+            context = Context(runner.pack([ScheduledChunk(row, start, end - start)]), runner.cache)
+            found.append(runner.compute(context)[-1].float())
+            windows = windows or any(runner.windows(context))
+    finally:
+        runner.scrub(row.let_go(pool, forget=True))
+    return torch.stack(found), windows

@@ -1,0 +1,1 @@
+"""Speculative decoding: draft tokens, compute them in one step, keep the correct ones (see drafting)."""

@@ -1,0 +1,151 @@
+"""A reader's place in an answer that grows, ends and is cut."""
+
+from __future__ import annotations
+
+from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.watch import BATCH
+from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
+
+
+class Record:
+    def __init__(self, offset: int, event: TokenEvent) -> None:
+        self.partition, self.offset = 0, offset
+        self.value, self.headers = encode(event)
+
+
+class Log:
+    """A `tokens` partition that goes straight into the live memory."""
+
+    def __init__(self, most_events: int = 100_000, most_bytes: int = 1 << 30) -> None:
+        self.erased: dict[str, int] = {}
+        self.live = LiveAnswers(
+            [], "tokens", 1, lambda user: self.erased.get(user, 0), most_events=most_events, most_bytes=most_bytes
+        )
+        self.offset = 0
+
+    def write(
+        self, kind: EventType, index: int | None = None, epoch: int = 0, request: str = "r", **how: object
+    ) -> None:
+        event = TokenEvent(type=kind, request_id=request, user_id="nina", index=index, epoch=epoch, **how)
+        self.live._read_record(Record(self.offset, event))
+        self.live._trim()
+        self.offset += 1
+
+    def say(self, index: int, epoch: int = 0, request: str = "r") -> None:
+        self.write(EventType.TOKEN, index, epoch, request, tokens=(index,), text=f"{epoch}.{index} ")
+
+    def erase(self, user_id: str, at: int) -> None:
+        self.erased[user_id] = at
+        self.live.forget_user(user_id, at)
+
+    def end(self, index: int, epoch: int = 0, request: str = "r") -> None:
+        self.write(EventType.DONE, index, epoch, request, finish_reason=FinishReason.STOP)
+
+
+def test_each_event_is_taken_once_and_the_end_last() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        log.say(0)
+        log.say(1)
+        assert [event.index for event in watch.next_events()] == [0, 1]
+        assert watch.next_events() == []
+        log.say(2)
+        log.end(3)
+        assert [event.type for event in watch.next_events()] == ["token", "done"]
+        assert watch.ended
+
+
+def test_a_long_answer_comes_in_bounded_batches() -> None:
+    log = Log()
+    for index in range(2 * BATCH + 1):
+        log.say(index)
+    log.end(2 * BATCH + 1)
+    with log.live.watch("nina", "r") as watch:
+        assert [len(watch.next_events()) for _ in range(3)] == [BATCH, BATCH, 2]
+        assert watch.ended
+
+
+def test_a_cut_is_said_anew_from_where_it_was_cut() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        for index in range(4):
+            log.say(index)
+        watch.next_events()
+        log.say(2, epoch=7)
+        assert [(event.epoch, event.index) for event in watch.next_events()] == [(7, 2)]
+
+
+def test_notices_come_to_those_who_are_there_alone() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as there:
+        log.write(EventType.NOTICE, 0, notice=Notice("resumed", "it goes on"))
+        assert [event.type for event in there.next_events()] == ["notice"]
+        with log.live.watch("nina", "r") as later:
+            assert later.next_events() == []
+
+
+def test_memory_is_bounded_and_what_is_read_stays() -> None:
+    log = Log(most_events=50)
+    with log.live.watch("nina", "kept") as watch:
+        log.say(0, request="kept")
+        for number in range(100):
+            log.say(0, request=f"r{number}")
+            log.end(1, request=f"r{number}")
+        assert log.live.held.events <= 50
+        assert len(watch.next_events()) == 1
+    assert ("nina", "r99") in log.live.rule.answers
+    assert ("nina", "r0") not in log.live.rule.answers
+    assert log.live.complete_since > 0
+
+
+def test_memory_is_bounded_in_bytes_too() -> None:
+    log = Log(most_bytes=1_000_000)
+    for number in range(20):
+        log.write(EventType.TOKEN, 0, request=f"r{number}", tokens=(0,), text="x" * 30_000)
+        log.end(1, request=f"r{number}")
+        assert log.live.held.bytes <= 1_000_000
+    assert [request for _, request in log.live.rule.answers] == [f"r{number}" for number in range(12, 20)]
+
+
+def test_the_counted_size_is_that_of_what_is_held() -> None:
+    log = Log()
+    for index in range(5):
+        log.say(index)
+    log.write(EventType.NOTICE, 2, epoch=1, notice=Notice("resumed", "it goes on"))
+    log.say(2, epoch=1)
+    log.end(3, epoch=1)
+    assert log.live.held.events == 4
+    log.live.forget_user("nina")
+    assert (log.live.held.events, log.live.held.bytes) == (0, 0)
+
+
+def test_what_an_erased_user_was_told_is_forgotten_while_it_is_read() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        log.say(0)
+        watch.next_events()
+        log.live.forget_user("nina")
+        assert watch.answer is None
+        log.say(1)
+        log.end(2)
+        assert [event.index for event in watch.next_events()] == [1, 2]
+        assert watch.ended
+    assert log.live.rule.answers["nina", "r"].text == "0.1 "
+
+
+def test_words_older_than_an_erasure_are_forgotten_whichever_comes_first() -> None:
+    log = Log()
+    log.write(EventType.TOKEN, 0, request="before", tokens=(0,), text="a secret", timestamp=1000)
+    log.write(EventType.TOKEN, 0, request="after", tokens=(0,), text="hello", timestamp=3000)
+    log.erase("nina", at=2000)
+    log.write(EventType.TOKEN, 0, request="late", tokens=(0,), text="another secret", timestamp=1999)
+    assert [request for _, request in log.live.rule.answers] == ["after"]
+
+
+def test_an_end_older_than_an_erasure_still_counts_as_one() -> None:
+    log, ends = Log(), []
+    log.live.on_update = lambda update: ends.append(update.event.is_end)
+    log.erase("nina", at=2000)
+    log.write(EventType.DONE, 0, request="late", finish_reason=FinishReason.STOP, timestamp=1999)
+    assert ends == [True]
+    assert not log.live.rule.answers

@@ -1,0 +1,232 @@
+"""Who is let in, and as whom: a table of what is tried and what comes of it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from starlette.requests import Request
+
+from app.gateway.auth.access import Access, OpenHostError
+from app.gateway.auth.identity import Identity
+from app.gateway.auth.jwks import JwksUnavailableError
+from app.gateway.auth.jwt import TokenSettingsError
+from app.gateway.auth.keys import KeysError
+from app.gateway.errors import ApiError
+from app.settings import Settings
+
+SECRET = "a secret that has well over 32 bytes, and 64 for those who ask for so many"
+OTHER = "another secret with well over 32 bytes, and 64 for those who ask for so many"
+KEYS = {"gateway_api_keys": "key-of-nina-0123=nina, key-of-acme-0123=acme/omar, key-of-backend-01=acme/*"}
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+STRANGER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+PUBLIC = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def access(**values: Any) -> Access:
+    return Access(Settings(_env_file=None, **values))
+
+
+def request(authorization: str = "", query: str = "", host: str = "127.0.0.1") -> Request:
+    headers = [(b"host", host.encode()), (b"authorization", authorization.encode())]
+    return Request({
+        "type": "http", "method": "GET", "path": "/", "scheme": "http", "server": ("127.0.0.1", 80),
+        "query_string": query.encode(), "headers": headers,
+    })  # fmt: skip
+
+
+def token(secret: Any = SECRET, algorithm: str = "HS256", headers: dict[str, str] | None = None, **claims: Any) -> str:
+    told = {"sub": "nina", "exp": time.time() + 60, "iss": "us", "aud": "parley", **claims}
+    return jwt.encode({name: value for name, value in told.items() if value is not None}, secret, algorithm, headers)
+
+
+def unsigned(header: dict[str, str]) -> str:
+    def part(value: dict[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+    return f"{part(header)}.{part({'sub': 'nina', 'exp': time.time() + 60, 'iss': 'us', 'aud': 'parley'})}."
+
+
+TOKENS = {"jwt_secret": SECRET, "jwt_issuer": "us", "jwt_audience": "parley"}
+FORGED = token(OTHER)
+TAMPERED = ".".join([token().split(".")[0], token(sub="omar").split(".")[1], token().split(".")[2]])
+
+REFUSED = {
+    "no credential": "",
+    "another scheme": f"Basic {token()}",
+    "no token": "Bearer ",
+    "a word": "Bearer hello",
+    "forged": f"Bearer {FORGED}",
+    "another user's claims under a good signature": f"Bearer {TAMPERED}",
+    "expired": f"Bearer {token(exp=time.time() - 60)}",
+    "not valid yet": f"Bearer {token(nbf=time.time() + 3600)}",
+    "without an expiry": f"Bearer {token(exp=None)}",
+    "another issuer": f"Bearer {token(iss='them')}",
+    "without an issuer": f"Bearer {token(iss=None)}",
+    "another audience": f"Bearer {token(aud='shop')}",
+    "without an audience": f"Bearer {token(aud=None)}",
+    "without a subject": f"Bearer {token(sub=None)}",
+    "an empty subject": f"Bearer {token(sub='')}",
+    "a tenant with a slash": f"Bearer {token(tenant='acme/omar')}",
+    "a tenant that is a number": f"Bearer {token(tenant=7)}",
+    "alg none": f"Bearer {unsigned({'alg': 'none', 'typ': 'JWT'})}",
+    "alg HS256 without a signature": f"Bearer {unsigned({'alg': 'HS256', 'typ': 'JWT'})}",
+    "another alg of the same secret": f"Bearer {token(algorithm='HS512')}",
+}
+
+
+@pytest.mark.parametrize("authorization", REFUSED.values(), ids=REFUSED.keys())
+async def test_a_bad_token_is_refused(authorization: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await access(**TOKENS).identify(request(authorization))
+    assert refused.value.status == 401
+
+
+async def test_a_good_token_is_its_subject() -> None:
+    assert await access(**TOKENS).identify(request(f"Bearer {token()}")) == Identity("nina")
+    assert await access(**TOKENS).identify(request(f"bearer {token(tenant='acme')}")) == Identity("nina", "acme")
+
+
+@pytest.fixture
+def jwks(tmp_path: Path) -> dict[str, str]:
+    key = {**json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(RSA.public_key())), "kid": "one", "alg": "RS256"}
+    place = tmp_path / "jwks.json"
+    place.write_text(json.dumps({"keys": [key]}))
+    return {"jwt_jwks": str(place), "jwt_issuer": "us", "jwt_audience": "parley"}
+
+
+async def test_a_token_of_a_public_key_is_taken(jwks: dict[str, str]) -> None:
+    good = token(RSA, "RS256", {"kid": "one"})
+    assert await access(**jwks).identify(request(f"Bearer {good}")) == Identity("nina")
+
+
+def _hmac_by_public_key() -> str:
+    """What a checker takes that lets the token choose the algorithm."""
+    signed = unsigned({"alg": "HS256", "typ": "JWT", "kid": "one"})
+    mark = hmac.new(PUBLIC, signed.rstrip(".").encode(), hashlib.sha256).digest()
+    return signed + base64.urlsafe_b64encode(mark).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param(token(STRANGER, "RS256", {"kid": "one"}), id="signed by a stranger"),
+        pytest.param(token(RSA, "RS256", {"kid": "two"}), id="an unknown key"),
+        pytest.param(token(RSA, "RS512", {"kid": "one"}), id="another alg"),
+        pytest.param(_hmac_by_public_key(), id="the public key as a shared secret"),
+        pytest.param(unsigned({"alg": "none", "kid": "one"}), id="alg none"),
+    ],
+)
+async def test_a_bad_token_of_a_public_key_is_refused(jwks: dict[str, str], bad: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await access(**jwks).identify(request(f"Bearer {bad}"))
+    assert refused.value.status == 401
+
+
+async def test_a_key_is_its_user_and_nobody_else() -> None:
+    asks = access(**KEYS)
+    assert await asks.identify(request("Bearer key-of-nina-0123")) == Identity("nina")
+    assert await asks.identify(request("Bearer key-of-nina-0123", "user_id=nina")) == Identity("nina")
+    assert await asks.identify(request("Bearer key-of-acme-0123")) == Identity("omar", "acme")
+    for query, named in (("user_id=omar", None), ("", "omar"), ("user_id=acme/omar", None)):
+        with pytest.raises(ApiError) as refused:
+            await asks.identify(request("Bearer key-of-nina-0123", query), named)
+        assert refused.value.status == 403
+
+
+async def test_a_tenants_backend_names_its_users_and_stays_within_the_tenant() -> None:
+    asks = access(**KEYS)
+    assert await asks.identify(request("Bearer key-of-backend-01"), "lena") == Identity("lena", "acme")
+    with pytest.raises(ApiError) as refused:
+        await asks.identify(request("Bearer key-of-backend-01"))
+    assert refused.value.param == "user_id"
+
+
+def test_no_two_identities_are_the_same_user_on_kafka() -> None:
+    names = ["a", "/a", "a/b", "/a/b", "b", "a/"]
+    identities = [Identity(user, tenant) for user in names for tenant in (None, "a", "b")]
+    assert len({one.user_id for one in identities}) == len(identities)
+
+
+async def test_without_keys_the_user_is_the_one_that_is_named() -> None:
+    asks = access()
+    assert asks.development
+    assert (await asks.identify(request())).user_id == "dev"
+    assert (await asks.identify(request("Bearer anything", "user_id=a/b"), "omar")).user_id == "a/b"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.4", "::", "parley.example"])
+def test_without_keys_no_other_address_is_bound(host: str) -> None:
+    with pytest.raises(OpenHostError):
+        access(gateway_host=host)
+    assert not access(gateway_host=host, **KEYS).development
+
+
+@pytest.mark.parametrize("keys", ["short=nina", "a-key-without-a-user", "a-key-0123456789=", "a-key-0123456789=*",
+                                  "a-key-0123456789=/omar", "a-key-0123456789=a/b/c"])  # fmt: skip
+def test_a_wrong_key_setting_is_told_without_the_key(keys: str) -> None:
+    with pytest.raises(KeysError) as wrong:
+        access(gateway_api_keys=keys)
+    assert "a-key" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"jwt_secret": "short"},
+        {"jwt_secret": SECRET[:40], "jwt_algorithm": "HS512"},
+        {"jwt_secret": SECRET, "jwt_jwks": "keys.json"},
+        {"jwt_secret": SECRET, "jwt_algorithm": "RS256"},
+        {"jwt_jwks": "keys.json", "jwt_algorithm": "HS256"},
+        {"jwt_jwks": "keys.json", "jwt_algorithm": "none"},
+        {"jwt_jwks": "no-such-file.json"},
+        {"jwt_jwks": "."},
+        {"jwt_algorithm": "RS256"},
+        {"jwt_algorithm": "FOO"},
+        {"jwt_issuer": "us"},
+        {"jwt_audience": "parley"},
+    ],
+)
+def test_token_settings_that_would_be_unsafe_stop_the_start(values: dict[str, str]) -> None:
+    with pytest.raises(TokenSettingsError) as wrong:
+        access(**values)
+    assert "\n" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", "7", "{}", '{"keys": []}', '{"keys": [7]}', '{"keys": 7}', "\xff"]
+)
+def test_a_file_without_keys_stops_the_start(tmp_path: Path, text: str) -> None:
+    place = tmp_path / "jwks.json"
+    place.write_bytes(text.encode("latin-1"))
+    with pytest.raises(TokenSettingsError, match="PARLEY_JWT_JWKS"):
+        access(jwt_jwks=str(place))
+
+
+async def test_where_the_keys_cannot_be_had_a_caller_is_told_so_and_not_the_place() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        place = f"http://127.0.0.1:{closed.getsockname()[1]}/keys"
+    asks = access(jwt_jwks=place)
+    with pytest.raises(JwksUnavailableError) as unready:
+        await asks.check()
+    with pytest.raises(ApiError) as refused:
+        await asks.identify(request(f"Bearer {token(RSA, 'RS256', {'kid': 'one'})}"))
+    assert refused.value.status == 503
+    for told in (str(unready.value), refused.value.message):
+        assert "127.0.0.1" not in told
+        assert "Errno" not in told
+
+
+async def test_who_needs_no_public_keys_is_ready() -> None:
+    await access().check()
+    await access(**TOKENS).check()

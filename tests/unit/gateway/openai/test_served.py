@@ -1,0 +1,27 @@
+"""Which models a gateway lists."""
+
+from __future__ import annotations
+
+from app.gateway.openai.served import RECENT_S, ServedModels
+
+
+def test_a_version_that_has_not_answered_for_long_is_listed_no_more() -> None:
+    now = 1000.0
+    models = ServedModels(["demo", "demo"], lambda: now)
+    models.answered("b@1")
+    now += RECENT_S / 2
+    models.answered("a@1")
+    models.answered("demo")
+    assert models.names() == ["demo", "a@1", "b@1"]
+    now += RECENT_S / 2 + 1
+    assert models.names() == ["demo", "a@1"]
+    now += RECENT_S
+    assert models.names() == ["demo"]
+
+
+def test_many_versions_leave_the_latest() -> None:
+    models = ServedModels([], lambda: 0.0)
+    for number in range(1000):
+        models.answered(str(number))
+    assert "999" in models.names()
+    assert len(models.names()) <= 100
