@@ -1,4 +1,4 @@
-"""What the README says of settings and error codes is what the code has."""
+"""The README and the reference pages agree with the code: settings, error codes, the reader rule, links."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from app.commands.settings import settings_table
 from app.wire.codes import MEANING
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "reader" / "vectors.json").read_text())
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+READER = (ROOT / "app" / "reader" / "README.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    *(page for room in ("app", "models", "deploy") for page in (ROOT / room).rglob("README.md")),
+]
 
 
 def test_the_settings_table_is_that_of_the_settings_class() -> None:
@@ -28,7 +34,7 @@ def test_every_error_code_has_its_row() -> None:
 
 
 def test_the_reader_rule_of_the_readme_is_short_and_valid_python() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", READER, re.DOTALL)
     ast.parse(code)
     assert len([line for line in code.splitlines() if line]) <= 15
 
@@ -39,7 +45,7 @@ NEVER_SENT = "a lower index within an epoch is left out"
 @pytest.mark.parametrize("vector", [one for one in VECTORS if one["name"] != NEVER_SENT], ids=lambda one: one["name"])
 def test_the_reader_rule_of_the_readme_reads_the_shared_vectors(vector: dict[str, Any]) -> None:
     """As far as it goes: it keeps parts, and leaves out what other records than workers' may be."""
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", READER, re.DOTALL)
     scope: dict[str, Any] = {"json": json}
     exec(code, scope)
     for partition, offset, event in vector["records"]:
@@ -50,6 +56,7 @@ def test_the_reader_rule_of_the_readme_reads_the_shared_vectors(vector: dict[str
     assert {key: texts[key] for key in expected} == {key: answer["text"] for key, answer in expected.items()}
 
 
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (Path(__file__).parents[2] / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target

@@ -311,7 +311,8 @@ def flat_dense(*tensors_and_width_and_scale):
 
 
 @pytest.mark.parametrize(
-    ("kind", "place", "wrong"), [("llama", "compute.fused.Forward", flat_forward), ("phi3", "compute.attention.dense", flat_dense)]
+    ("kind", "place", "wrong"),
+    [("llama", "compute.fused.Forward", flat_forward), ("phi3", "compute.attention.dense", flat_dense)],
 )
 async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place, wrong):
     monkeypatch.setattr(f"models.engine.{place}", wrong)
