@@ -27,9 +27,10 @@ import faust
 from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from app import internals
 from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, TURNS, Record
+from app.faust import consumer, pins
+from app.faust.assignor import Assignor
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.cluster import Cluster
 from app.kafka.topic_config import TopicConfigError
@@ -56,7 +57,7 @@ _LOCK_S = 3.0
 _GOODBYE_S = 10.0
 
 
-class ParleyApp(internals.App):
+class ParleyApp(consumer.App):
     """`loaded` is set once the command line has prepared the worker, `worker` while it runs."""
 
     parley: Settings
@@ -172,8 +173,8 @@ def prepare(app: ParleyApp) -> None:
     began = time.monotonic()
     os.umask(0o077)  # tables hold conversations
     try:
-        internals.check()
-        internals.tune()
+        pins.check()
+        consumer.tune()
         check_folders(app.parley)
         _lock(app)
         if app.conf.web_enabled:
@@ -184,7 +185,7 @@ def prepare(app: ParleyApp) -> None:
     except KafkaAwayError:
         raise
     except (
-        internals.InternalsError,
+        pins.PinError,
         LocalError,
         TopicConfigError,
         TopicsError,
@@ -256,7 +257,7 @@ def create_app(parley: Settings) -> ParleyApp:
         broker_credentials=_credentials(parley.cluster),
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
-        PartitionAssignor=internals.Assignor,
+        PartitionAssignor=Assignor,
         broker_session_timeout=parley.session_timeout_s,
         broker_heartbeat_interval=max(0.3, parley.session_timeout_s / 4),
         broker_request_timeout=max(40.0, parley.session_timeout_s),

@@ -85,7 +85,7 @@ class Job:
 
     `prompt` and `generated` are token ids; `generated` is the beginning of the answer that readers have already.
     `max_tokens` counts the whole answer, `generated` included. `shape` constrains the text; an answer that `max_tokens`
-    cuts short satisfies it as far as it goes. `deadline` is Unix time in seconds. `user` and `tenant` are for fairness,
+    cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness,
     and limit the reuse of computed pages: other users share the first `shared` tokens of the prompt and no more.
     `adapter` names a LoRA adapter of the engine; empty means the model itself.
     """
@@ -97,7 +97,6 @@ class Job:
     sampling: Sampling = field(default_factory=Sampling)
     stop: tuple[str, ...] = ()
     priority: Priority = Priority.STANDARD
-    deadline: float | None = None
     user: str = ""
     tenant: str = ""
     shared: int = 0

@@ -57,8 +57,6 @@ class PacedStream:
         index = len(job.generated)
         while index < job.max_tokens:
             await asyncio.wait({self._reason}, timeout=self._pause_s)
-            if job.deadline is not None and time.time() > job.deadline:
-                self.cancel(FinishReason.DEADLINE)
             if self._reason.done():
                 yield self._end(index, self._reason.result())
                 return

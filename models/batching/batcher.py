@@ -77,16 +77,6 @@ class Batcher(Generic[T]):
                 return True
         return False
 
-    def clear(self) -> list[T]:
-        """Remove everything without a flush, in order of arrival: the partition was lost."""
-        items = [entry.item for entry in self._waiting]
-        self._waiting = []
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
-        self._arm()
-        return items
-
     def _wake(self, reason: FlushReason) -> None:
         # An engine with room takes all waiting items, a full batch only itself; within one iteration the former wins.
         if self._soon is None:

@@ -6,6 +6,6 @@ step, `scheduler` for what a step computes, `attention` and `batch` for how.
 
 from models.engine.speculation.drafting import SpeculationMode
 from models.engine.stream import EngineDied
-from models.engine.torch_engine import EngineOptions, TorchEngine, create_engine
+from models.engine.torch_engine import EngineOptions, TorchEngine
 
-__all__ = ["EngineDied", "EngineOptions", "SpeculationMode", "TorchEngine", "create_engine"]
+__all__ = ["EngineDied", "EngineOptions", "SpeculationMode", "TorchEngine"]

@@ -272,15 +272,3 @@ class TorchEngine:
                 "give it more memory (kv_cache_gb) or lower context_length"
             )
         return pages
-
-
-def create_engine(
-    checkpoint: Checkpoint,
-    *,
-    max_running: int = 64,
-    threads: int = 0,
-    kv_cache_gb: float = 0.0,
-    on_fatal: Callable[[str], None] | None = None,
-) -> TorchEngine:
-    """An engine for `checkpoint`; raises `CheckpointError` if it would answer incorrectly."""
-    return TorchEngine(checkpoint, EngineOptions(max_running, threads=threads, kv_cache_gb=kv_cache_gb), on_fatal)

@@ -14,7 +14,6 @@ to have ended has computed one token in vain, in pages that are reused only afte
 
 from __future__ import annotations
 
-import heapq
 import logging
 import queue
 import time
@@ -41,7 +40,6 @@ from models.structured import ConstraintCompiler, ConstraintError, Matcher
 log = logging.getLogger(__name__)
 
 LEAST_CHUNK = 16
-ADAPTER_WAIT_S = 0.05  # between checks of deadlines while only adapters are being waited for
 IDLE_S = 0.2
 
 Events = list[tuple[TokenStream, StreamEvent]]
@@ -116,7 +114,6 @@ class Worker:
         self._ready = ready
         self._died = died
         self._rows: dict[TokenStream, SequenceState] = {}
-        self._deadlines: list[tuple[float, int, SequenceState]] = []
         self._sequence = 0
         self._out: Events = []
         self._stopping = False
@@ -128,7 +125,6 @@ class Worker:
             self._ready()
             while not self._stopping:
                 self._receive()
-                self._expire()
                 self._enter()
                 self._step()
                 self._flush()
@@ -143,8 +139,7 @@ class Worker:
         if not self._rows:
             self._take_message(self._idle())
         elif not self._scheduler.running and not self._scheduler.waiting:
-            with suppress(queue.Empty):
-                self._take_message(self.inbox.get(timeout=ADAPTER_WAIT_S))
+            self._take_message(self.inbox.get())
         with suppress(queue.Empty):
             while True:
                 self._take_message(self.inbox.get_nowait())
@@ -188,8 +183,6 @@ class Worker:
         if end is not None:
             self._end(row, end)
             return
-        if job.deadline is not None:
-            heapq.heappush(self._deadlines, (job.deadline, row.sequence, row))
         if shape is None:
             self._place(row)
         else:
@@ -217,13 +210,6 @@ class Worker:
                 self._scheduler.add(row)
             else:
                 self._fail(row, "model_not_found", error)
-
-    def _expire(self) -> None:
-        now = time.time()
-        while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].ended):
-            row = heapq.heappop(self._deadlines)[2]
-            if not row.ended:
-                self._end(row, row.end(FinishReason.DEADLINE))
 
     def _step(self) -> None:
         self.step_began = began = time.monotonic()

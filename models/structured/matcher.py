@@ -52,10 +52,6 @@ class Matcher:
         """How many of `tokens` may come next, one after the other."""
         return int(self._matcher.validate_tokens(list(tokens)))
 
-    def forced(self) -> list[int]:
-        """Tokens of the text that must come next, if there is only one possibility."""
-        return list(self._matcher.compute_ff_tokens())
-
     def _check(self) -> None:
         if self._matcher.is_error():
             raise ConstraintError(step_error(self._matcher.get_error()))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -130,21 +129,15 @@ class VllmEngine:
             EngineDeadError,
         )
 
-        until = None if job.deadline is None else asyncio.get_running_loop().time() + job.deadline - time.time()
         try:
-            async with asyncio.timeout_at(until) as limit:
-                sampling = sampling_of(job, self._checkpoint.eos, reading.room)
-                outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
-                async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
-                    async for output in outputs:
-                        for event in reading.read(output):
-                            stream.push(event)
-                        if reading.ended:
-                            return
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            stream.push(reading.end(FinishReason.DEADLINE))
+            sampling = sampling_of(job, self._checkpoint.eos, reading.room)
+            outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
+            async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
+                async for output in outputs:
+                    for event in reading.read(output):
+                        stream.push(event)
+                    if reading.ended:
+                        return
         except EngineDeadError as error:
             self._die(f"vLLM's engine has died: {error}".splitlines()[0])
         except (VLLMValidationError, ValueError) as error:

@@ -22,13 +22,13 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app import internals
 from app.delivery.changelog import create_changelogs
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commit import Commit, CommitQueue
 from app.delivery.ownership import Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.token_producer import TokenProducer
+from app.faust import consumer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
@@ -163,7 +163,7 @@ async def throughput(settings: Settings, plain: Settings, options: argparse.Name
 
 
 async def main(options: argparse.Namespace, folder: Path) -> None:
-    internals.tune()
+    consumer.tune()
     kafka = KafkaCluster(folder / "kafka")
     await asyncio.to_thread(kafka.start)
     try:

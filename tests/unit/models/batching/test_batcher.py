@@ -135,16 +135,6 @@ def test_removal_below_the_size_takes_the_flush_back() -> None:
     assert bench.flushed == [(BUDGET, ["a"])]
 
 
-def test_clear_gives_back_all_and_leaves_no_timer() -> None:
-    bench = Bench(has_room=True)
-    bench.add("b", priority=1)
-    bench.add("a", priority=0)
-    assert bench.batcher.clear() == ["b", "a"]
-    bench.at(5)
-    assert bench.flushed == []
-    assert bench.timers.pending() == 0
-
-
 def test_no_budget_leaves_in_the_next_turn() -> None:
     bench = Bench(budget_s=0)
     bench.add("a", "b")

@@ -2,7 +2,6 @@ import asyncio
 import dataclasses
 import random
 import threading
-import time
 
 import pytest
 import torch
@@ -141,12 +140,10 @@ async def test_cancel_ends_the_stream_once_and_frees_its_place(engines):
 
 async def test_a_deadline_ends_the_answer_with_what_it_has(engines):
     engine = await engines(max_running=1)
-    late, in_line, free = await ask(
-        engine,
-        job(PROMPT, 470, deadline=time.time() + 0.05),
-        job(PROMPT, 470, deadline=time.time() + 0.05),
-        job(PROMPT, 3),
-    )
+    streams = engine.submit([job(PROMPT, 470), job(PROMPT, 470), job(PROMPT, 3)])
+    for stream in streams[:2]:
+        asyncio.get_running_loop().call_later(0.05, stream.cancel, FinishReason.DEADLINE)
+    late, in_line, free = await asyncio.gather(*map(read, streams))
     assert late.reason == in_line.reason == FinishReason.DEADLINE
     assert len(late.tokens) < 470
     assert free.reason == "length"

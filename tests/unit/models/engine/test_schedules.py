@@ -1,12 +1,11 @@
 import asyncio
 import random
-import time
 
 import pytest
 
 from models.engine import EngineOptions, TorchEngine
 from models.engine.scheduler import Limits
-from models.generation import Sampling
+from models.generation import FinishReason, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.conftest import plug
 from tests.unit.models.engine.reading import job, read
@@ -68,7 +67,6 @@ class Chaos:
                     generated=tuple(chance.randrange(5, 300) for _ in range(chance.choice([0, 0, 3]))),
                     sampling=Sampling(chance.choice([0.0, 1.0]), seed=chance.randrange(99)),
                     stop=chance.choice([(), ("a",), ("zz", "q")]),
-                    deadline=time.time() + chance.random() * 0.2 if chance.random() < 0.2 else None,
                     user=chance.choice("abc"),
                     tenant=chance.choice("xy"),
                     priority=chance.choice([0, 1, 2]),
@@ -76,6 +74,9 @@ class Chaos:
             )
         for stream, made in zip(engine.submit(jobs), jobs, strict=True):
             self.open.append(stream)
+            if chance.random() < 0.2:
+                late_s = chance.random() * 0.2
+                asyncio.get_running_loop().call_later(late_s, stream.cancel, FinishReason.DEADLINE)
             self.readers.append(asyncio.ensure_future(self.follow(stream, len(made.generated))))
 
     async def run(self, operations, *, overlaps):

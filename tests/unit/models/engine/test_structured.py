@@ -6,12 +6,11 @@ import asyncio
 import dataclasses
 import json
 import re
-import time
 from concurrent.futures import Future
 
 import pytest
 
-from models.generation import OutputConstraint, Sampling, ShapeKind
+from models.generation import FinishReason, OutputConstraint, Sampling, ShapeKind
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.structured.schemas import random_schema
@@ -162,8 +161,9 @@ async def test_shape_that_takes_long_to_compile_holds_up_nobody(engines, checkpo
 async def test_answer_that_waits_for_its_shape_can_be_cancelled_and_expires(engines, checkpoint) -> None:
     engine = await engines(checkpoint)
     slow = engine._worker._shapes = SlowShapes(engine._worker._shapes)
-    cancelled, expired = engine.submit([job(PROMPT, shape=CODE), job(PROMPT, shape=CODE, deadline=time.time() + 0.1)])
+    cancelled, expired = engine.submit([job(PROMPT, shape=CODE), job(PROMPT, shape=CODE)])
     cancelled.cancel()
+    asyncio.get_running_loop().call_later(0.1, expired.cancel, FinishReason.DEADLINE)
     assert (await read(cancelled)).reason == "cancelled"
     assert (await read(expired)).reason == "deadline"
     slow.compile()

@@ -258,9 +258,3 @@ def test_token_that_the_shape_does_not_allow_is_an_error(kept: ConstraintCompile
     with pytest.raises(ConstraintError) as caught:
         matcher.advance(ids("x")[0])
     assert str(caught.value) == "the answer so far violates it"
-
-
-def test_text_that_must_come_is_known_beforehand(kept: ConstraintCompiler) -> None:
-    schema = {"type": "object", "properties": {"status": {"const": "open"}}, "required": ["status"]}
-    matcher = matcher_of(kept, json_shape(schema | {"additionalProperties": False}))
-    assert tokenizer().decode(matcher.forced()).startswith('{"status": "open')

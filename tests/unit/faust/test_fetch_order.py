@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from aiokafka import TopicPartition
 
-from app.internals import HandedOut
+from app.faust.fetch_order import FetchOrder
 
 TP = TopicPartition("requests", 0)
 
@@ -14,25 +14,25 @@ class Fetched:
     offset: int
 
 
-def fetched(handed: HandedOut, *offsets: int) -> None:
+def fetched(handed: FetchOrder, *offsets: int) -> None:
     handed.fetched(TP, [Fetched(offset) for offset in offsets])
 
 
 def test_each_record_is_handed_out_behind_the_one_that_was_fetched_before_it() -> None:
-    handed = HandedOut()
+    handed = FetchOrder()
     fetched(handed, 3, 4, 7)
     assert [handed.before(TP, offset) for offset in (3, 4, 7)] == [-1, 3, 4]
     assert len(handed) == 0
 
 
 def test_record_that_was_dropped_before_this_one_is_still_known_to_have_been_fetched() -> None:
-    handed = HandedOut()
+    handed = FetchOrder()
     fetched(handed, 3, 4, 7)
     assert handed.before(TP, 7) == 4
 
 
 def test_memory_of_dropped_records_is_bounded_by_what_is_on_its_way() -> None:
-    handed = HandedOut()
+    handed = FetchOrder()
     for first in range(0, 1_000_000, 1000):
         fetched(handed, first, first + 1, first + 2)
         handed.before(TP, first + 2)  # two of three were dropped
@@ -40,7 +40,7 @@ def test_memory_of_dropped_records_is_bounded_by_what_is_on_its_way() -> None:
 
 
 def test_records_fetched_again_after_a_seek_are_told_from_late_ones() -> None:
-    handed = HandedOut()
+    handed = FetchOrder()
     fetched(handed, 99, 100)
     fetched(handed, 50, 51)
     assert handed.before(TP, 100) == 99, "late, and out of order"
@@ -49,7 +49,7 @@ def test_records_fetched_again_after_a_seek_are_told_from_late_ones() -> None:
 
 
 def test_unknown_record_forgets_nothing() -> None:
-    handed = HandedOut()
+    handed = FetchOrder()
     fetched(handed, 3, 4)
     assert handed.before(TP, 77) == -1
     assert handed.before(TP, 4) == 3

@@ -1,0 +1,103 @@
+"""Faust's consumer: read_committed, one assignment for all topics, quick delivery, and a goodbye to the group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faust
+from aiokafka.producer import sender
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP
+
+from app.faust.fetch_order import FetchOrder
+from app.faust.fetch_throttle import FetchThrottle
+from app.faust.logs import tune_logs
+from app.faust.quick_wait import QuickWait
+
+# aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
+# is enough.
+_TRANSACTION_POLL_S = 0.001
+
+
+def tune() -> None:
+    sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
+    tune_logs()
+
+
+class _ConsumerThread(driver.AIOKafkaConsumerThread):
+    """Remembers the order of fetched records, so that a record that was never delivered is noticed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.throttle = FetchThrottle(self.app.unhurried)
+        self.order = FetchOrder()
+
+    async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
+        fetched = await super()._fetch_records(consumer, *args, **kwargs)
+        self.throttle.fetched(consumer, fetched)
+        for partition, records in fetched.items():
+            self.order.fetched(partition, records)
+        return fetched
+
+    def verify_event_path(self, now: float, tp: Any) -> None:
+        """Disabled: Faust counts from the consumer's start and would call newly assigned partitions stuck.
+
+        `/healthz` and `/readyz` watch the same conditions (app/telemetry/health.py).
+        """
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        """A read_committed consumer whose topics are assigned together.
+
+        `turns` is written in transactions. A user has the same partition in `requests`, `controls` and `turns`, which
+        therefore need one owner. Faust's assignor guarantees that, but Faust uses it only for apps with tables of its
+        own.
+        """
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = "read_committed"  # noqa: SLF001
+        consumer._partition_assignment_strategy = [self.app.assignor]  # noqa: SLF001
+        return consumer
+
+
+class _Consumer(QuickWait, driver.Consumer):
+    def leave_group_when_stopped(self) -> None:
+        """Leave the group at once; a static member that only disconnects keeps its partitions until its session times
+        out.
+        """
+        consumer = self._thread._consumer  # noqa: SLF001
+        if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
+            consumer._coordinator._group_instance_id = None  # noqa: SLF001
+
+    def coordination_ended(self) -> BaseException | None:
+        """Why this member no longer takes part in the group; aiokafka only logs it."""
+        consumer = self._thread._consumer  # noqa: SLF001
+        task = None if consumer is None else getattr(consumer._coordinator, "_coordination_task", None)  # noqa: SLF001
+        return None if task is None or not task.done() or task.cancelled() else task.exception()
+
+    def handed_before(self, message: Any) -> int:
+        """Offset of the record that was delivered before this one, -1 if that is not known."""
+        return self._thread.order.before(TP(message.topic, message.partition), message.offset)
+
+    async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
+        """Disabled: Faust keeps the gaps between offsets until it commits, which it never does here.
+
+        Every transaction leaves a gap in `turns`. The tree of gaps would grow for ever, and it is searched for each
+        record.
+        """
+
+    def _new_consumer_thread(self) -> Any:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class App(faust.App):
+    """Faust's application with the consumer above. Records of `unhurried` topics may be delivered a moment later."""
+
+    unhurried: frozenset[str] = frozenset()
+
+    def _new_transport(self) -> Any:
+        transport = super()._new_transport()
+        transport.Consumer = _Consumer
+        return transport
+
+    def FlowControlQueue(self, maxsize: int | None = None, *, clear_on_resume: bool = False) -> Any:  # noqa: ARG002, N802
+        """Never cleared on resume: its records were delivered after the seek and are not delivered again."""
+        return super().FlowControlQueue(maxsize=maxsize, clear_on_resume=False)
