@@ -24,6 +24,7 @@ from app.wire import (
     decode_usage,
     validate_request,
 )
+from app.wire.event import PLAN
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
@@ -84,7 +85,9 @@ class Findings:
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
         marked = self._marked_at(erased)
-        verdict.torn_off[:] = [key for key in verdict.torn_off if asked[key] > marked.get(key[0], -1)]
+        planned = self._planned_at()
+        sent = {key: min(at, planned.get(key, at)) for key, at in asked.items()}
+        verdict.torn_off[:] = [key for key in verdict.torn_off if sent[key] > marked.get(key[0], -1)]
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs"):
@@ -230,6 +233,15 @@ class Findings:
             with suppress(ValueError, KeyError, TypeError):
                 asked.setdefault((key, json.loads(entry.value or b"")["request_id"]), entry.timestamp)
         return asked
+
+    def _planned_at(self) -> dict[Key, int]:
+        """The time of requests whose own timestamp is in the future: the one that their owner has recorded."""
+        planned: dict[Key, int] = {}
+        for entry in self._read("tokens"):
+            event = decode_token_event(entry.value, entry.headers)
+            if event.notice is not None and event.notice.code == PLAN and event.notice.details:
+                planned.setdefault((event.user_id or "", event.request_id or ""), int(event.notice.details["at"]))
+        return planned
 
     def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""

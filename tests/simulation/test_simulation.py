@@ -28,7 +28,7 @@ AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
 SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3, garbage=0.3)
 
-WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065, 3454, 4289, 4302, 4395, 5717)
+WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065, 3454, 4289, 4302, 4395, 5717, 12909)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
 
