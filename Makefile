@@ -7,7 +7,7 @@ EXTRAS := local,minilm,dev
 NPM := app/gateway/page tests/browser/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak bench-engine faults fuzz mutants proto page constraints audit sbom clean
+.PHONY: help install demo test lint bench soak bench-engine faults fuzz mutants profile debug proto page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -57,6 +57,14 @@ fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MIN
 mutants: $(STAMP) .venv/mutmut  ## break delivery, tables and agents in every small way, and list what no unit test notices
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut results
+
+profile: $(STAMP)  ## sample a running worker for 30 s into build/profile.svg; PID=... names another process
+	@mkdir -p build
+	$(BIN)/uv tool run py-spy record --duration 30 --threads --output build/profile.svg \
+		--pid $(or $(PID),$$(pgrep -f -- '-A app worker' | head -1))
+
+debug: $(STAMP)  ## a worker with asyncio's debug mode and log level debug
+	PYTHONASYNCIODEBUG=1 $(BIN)/faust -A app worker -l debug
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -m app.wire.generate
