@@ -31,12 +31,11 @@ from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, TURNS, Record
 from app.faust import consumer, pins
 from app.faust.assignor import Assignor
+from app.folder_lock import LockedError, locked
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.cluster import Cluster
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
-from app.local.errors import LocalError
-from app.local.lock import locked
 from app.model_loading import LoadError, check_folders
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.log_format import FAUST_LOGGING
@@ -186,7 +185,7 @@ def prepare(app: ParleyApp) -> None:
         raise
     except (
         pins.PinError,
-        LocalError,
+        LockedError,
         TopicConfigError,
         TopicsError,
         KafkaUnusableError,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from app.commands.terminal import note, printable
+from app.commands.terminal import note
+from app.printable import printable
 from app.reader import Update
 from app.wire import EventType, FinishReason
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 import click
 
+from app.chat_session import ChatSession
 from app.commands.answer_view import show, show_json
 from app.commands.background import BackgroundLoop
 from app.commands.chat_commands import is_command, obey
 from app.commands.chat_lines import Lines
-from app.commands.chat_session import ChatSession
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError
 from app.reader import Following

@@ -6,8 +6,8 @@ import secrets
 
 import click
 
+from app.chat_session import ChatSession
 from app.commands.background import BackgroundLoop
-from app.commands.chat_session import ChatSession
 from app.commands.terminal import note
 from app.wire.limits import is_conversation_id
 

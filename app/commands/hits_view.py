@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.commands.terminal import printable
+from app.printable import printable
 
 if TYPE_CHECKING:
     from app.search.query import Hit

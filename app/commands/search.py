@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from app.commands.moment import Moment
-from app.commands.terminal import WrongUseError, note, printable, run, settings_of_terminal
+from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
+from app.printable import printable
 from app.settings import Settings
 
 if TYPE_CHECKING:

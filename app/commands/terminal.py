@@ -81,10 +81,5 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
-def printable(text: str) -> str:
-    """The text without control characters."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def _leave(_number: int, _frame: object) -> NoReturn:
     sys.exit(0)

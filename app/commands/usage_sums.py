@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.commands.hits_view import when
-from app.commands.terminal import printable
+from app.printable import printable
 from app.wire import Latencies, UsageWindow
 
 _NOTHING = Latencies(0, 0, 0)

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.text import Text
 
-from app.commands.terminal import printable
+from app.printable import printable
 
 
 class LiveScreen:

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 import click
 
-from app.commands.terminal import printable
+from app.printable import printable
 
 
 class Screen(Protocol):

@@ -14,10 +14,10 @@ from app.demo.gateway import DemoGateway
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
 from app.demo.worker import DemoWorker
+from app.folder_lock import locked
 from app.local.errors import LocalError
 from app.local.instance import Addresses, LocalInstance
 from app.local.jars import kafka_jars
-from app.local.lock import locked
 from app.local.report import Report, silent
 from app.reader import TokenReader
 from app.settings import Settings
@@ -39,7 +39,9 @@ class Show:
     def run(self, *, stay: bool) -> None:
         folder = self._instance.folder
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / "demo.lock", f"a demo is already running in {folder}", silent, timeout=0):
+        with locked(
+            folder / "demo.lock", f"a demo is already running in {folder}", silent, timeout=0, failure=LocalError
+        ):
             with self._timed("download"):
                 kafka_jars(self._report)
             worker = DemoWorker(folder / "worker")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import shorten
 
-from app.commands.chat_session import ChatSession
+from app.chat_session import ChatSession
 from app.demo.errors import DemoError
 from app.demo.screen import Screen
 from app.demo.script import Line, Speaker

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.folder_lock import locked
 from app.local.env_file import EnvFile
 from app.local.errors import LocalError, LocalUsageError
 from app.local.instance_ports import (
@@ -24,7 +25,6 @@ from app.local.instance_ports import (
     require_free,
 )
 from app.local.kafka import KafkaCluster, KafkaNode
-from app.local.lock import locked
 from app.local.milvus import MilvusNode
 from app.local.report import Report, silent
 from app.settings import load_settings
@@ -151,7 +151,9 @@ class LocalInstance:
             (self.folder / "lock").touch()
         except OSError as error:
             raise LocalUsageError(f"the data folder {self.folder} cannot be used: {error.strerror}") from error
-        with locked(self.folder / "lock", f"another `parley local` is working on {self.folder}", report):
+        with locked(
+            self.folder / "lock", f"another `parley local` is working on {self.folder}", report, failure=LocalError
+        ):
             yield
 
 

@@ -13,8 +13,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app.folder_lock import locked
 from app.local.errors import LocalError
-from app.local.lock import locked
 from app.local.report import Report
 
 # The newest release whose artifacts are all on Maven Central.
@@ -71,7 +71,13 @@ class JarCache:
             self._folder.mkdir(parents=True, exist_ok=True)
             if jars := self._complete():
                 return jars
-            with locked(self._folder / "lock", f"another process is downloading {self._title}", report, timeout=3600.0):
+            with locked(
+                self._folder / "lock",
+                f"another process is downloading {self._title}",
+                report,
+                timeout=3600.0,
+                failure=LocalError,
+            ):
                 return self._complete() or self._download(report)
         except OSError as error:
             raise LocalError(f"the folder {self._folder} cannot be used for downloads: {error.strerror}") from error

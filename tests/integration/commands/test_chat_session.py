@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.chat_session import ChatSession
+from app.chat_session import ChatSession
 from app.settings import Settings
 
 

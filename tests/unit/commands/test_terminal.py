@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from app.commands.chat import chat
 from app.commands.tail import tail
-from app.commands.terminal import printable
+from app.printable import printable
 
 
 @pytest.fixture(autouse=True)

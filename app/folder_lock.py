@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.local.errors import LocalError
-from app.local.report import Report
+
+class LockedError(Exception):
+    """Another process holds the lock; the message is one line."""
 
 
 @contextmanager
-def locked(path: Path, busy: str, report: Report, timeout: float = 600.0) -> Iterator[None]:
-    """Hold the lock file, waiting if necessary; the kernel releases it when the process ends."""
+def locked(
+    path: Path,
+    busy: str,
+    report: Callable[[str], None],
+    timeout: float = 600.0,
+    failure: type[Exception] = LockedError,
+) -> Iterator[None]:
+    """Hold the lock file, waiting if necessary; the kernel releases it when the process ends.
+
+    Raises `failure` if another process still holds it after `timeout` seconds.
+    """
     with path.open("w") as lock:
         deadline = time.monotonic() + timeout
         waiting = False
         while not _try_lock(lock.fileno()):
             if time.monotonic() >= deadline:
-                raise LocalError(f"{busy}: stop it first")
+                raise failure(f"{busy}: stop it first")
             if not waiting:
                 report(f"{busy}; waiting for it")
                 waiting = True
