@@ -1,7 +1,8 @@
-"""The demo model: a tiny chat model for a shop's customers, made from nothing by the scripts beside its weights.
+"""The demo model: a tiny chat model for a shop's customers, trained from scratch.
 
-`python -m models.demo.train` writes dialogues, trains on them and saves `checkpoint/`; `python -m models.demo.evaluate`
-asks the checkpoint what it has never seen and prints how often it is right.
+`python -m models.demo.training.train` generates dialogues, trains on them and saves `checkpoint/`.
+`python -m models.demo.training.evaluate` asks the checkpoint questions that it has never seen and prints how often it
+is right. The training is not part of the wheel.
 """
 
 from pathlib import Path

@@ -11,9 +11,9 @@ from safetensors import safe_open
 from models.demo import CHECKPOINT
 from models.demo.customer import Skill
 from models.demo.dialogues import held_out
-from models.demo.evaluate import SEED, Assistant, ask_freely, ask_generated
-from models.demo.free import FREE
-from models.demo.scoring import Score
+from models.demo.training.evaluate import SEED, Assistant, ask_freely, ask_generated
+from models.demo.training.free import FREE
+from models.demo.training.scoring import Score
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from models.demo import tokenizer
 from models.demo.dialogues import held_out
-from models.demo.encoding import COPIED, Encoder
+from models.demo.training import tokenizer
+from models.demo.training.encoding import COPIED, Encoder
 
 
 @pytest.fixture(scope="module")

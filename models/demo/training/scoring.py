@@ -14,8 +14,8 @@ from transformers import LlamaForCausalLM
 
 from models.demo.customer import Skill
 from models.demo.dialogues import Dialogue
-from models.demo.encoding import Encoder
-from models.demo.tokenizer import CONTEXT
+from models.demo.training.encoding import Encoder
+from models.demo.training.tokenizer import CONTEXT
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from models.demo.dialogues import Split, dialogues
-from models.demo.encoding import Encoder, Example
 from models.demo.phrasing import seeded
-from models.demo.tokenizer import CONTEXT
+from models.demo.training.encoding import Encoder, Example
+from models.demo.training.tokenizer import CONTEXT
 
 _POOL = 128
 

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from models.demo.customer import Turn
 from models.demo.dialogues import Dialogue
-from models.demo.tokenizer import ASSISTANT, END, MARKERS, SYSTEM, USER
+from models.demo.training.tokenizer import ASSISTANT, END, MARKERS, SYSTEM, USER
 
 COPIED = 5.0
 REPEATED = 2.0

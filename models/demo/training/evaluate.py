@@ -1,4 +1,4 @@
-"""Asks the demo model what it has never seen, and prints how often it is right: `python -m models.demo.evaluate`.
+"""Evaluate the demo model on questions that it has never seen: `python -m models.demo.training.evaluate`.
 
 Two sets: held-out dialogues of the generator, with names and things that training never sees, where an answer is right
 if it is right word for word; and dialogues in free wording, where it must contain what was asked for. The history of a
@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 from models.demo import CHECKPOINT
 from models.demo.customer import Skill
 from models.demo.dialogues import Dialogue, held_out
-from models.demo.free import FREE, Question
-from models.demo.scoring import Score
+from models.demo.training.free import FREE, Question
+from models.demo.training.scoring import Score
 
 SEED = 2  # no dialogue of training's own examination is asked
 _BATCH = 32
@@ -84,7 +84,7 @@ def table(generated: Score, free: Score) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.demo.evaluate", description="Rate the demo model.")
+    parser = argparse.ArgumentParser(prog="python -m models.demo.training.evaluate", description="Rate the demo model.")
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT, help="its folder (default: %(default)s)")
     parser.add_argument("--dialogues", type=int, default=250, help="held-out dialogues to ask (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="default: %(default)s")
