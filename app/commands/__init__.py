@@ -66,6 +66,7 @@ def _in_one_line(error: click.UsageError) -> click.ClickException:
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="parley", message="parley %(version)s")
 def parley() -> None:
     """Kafka Streams for conversations: durable, ordered, replayable chat with live tokens."""
 

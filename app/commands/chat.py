@@ -34,7 +34,8 @@ def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, pr
     Without PROMPT, start an interactive session; type /help for its commands. Input from a pipe or a file is sent line
     by line, also lines that begin with a slash.
 
-    The first Ctrl-C stops the answer, the second one exits.
+    Ctrl-C stops a running answer; pressed again before the answer has ended, it exits. An interactive session ends with
+    Ctrl-D or /quit.
     """
     if not is_user_id(user):
         raise WrongUseError("--user must have 1-128 characters")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 
 import click
 
@@ -12,12 +13,12 @@ from app.commands.terminal import note
 from app.wire.limits import is_conversation_id
 
 _HELP = """\
-/new [NAME]     another conversation; NAME goes on with one
-/search WORDS   find something in your history
-/stop           stop the answer that is coming, as Ctrl-C does
-/help           this list
-/quit           leave, as Ctrl-D does
-A line that ends with \\ goes on in the next one; //... sends a prompt that begins with a slash."""
+/new [NAME]     start a conversation, or continue the one with that name
+/search WORDS   search your history
+/stop           stop the running answer (or press Ctrl-C)
+/help           show this list
+/quit           exit (or press Ctrl-D)
+A line that ends with \\ continues on the next line; //... sends a prompt that begins with a slash."""
 _HITS = 5
 
 
@@ -57,7 +58,9 @@ def _new(session: ChatSession, name: str) -> None:
 
 
 def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
-    from app.commands.search import find, tell  # noqa: PLC0415 - only who searches waits for it
+    if "app.search.query" not in sys.modules:
+        note("[loading the embedder for the first search]")
+    from app.commands.search import find, tell  # noqa: PLC0415 - not before the first search
 
     options = {"user": session.user_id, "limit": _HITS}
     try:
@@ -65,4 +68,4 @@ def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
     except click.ClickException as error:
         note(f"[{error.format_message()}]")
     except KeyboardInterrupt:
-        note("\n[given up]")
+        note("\n[search cancelled]")

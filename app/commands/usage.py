@@ -84,7 +84,16 @@ def _show(sums: list[Sum]) -> None:
     table.add_column("from", no_wrap=True)
     table.add_column("tenant")
     table.add_column("model")
-    for name in ("requests", "prompt", "cached", "answer", "cost", "per 1k", "first token", "whole"):
+    for name in (
+        "requests",
+        "prompt tokens",
+        "cached",
+        "answer tokens",
+        "cost",
+        "per 1k",
+        "first token p50, p95",
+        "whole p50, p95",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     for one in sums:
         table.add_row(*one.cells())

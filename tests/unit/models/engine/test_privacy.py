@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
@@ -15,6 +15,7 @@ from tests.unit.models import tiny
 
 LENGTH = 320
 SYSTEM = tuple(5 + token % 7 for token in range(48))
+ROUNDS = 5
 TRIALS = 40
 
 
@@ -84,9 +85,23 @@ async def test_page_that_holds_a_word_of_the_user_is_not_shared(engine: TorchEng
 
 
 async def test_time_to_the_first_token_does_not_tell_an_equal_text_from_another(engine: TorchEngine) -> None:
-    """How often a draw of one kind is slower than a draw of the other: one half, where nothing can be told."""
+    """How often a draw of one kind is slower than a draw of the other: one half, if the two cannot be told apart.
+
+    On a busy machine the times are noise. The control shows that: a user's own text must be told apart, or the round
+    counts for nothing.
+    """
+    for first in range(0, ROUNDS * TRIALS, TRIALS):
+        times = await times_to_the_first_token(engine, range(first, first + TRIALS))
+        if slower(times["unequal"], times["own"]) > 0.8:
+            break
+    else:
+        pytest.fail(f"in {ROUNDS} rounds, not even a user's own text was told apart")
+    assert 0.2 < slower(times["unequal"], times["equal"]) < 0.8
+
+
+async def times_to_the_first_token(engine: TorchEngine, trials: Iterable[int]) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"equal": [], "unequal": [], "own": []}
-    for trial in range(TRIALS):
+    for trial in trials:
         secret = text(10_000 + trial)
         await ask(engine, f"ann{trial}", secret)
         kinds = [
@@ -97,8 +112,7 @@ async def test_time_to_the_first_token_does_not_tell_an_equal_text_from_another(
         random.Random(trial).shuffle(kinds)
         for kind, user, prompt in kinds:
             times[kind].append((await ask(engine, user, prompt))[1])
-    assert 0.2 < slower(times["unequal"], times["equal"]) < 0.8
-    assert slower(times["unequal"], times["own"]) > 0.8, "or this test could not tell anything"
+    return times
 
 
 def slower(some: list[float], others: list[float]) -> float:
