@@ -1,12 +1,12 @@
-"""What hostile callers cost everybody else: one gateway and one worker under each attack in turn.
+"""What hostile callers cost everyone else: one gateway and one worker, under each attack in turn.
 
     python -m tests.benchmarks.attacks [--seconds 10] [--only heads,scans]
 
-Ten quiet users ask at a set pace all the time and measure their first token. Each attack comes from one user, or from
-nobody who is known, and is a flood of what a security review found to be expensive. The attacker is a process of its
-own, and a nice one: an attacker elsewhere would take no cores from the service. For each attack the table has the first
-token of the quiet users, that of the calm before, how many of them failed, the replies that the attacker got, and the
-memory of gateway and worker.
+Ten quiet users send requests at a fixed rate all the time and measure their first token. Each attack comes from one user
+or from callers without a key, and sends many requests of a kind that a security review found to be expensive. The
+attacker is a separate process with a low priority: a real attacker would not use the service's cores. For each attack,
+the table has the quiet users' first token during the attack and before it, how many of their requests failed, the
+replies that the attacker got, and the memory of gateway and worker.
 """
 
 from __future__ import annotations
