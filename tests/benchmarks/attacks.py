@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.attacks [--seconds 10] [--only heads,scans]
 
-Ten quiet users send requests at a fixed rate all the time and measure their first token. Each attack comes from one user
-or from callers without a key, and sends many requests of a kind that a security review found to be expensive. The
+Ten quiet users send requests at a fixed rate all the time and measure their first token. Each attack comes from one
+user or from callers without a key, and sends many requests of a kind that a security review found to be expensive. The
 attacker is a separate process with a low priority: a real attacker would not use the service's cores. For each attack,
 the table has the quiet users' first token during the attack and before it, how many of their requests failed, the
 replies that the attacker got, and the memory of gateway and worker.
