@@ -9,34 +9,28 @@ app/delivery/commit.py.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import errno
 import logging
-import os
-import socket
 import sys
 import time
 import uuid
 import warnings
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
 import faust
-from aiokafka.errors import KafkaError
 from faust.types import TP
 
-from app.delivery.changelog import create_changelogs
 from app.delivery.record import SOURCES, TURNS, Record
-from app.faust import consumer, pins
+from app.faust import consumer
 from app.faust.assignor import Assignor
-from app.folder_lock import LockedError, locked
-from app.kafka.clients import KafkaAwayError, KafkaUnusableError
+from app.faust.flow import ConsumerFlow
+from app.kafka.clients import KafkaAwayError
 from app.kafka.cluster import Cluster
-from app.kafka.topic_config import TopicConfigError
-from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
-from app.model_loading import LoadError, check_folders
+from app.model_loading import LoadError
+from app.preflight import Unusable, check_setup, report
+from app.process_end import end_process
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
@@ -51,8 +45,6 @@ log = logging.getLogger(__name__)
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
-_RETRY_S = 0.5
-_LOCK_S = 3.0
 _GOODBYE_S = 10.0
 
 
@@ -69,14 +61,16 @@ class ParleyApp(consumer.App):
 
     async def on_start(self) -> None:
         assert self.loaded is not None
-        self.worker = Worker(self.parley, self.loaded, _Flow(self), self.end_with, observer=self.telemetry.observer)
+        self.worker = Worker(
+            self.parley, self.loaded, ConsumerFlow(self), self.end_with, observer=self.telemetry.observer
+        )
         try:
             await self.worker.start()
         except CheckpointError as error:
             # This check has to compute an embedding, so it runs after the others; the group has not been joined yet.
             await asyncio.gather(*(engine.stop() for engine in self.worker.engines), return_exceptions=True)
-            _report(str(error))
-            _end(EXIT_WRONG_USE)
+            report(str(error))
+            end_process(EXIT_WRONG_USE)
         self.telemetry.start()
         self.watching = asyncio.ensure_future(self._watch_membership())
         await super().on_start()
@@ -104,26 +98,6 @@ def _is_mismatch(error: BaseException) -> bool:
     return errors is not None and isinstance(error, errors.CollectionMismatchError)
 
 
-class _Flow:
-    """Faust's consumer, as the `Flow` of delivery."""
-
-    def __init__(self, app: ParleyApp) -> None:
-        self._app = app
-
-    # Not Faust's pause_partitions: that drops records that were fetched and not delivered yet.
-
-    def pause(self, topic: str, partition: int) -> None:
-        self._app.consumer.on_buffer_full(self._at(topic, partition))
-
-    def resume(self, topic: str, partition: int) -> None:
-        # During a rebalance everything is paused, and resumed at its end.
-        if not self._app.rebalancing:
-            self._app.consumer.on_buffer_drop(self._at(topic, partition))
-
-    def _at(self, topic: str, partition: int) -> TP:
-        return TP(self._app.parley.topic(topic), partition)
-
-
 class ParleyWorker(faust.Worker):
     """Faust's worker process; it loads the models before it starts, and its exit code says why it ended."""
 
@@ -133,7 +107,7 @@ class ParleyWorker(faust.Worker):
         try:
             prepare(self.app)
         except (Unusable, KafkaAwayError) as error:
-            _report(str(error))
+            report(str(error))
             raise SystemExit(EXIT_WRONG_USE if isinstance(error, Unusable) else EXIT_FAILED) from None
         try:
             super().execute_from_commandline()
@@ -141,112 +115,20 @@ class ParleyWorker(faust.Worker):
             code = end.code if self.app.exit_code is None else self.app.exit_code
         else:
             code = self.app.exit_code
-        _end(code if isinstance(code, int) else EXIT_FAILED if code else 0)
-
-
-def _end(code: int) -> NoReturn:
-    """End the process after an orderly stop, without finalizing the interpreter.
-
-    At finalization, native libraries print warnings about objects that others still hold (nanobind, about triton's
-    types). They mean nothing and alarm readers of the log.
-    """
-    atexit._run_exitfuncs()  # noqa: SLF001 - all that the ordinary end would do, but the end of the interpreter
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader of stdout is gone
-            stream.flush()
-    os._exit(code)
-
-
-class Unusable(Exception):  # noqa: N818
-    """The worker cannot start with these settings; the message is one line."""
+        end_process(code if isinstance(code, int) else EXIT_FAILED if code else 0)
 
 
 def prepare(app: ParleyApp) -> None:
-    """Check everything that can be wrong with the setup before joining the group.
-
-    Raises:
-        Unusable: the setup has to be changed.
-        KafkaAwayError: Kafka was unreachable for as long as the settings allow.
-    """
+    """Check the setup and load the models; raises `Unusable` and `KafkaAwayError`."""
     began = time.monotonic()
-    os.umask(0o077)  # tables hold conversations
+    check_setup(app.parley, app.held, (app.conf.web_bind, app.conf.web_port) if app.conf.web_enabled else None)
     try:
-        pins.check()
-        consumer.tune()
-        check_folders(app.parley)
-        _lock(app)
-        if app.conf.web_enabled:
-            _check_port(app.conf.web_bind, app.conf.web_port)
-        asyncio.run(_check_kafka(app.parley))
         app.loaded = load(app.parley, lambda line: app.end_with(RuntimeError(line)))
-        tune_interpreter()
-    except KafkaAwayError:
-        raise
-    except (
-        pins.PinError,
-        LockedError,
-        TopicConfigError,
-        TopicsError,
-        KafkaUnusableError,
-        LoadError,
-    ) as error:
+    except LoadError as error:
         raise Unusable(str(error)) from None
+    tune_interpreter()
     versions = ", ".join(serving.model_version for serving in app.loaded.servings)
     log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
-
-
-def _lock(app: ParleyApp) -> None:
-    """Lock the data directory. Two workers with one directory would be the same group member to Kafka and evict each
-    other.
-    """
-    folder = app.parley.data_dir
-    busy = f"{folder} is in use by another worker; give each worker its own PARLEY_DATA_DIR"
-    app.held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
-
-
-def _check_port(host: str, port: int) -> None:
-    """Raise `Unusable` if the web server cannot listen, before the model is loaded."""
-    try:
-        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in places:
-            with socket.socket(family, kind, protocol) as probe:
-                # Like the server: connections of a former process in TIME_WAIT do not count.
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                probe.bind(address)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise Unusable(f"port {port} is in use: choose another with --web-port") from None
-        if error.errno != errno.EAFNOSUPPORT:  # a machine without IPv6 is fine
-            why = error.strerror or error
-            raise Unusable(f"port {port} of {host}: {why}; choose with --web-bind and --web-port") from None
-
-
-async def _check_kafka(parley: Settings) -> None:
-    """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
-    deadline, reported = time.monotonic() + parley.start_wait_s, ""
-    while True:
-        try:
-            await check_topics(parley)
-            await create_topics(parley)
-            await configure_topics(parley)
-            await create_changelogs(parley)
-        except (KafkaAwayError, KafkaError, OSError) as error:
-            away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")
-            if time.monotonic() > deadline:
-                raise away from None
-            if str(away) != reported:
-                reported = str(away)
-                _report(f"{reported}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
-            await asyncio.sleep(_RETRY_S)
-        else:
-            return
-
-
-def _report(line: str) -> None:
-    print(f"parley: {line}", file=sys.__stderr__, flush=True)
 
 
 def create_app(parley: Settings) -> ParleyApp:
@@ -368,7 +250,7 @@ def _leave_without_goodbye(app: ParleyApp) -> None:
     """Skip the wait for Faust's open requests to an unreachable broker, which takes a minute; ours are done."""
     session_s = app.parley.session_timeout_s
     log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
-    _end(app.exit_code or 0)
+    end_process(app.exit_code or 0)
 
 
 def _create() -> ParleyApp:
@@ -377,10 +259,10 @@ def _create() -> ParleyApp:
             warnings.simplefilter("always", UnknownSettingWarning)
             parley = settings()
         for warning in reported:
-            _report(f"warning: {warning.message}")
+            report(f"warning: {warning.message}")
         return create_app(parley)
     except (SettingsError, TracingError) as error:
-        _report(str(error))
+        report(str(error))
         raise SystemExit(EXIT_WRONG_USE) from None
 
 

@@ -1,0 +1,104 @@
+"""Everything that can be wrong with a worker's setup, checked before the worker joins its group."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from aiokafka.errors import KafkaError
+
+from app.delivery.changelog import create_changelogs
+from app.faust import consumer, pins
+from app.folder_lock import LockedError, locked
+from app.kafka.clients import KafkaAwayError, KafkaUnusableError
+from app.kafka.topic_config import TopicConfigError
+from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
+from app.model_loading import LoadError, check_folders
+from app.settings import Settings
+
+_RETRY_S = 0.5
+_LOCK_S = 3.0
+
+
+class Unusable(Exception):  # noqa: N818
+    """The worker cannot start with these settings; the message is one line."""
+
+
+def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) -> None:
+    """Check the setup and lock the data directory until `held` is closed. `web`: where the web server will listen.
+
+    Raises:
+        Unusable: the setup has to be changed.
+        KafkaAwayError: Kafka was unreachable for as long as the settings allow.
+    """
+    os.umask(0o077)  # tables hold conversations
+    try:
+        pins.check()
+        consumer.tune()
+        check_folders(parley)
+        _lock(parley.data_dir, held)
+        if web is not None:
+            _check_port(*web)
+        asyncio.run(_check_kafka(parley))
+    except KafkaAwayError:
+        raise
+    except (pins.PinError, LockedError, TopicConfigError, TopicsError, KafkaUnusableError, LoadError) as error:
+        raise Unusable(str(error)) from None
+
+
+def _lock(folder: Path, held: ExitStack) -> None:
+    """Lock the data directory. Two workers with one directory would be the same group member to Kafka and evict each
+    other.
+    """
+    busy = f"{folder} is in use by another worker; give each worker its own PARLEY_DATA_DIR"
+    held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise `Unusable` if the web server cannot listen, before the model is loaded."""
+    try:
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in places:
+            with socket.socket(family, kind, protocol) as probe:
+                # Like the server: connections of a former process in TIME_WAIT do not count.
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(address)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Unusable(f"port {port} is in use: choose another with --web-port") from None
+        if error.errno != errno.EAFNOSUPPORT:  # a machine without IPv6 is fine
+            why = error.strerror or error
+            raise Unusable(f"port {port} of {host}: {why}; choose with --web-bind and --web-port") from None
+
+
+async def _check_kafka(parley: Settings) -> None:
+    """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
+    deadline, reported = time.monotonic() + parley.start_wait_s, ""
+    while True:
+        try:
+            await check_topics(parley)
+            await create_topics(parley)
+            await configure_topics(parley)
+            await create_changelogs(parley)
+        except (KafkaAwayError, KafkaError, OSError) as error:
+            away = error if isinstance(error, KafkaAwayError) else KafkaAwayError(f"Kafka failed: {error!r}")
+            if time.monotonic() > deadline:
+                raise away from None
+            if str(away) != reported:
+                reported = str(away)
+                report(f"{reported}; waiting for it for {max(1, round(deadline - time.monotonic()))} s")
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
+
+
+def report(line: str) -> None:
+    print(f"parley: {line}", file=sys.__stderr__, flush=True)
