@@ -97,8 +97,8 @@ def _load_model(
     files: CheckpointFiles, config: Any, place: torch.device, dtype: str, quantize: str, remote_code: bool
 ) -> tuple[Any, str]:
     """The model on its device, and the name of its quantization."""
-    told = getattr(config, "quantization_config", None) or (files.folder / "quantize_config.json").is_file()
-    if not told and not quantize:
+    is_quantized = getattr(config, "quantization_config", None) or (files.folder / "quantize_config.json").is_file()
+    if not is_quantized and not quantize:
         model, info = AutoModelForCausalLM.from_pretrained(
             files.folder,
             dtype=_dtype(dtype, place, files),

@@ -132,12 +132,12 @@ class PromptBuilder:
             talk = [{"role": "system", "content": system}, *talk]
         if self._system_role or not any(message["role"] == "system" for message in talk):
             return talk
-        told = "\n".join(message["content"] for message in talk if message["role"] == "system")
+        instructions = "\n".join(message["content"] for message in talk if message["role"] == "system")
         talk = [message for message in talk if message["role"] != "system"]
         first = next((i for i, message in enumerate(talk) if message["role"] == "user"), None)
         if first is None:
-            return [{"role": "user", "content": told}, *talk]
-        talk[first] = {"role": "user", "content": f"{told}\n\n{talk[first]['content']}"}
+            return [{"role": "user", "content": instructions}, *talk]
+        talk[first] = {"role": "user", "content": f"{instructions}\n\n{talk[first]['content']}"}
         return talk
 
     def _ids(self, talk: list[dict[str, str]], at: float) -> list[int]:

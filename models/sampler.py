@@ -215,5 +215,5 @@ def filter_scores(values: Tensor, most: Tensor, shares: Tensor) -> Tensor:
 def _logprob(logits: Tensor, token: int, top: int) -> TokenLogprob:
     logprobs = logits.float().log_softmax(dim=-1)
     best = logprobs.topk(min(top, len(logprobs)))
-    told = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
-    return TokenLogprob(token, float(logprobs[token]), told)
+    likeliest = tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    return TokenLogprob(token, float(logprobs[token]), likeliest)

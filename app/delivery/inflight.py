@@ -25,7 +25,7 @@ class InFlightRequest:
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
         of the broker's clock.
     planned: `at` is recorded in the log.
-    said: The part of the answer that readers have already.
+    recovered: The part of the answer that readers have already, from a former owner.
     replayed: Its record was in the log before this ownership began.
     attempt: The number of its attempts, as recorded in the log (quarantine.py).
     recalled: Its prompt contains turns of its conversation.

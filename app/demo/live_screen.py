@@ -27,7 +27,7 @@ class LiveScreen:
         self._answers[user] = Text(style=self._colours[user])
         self._talks[user].append(self._answers[user])
 
-    def said(self, user: str, text: str) -> None:
+    def add(self, user: str, text: str) -> None:
         self._answers[user].append(printable(text))
 
     def taken_back(self, user: str, answer: str) -> None:

@@ -13,7 +13,7 @@ from app.printable import printable
 class Screen(Protocol):
     def asked(self, user: str, prompt: str) -> None: ...
 
-    def said(self, user: str, text: str) -> None:
+    def add(self, user: str, text: str) -> None:
         """More of the answer has arrived."""
 
     def taken_back(self, user: str, answer: str) -> None:
@@ -39,7 +39,7 @@ class LineScreen:
     def asked(self, user: str, prompt: str) -> None:
         self._line(user, f"> {prompt}", bold=True)
 
-    def said(self, user: str, text: str) -> None:
+    def add(self, user: str, text: str) -> None:
         if self._open != user:
             self._close()
             self._write(user, f"{user:<{self._width}} . ")

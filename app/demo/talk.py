@@ -70,7 +70,7 @@ async def _answer(user: str, following: Following, asked_at: float, screen: Scre
             if update.cut is not None:
                 screen.taken_back(user, answer.text)
             elif update.text:
-                screen.said(user, update.text)
+                screen.add(user, update.text)
     finally:
         following.close()
     assert answer is not None, "an answer has an end"

@@ -46,7 +46,7 @@ class BackgroundProcess:
 
     @property
     def pid(self) -> int | None:
-        """Pid of the running process, whoever started it."""
+        """Pid of the running process, also if another process started it."""
         self._reap()
         if self._pid is not None and self._is_ours(self._pid):
             return self._pid

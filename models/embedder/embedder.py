@@ -95,7 +95,7 @@ class Embedder:
         while batch := self._next_batch():
             try:
                 vectors = self._encoder.encode([call.texts[place] for call, place in batch])
-            except Exception as error:  # noqa: BLE001  (whatever it is, the callers are told)
+            except Exception as error:  # noqa: BLE001  (the callers get the error)
                 self._fail({call for call, _ in batch}, EmbedderError(f"embedder '{self.name}' failed: {error}"))
                 continue
             for (call, place), vector in zip(batch, vectors, strict=True):

@@ -126,5 +126,5 @@ class Adapters:
             self._fetched(Fetched(files.name, load_adapter(files, self._lora.layers, self._place)))
         except AdapterError as error:
             self._fetched(Fetched(files.name, error))
-        except Exception as error:  # noqa: BLE001  whoever waits must hear of it
+        except Exception as error:  # noqa: BLE001  the waiting sequences get the error
             self._fetched(Fetched(files.name, AdapterError(f"adapter {files.name}: {error}".splitlines()[0])))

@@ -71,14 +71,14 @@ def compare(
     answers: list[list[list[int]]] = []
     for name, checkpoint in (("before", before), ("after", after)):
         losses: list[tuple[float, int]] = []
-        said = []
+        written = []
         for at, example in enumerate(examples, start=1):
             prompt = _prompt(checkpoint, example)
             losses.append(_loss(checkpoint, example, prompt))
-            said.append(_greedy(checkpoint, prompt, new_tokens))
+            written.append(_greedy(checkpoint, prompt, new_tokens))
             progress(name, at, len(examples))
-        answers.append(said)
-        sides.append(_side(checkpoint, losses, said, examples))
+        answers.append(written)
+        sides.append(_side(checkpoint, losses, written, examples))
     agreed, counted = 0, 0
     for example, answer in zip(examples, answers[0], strict=True):
         agreed += _agreed(after, _prompt(after, example), answer)
@@ -108,11 +108,11 @@ def rouge_l(reference: str, answer: str) -> float:
 
 
 def _side(
-    checkpoint: Checkpoint, losses: list[tuple[float, int]], said: list[list[int]], examples: Sequence[Example]
+    checkpoint: Checkpoint, losses: list[tuple[float, int]], written: list[list[int]], examples: Sequence[Example]
 ) -> Side:
     known = [
         rouge_l(example.answer, _text(checkpoint, answer))
-        for example, answer in zip(examples, said, strict=True)
+        for example, answer in zip(examples, written, strict=True)
         if example.answer is not None
     ]
     loss = sum(part for part, _ in losses) / max(1, sum(count for _, count in losses))

@@ -40,8 +40,8 @@ class Completion:
         """
         streams = [self._choice(request) for request in self._requests]
         try:
-            async with aclosing(merged(streams)) as said:
-                async for one in said:
+            async with aclosing(merged(streams)) as events:
+                async for one in events:
                     yield one
         except ApiError:
             if len(self._requests) > 1:
@@ -52,15 +52,15 @@ class Completion:
         position = 0
         async with aclosing(self._gateway.follower.events(asked.user_id, asked.request_id)) as batches:
             async for batch in batches:
-                said = [event for event in batch if event.type is not EventType.NOTICE]
-                for event in said:
+                events = [event for event in batch if event.type is not EventType.NOTICE]
+                for event in events:
                     if event.error is not None:
                         raise ApiError(event.error.code, event.error.message)
                     if (event.index or 0) < position:
                         raise _elsewhere(asked, "a part of the answer was retracted")
                     position = event.next_index
-                yield said
-                if said and said[-1].is_end:
+                yield events
+                if events and events[-1].is_end:
                     return
         raise _elsewhere(asked, "this gateway is shutting down")
 

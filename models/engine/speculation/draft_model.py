@@ -73,9 +73,9 @@ class DraftModel:
         self.cost = Cost()
 
     def worth(self, chances: Sequence[float], cost: Cost, tokens: int) -> int:
-        """How many tokens to guess for rows of these chances, so that most is said in a second.
+        """How many tokens to draft for sequences with these chances, to generate the most tokens per second.
 
-        `tokens` are in the large model's step as it is, whose cost is `cost`.
+        `tokens` are in the large model's step without drafts; `cost` is the cost of its steps.
         """
         rows, chance = len(chances), sum(chances) / len(chances)
 

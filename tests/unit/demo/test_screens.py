@@ -14,9 +14,9 @@ COLOURS = {"nina": "cyan", "omar": "magenta"}
 def test_lines_break_where_the_speaker_changes_and_the_whole_answer_follows(capsys: pytest.CaptureFixture[str]) -> None:
     with LineScreen(COLOURS) as screen:
         screen.asked("nina", "Hi")
-        screen.said("nina", "Hel")
-        screen.said("nina", "lo")
-        screen.said("omar", "Yes")
+        screen.add("nina", "Hel")
+        screen.add("nina", "lo")
+        screen.add("omar", "Yes")
         screen.ended("nina", "Hello", "2 tokens")
     assert capsys.readouterr().out.splitlines() == [
         "nina > Hi",
@@ -28,7 +28,7 @@ def test_lines_break_where_the_speaker_changes_and_the_whole_answer_follows(caps
 
 def test_what_would_steer_the_terminal_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     with LineScreen(COLOURS) as screen:
-        screen.said("nina", "\x1b[2J")
+        screen.add("nina", "\x1b[2J")
     assert "\x1b" not in capsys.readouterr().out
 
 
@@ -37,9 +37,9 @@ def test_side_by_side_shows_both_talks_and_replaces_what_was_taken_back() -> Non
     with LiveScreen(COLOURS, console) as screen:
         screen.asked("nina", "Hi")
         screen.asked("omar", "Well?")
-        screen.said("nina", "Helas")
+        screen.add("nina", "Helas")
         screen.taken_back("nina", "Hel")
-        screen.said("nina", "lo")
+        screen.add("nina", "lo")
         screen.ended("nina", "Hello", "2 tokens")
         shown = Console(file=io.StringIO(), width=100)
         shown.print(screen._render())
