@@ -24,6 +24,7 @@ from llguidance.hf import from_tokenizer
 from models.generation import OutputConstraint
 from models.structured.grammar import TOO_LARGE, ConstraintError, compile_error, grammar_of
 from models.structured.matcher import Matcher
+from models.thread_priority import lower_priority
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +61,8 @@ class ConstraintCompiler:
         self._source = tokenizer
         self._vocabulary = vocabulary
         self._eos = sorted(eos) or None  # None: the tokenizer's own
-        self._lock = (
-            threading.Lock()
-        )  # protects everything below: the engine's thread asks, the compilers' threads answer
+        # Protects everything below: the engine's thread asks, the compilers' threads answer.
+        self._lock = threading.Lock()
         self._compiled: OrderedDict[OutputConstraint, _Compiled] = OrderedDict()
         self._waiting: OrderedDict[OutputConstraint, _Task] = OrderedDict()
         self._running: dict[OutputConstraint, _Task] = {}
@@ -125,7 +125,7 @@ class ConstraintCompiler:
 
     @cached_property
     def _compilers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes")
+        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes", initializer=lower_priority)
 
     def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first constraint."""
