@@ -19,7 +19,7 @@ import msgspec
 from agents.history import History
 from agents.outcomes import dead_letter_of
 from app.delivery.cancels import REMEMBERED_S, Cancels
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record

@@ -18,16 +18,16 @@ import msgspec
 
 from agents.jobs import PRIORITIES, job_of, left_of, prompt_of, serving_of
 from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
-from app.delivery.answer_log import AnswerLog
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
-from app.delivery.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
 from app.delivery.record import Record
-from app.delivery.recovery import RequestKey
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
+from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from agents.outcomes import dead_letter_of
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State

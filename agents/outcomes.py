@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.delivery.answer_log import AnswerLog
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.codes import ErrorCode

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agents.history import REPEATED_FOR_MS, History
-from app.delivery.commit import Commit, LostError
+from app.delivery.commits.commit import Commit, LostError
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from app.delivery.clients import RETRIABLE_ERRORS
-from app.delivery.commit import Commit, LostError
+from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
 from app.prices import Prices

@@ -3,7 +3,7 @@
     faust -A app worker -l info
 
 Faust delivers records and assignments and commits nothing; offsets are committed with the transactions of
-app/delivery/commit.py.
+app/delivery/commits/commit.py.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aiokafka.errors import KafkaError
 
-from app.delivery.changelog import create_changelogs
+from app.delivery.commits.changelog import create_changelogs
 from app.faust import consumer, pins
 from app.folder_lock import LockedError, locked
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError

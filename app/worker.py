@@ -21,7 +21,7 @@ from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import FencedError, OpenStore

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from app.delivery.recovery import RequestKey
+from app.delivery.resume.recovery import RequestKey
 
 REMEMBERED_S = 300.0
 MOST = 4096

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.delivery.record import Record
-from app.delivery.recovery import RequestKey
+from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
 from app.wire.request import Request
 from models.generation import FinishReason
 
 if TYPE_CHECKING:
-    from app.delivery.answer_log import AnswerLog
+    from app.delivery.resume.answer_log import AnswerLog
 
 
 @dataclass(slots=True, eq=False)
@@ -27,7 +27,7 @@ class InFlightRequest:
     planned: `at` is recorded in the log.
     recovered: The part of the answer that readers have already, from a former owner.
     replayed: Its record was in the log before this ownership began.
-    attempt: The number of its attempts, as recorded in the log (quarantine.py).
+    attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
     recalled: Its prompt contains turns of its conversation.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.

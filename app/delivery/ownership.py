@@ -27,19 +27,19 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.changelog import TOMBSTONES_MS, changelogs, restore
-from app.delivery.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.clock import BrokerClock
-from app.delivery.commit import CommitQueue, GroupCommitter
+from app.delivery.commits.changelog import TOMBSTONES_MS, changelogs, restore
+from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
+from app.delivery.commits.commit import CommitQueue, GroupCommitter
+from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.offsets import Offsets
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
-from app.delivery.recovery import RecoveredAnswers, RequestKey, recover
-from app.delivery.token_producer import TokenProducer, stop_producer
-from app.delivery.tokens import TokenLog
-from app.delivery.watermark import Watermark
+from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
+from app.delivery.resume.token_producer import TokenProducer, stop_producer
+from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
@@ -49,7 +49,7 @@ from tables.store import PartitionStore
 
 log = logging.getLogger(__name__)
 
-# Changelogs keep tombstones for a day (app/delivery/changelog.py). Half of it leaves room for a slow restore, and for a
+# Changelogs keep tombstones for a day (commits/changelog.py). Half of it leaves room for a slow restore, and for a
 # worker whose clock is hours off.
 TOMBSTONES_KEPT_MS = TOMBSTONES_MS // 2
 

@@ -15,13 +15,13 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from app.delivery.clients import RETRIABLE_ERRORS
-from app.delivery.commit import Commit, RecordRefusedError
+from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.commits.offsets import LostRecordError
 from app.delivery.inflight import InFlightRequest
 from app.delivery.keyed_executor import KeyedExecutor
-from app.delivery.offsets import LostRecordError
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, SOURCES, Record
-from app.delivery.recovery import RequestKey
+from app.delivery.resume.recovery import RequestKey
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Partition:
         self._gaps: dict[str, _Gap] = {}
         self._taken_back: list[InFlightRequest] = []
         self.begun: dict[RequestKey, int] = {}
-        """The newest attempt of each request that this process has begun and survived (quarantine.py, 3)."""
+        """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
@@ -269,7 +269,7 @@ class Partition:
         await self._let_go()  # the cancellation may have interrupted it
 
     async def _take_attempts_back(self) -> None:
-        """See quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
+        """See resume/quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
         with suppress(*RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):

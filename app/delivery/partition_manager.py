@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from app.delivery.clients import Clients
-from app.delivery.commit import CommitQueue
-from app.delivery.log_end import LogEnd
+from app.delivery.commits.commit import CommitQueue
+from app.delivery.commits.log_end import LogEnd
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
+from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.standby import Standbys
-from app.delivery.token_producer import TokenProducer
 from app.settings import Settings
 from tables.store import PartitionStore
 

@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable
 
-from app.delivery.changelog import changelogs, restore
 from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.ownership import PartitionContext, open_store
 from tables.store import StoreLockedError
 

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
-from app.delivery.changelog import changelog_topic
+from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.settings import Settings

@@ -2,7 +2,7 @@
 
 `requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so a user has the
 same partition in all of them. With different counts, a user's records would lie where their owner does not read. The
-worker creates the changelogs of its tables itself (app/delivery/changelog.py).
+worker creates the changelogs of its tables itself (app/delivery/commits/changelog.py).
 """
 
 from __future__ import annotations

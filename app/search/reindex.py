@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from app.delivery.changelog import changelog_topic
+from app.delivery.commits.changelog import changelog_topic
 from app.kafka.clients import consumer, start
 from app.search.collection import open_collection, read_layout
 from app.search.errors import MilvusError

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from app.delivery.answer_log import AnswerLog
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Outgoing, Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.causes import cause_of
 from app.telemetry.labels import FirstCome

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from app.delivery.answer_log import AnswerLog
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.record import Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.batching import Flush

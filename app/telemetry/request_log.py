@@ -9,10 +9,10 @@ import logging
 import re
 from collections.abc import Mapping
 
-from app.delivery.answer_log import AnswerLog
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.wire.event import TokenEvent
 
 log = logging.getLogger("parley.requests")

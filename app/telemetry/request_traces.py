@@ -23,10 +23,10 @@ from typing import Any
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from app.delivery.answer_log import AnswerLog
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
 from app.wire.event import TokenEvent

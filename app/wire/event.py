@@ -27,7 +27,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Two codes are also read by the next owner of the partition, so they are written before anything depends on them:
     `plan` (decisions about this answer: `{"at": ms}`, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
-    app/delivery/quarantine.py).
+    app/delivery/resume/quarantine.py).
     """
 
     code: str

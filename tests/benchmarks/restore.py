@@ -17,8 +17,8 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from app.delivery.changelog import changelog_topic, changelogs, create_changelogs, restore
 from app.delivery.clients import Clients
+from app.delivery.commits.changelog import changelog_topic, changelogs, create_changelogs, restore
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tables import records

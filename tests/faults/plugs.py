@@ -18,10 +18,10 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from faust.cli.faust import cli
 
-from app.delivery.answer_log import AnswerLog
 from app.delivery.clients import Clients
-from app.delivery.commit import GroupCommitter
-from app.delivery.tokens import TokenLog
+from app.delivery.commits.commit import GroupCommitter
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.tokens import TokenLog
 from tables.store import PartitionStore
 
 BROKER_PORTS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from app.delivery.commit import Waiting
+from app.delivery.commits.commit import Waiting
 from app.delivery.record import CONTROLS, REQUESTS
 from tables.records import Table
 from tests.simulation.process import Process

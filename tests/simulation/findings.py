@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiokafka import TopicPartition
 
-from app.delivery.changelog import changelog_topic
+from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
 from app.search.rows import rows_of
 from app.wire import (

@@ -17,17 +17,17 @@ import pytest
 
 from agents import controls, conversations, outcomes
 from agents.history import History
-from app.delivery import commit
-from app.delivery.answer_log import AnswerLog
-from app.delivery.checkpoint import Checkpoint
 from app.delivery.clock import BrokerClock
-from app.delivery.commit import CommitQueue, GroupCommitter
-from app.delivery.offsets import Offsets
+from app.delivery.commits import commit
+from app.delivery.commits.checkpoint import Checkpoint
+from app.delivery.commits.commit import CommitQueue, GroupCommitter
+from app.delivery.commits.offsets import Offsets
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
-from app.delivery.quarantine import Beginning, Isolation
-from app.delivery.tokens import TokenLog
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.quarantine import Beginning, Isolation
+from app.delivery.resume.tokens import TokenLog
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
 from tables.records import Change, Table, encode

@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from app.delivery.changelog import changelog_config, changelog_topic, create_changelogs
+from app.delivery.commits.changelog import changelog_config, changelog_topic, create_changelogs
 from app.kafka.clients import KafkaUnusableError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics, find_topics, topic_specs
 from app.local.kafka import KafkaCluster

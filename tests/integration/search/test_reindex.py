@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from app.delivery.changelog import changelog_topic, create_changelogs
+from app.delivery.commits.changelog import changelog_topic, create_changelogs
 from app.search.errors import CollectionMismatchError
 from app.search.milvus import Milvus
 from app.search.query import HistorySearch, Query

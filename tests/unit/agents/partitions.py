@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
-from app.delivery.recovery import RequestKey
+from app.delivery.resume.recovery import RequestKey
 from tables import records
 from tables.records import Ended, Table
 from tests.simulation.memory_store import Disk, MemoryStore

@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from agents.outcomes import commit_of, refusal_of
-from app.delivery.answer_log import AnswerLog
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
-from app.delivery.tokens import TokenLog
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
 from app.wire.codec import decode_turn
 from app.wire.codes import ErrorCode

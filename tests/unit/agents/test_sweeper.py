@@ -7,7 +7,7 @@ import pytest
 from agents import sweeper
 from agents.history import History
 from agents.sweeper import Sweeper
-from app.delivery.commit import Commit, LostError
+from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition_manager import PartitionManager
 from app.search.sink import NoHistory
 from app.settings import Settings

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.checkpoint import Checkpoint, encode_metadata
 from app.delivery.clock import BrokerClock
-from app.delivery.commit import CommitQueue
+from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
+from app.delivery.commits.commit import CommitQueue
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start, _give_up, take_over
 from app.delivery.record import SOURCES
 from app.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from app.delivery import partition as module
-from app.delivery.commit import Commit, CommitQueue, RecordRefusedError
+from app.delivery.commits.commit import Commit, CommitQueue, RecordRefusedError
 from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Record

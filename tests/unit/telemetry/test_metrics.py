@@ -6,9 +6,9 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.delivery.answer_log import AnswerLog
-from app.delivery.commit import Commit
+from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.causes import cause_of
 from app.telemetry.gpu import Gpu, gpu_families

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from app.delivery.answer_log import AnswerLog
 from app.delivery.record import TURNS, Record
+from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError

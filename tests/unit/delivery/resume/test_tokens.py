@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
-from app.delivery.tokens import TokenLog
+from app.delivery.resume.tokens import TokenLog
 from app.wire.codec import decode_token_event
 from app.wire.event import EventType, TokenEvent
 

@@ -7,8 +7,8 @@ from typing import cast
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.answer_log import AnswerLog
-from app.delivery.tokens import TokenLog
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
 from models.generation import Delta, FinishReason, Usage
 from models.paced import paced

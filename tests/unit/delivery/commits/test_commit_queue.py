@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.delivery.commit import GROUP_LIMIT, Commit, CommitQueue, LostError
+from app.delivery.commits.commit import GROUP_LIMIT, Commit, CommitQueue, LostError
 from app.delivery.record import REQUESTS, Record
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"")

@@ -35,10 +35,10 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
-from app.delivery.changelog import changelog_topic
-from app.delivery.checkpoint import Checkpoint, encode_metadata
 from app.delivery.clients import RECORD_ERRORS
-from app.delivery.offsets import Offsets
+from app.delivery.commits.changelog import changelog_topic
+from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
+from app.delivery.commits.offsets import Offsets
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from tables.records import Change, Table

@@ -14,7 +14,7 @@ import msgspec
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.inflight import InFlightRequest
-from app.delivery.tokens import TokenLog
+from app.delivery.resume.tokens import TokenLog
 from app.wire.codes import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.limits import MAX_TURN_BYTES, json_bytes

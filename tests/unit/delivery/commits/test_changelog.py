@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.changelog import apply_records, changelog_config, restore
+from app.delivery.commits.changelog import apply_records, changelog_config, restore
 from app.settings import Settings
 from tables.records import Table
 from tests.simulation.memory_store import Disk, MemoryStore

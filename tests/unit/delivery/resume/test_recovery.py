@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.quarantine import Attempt
-from app.delivery.recovery import RecoveredAnswers, recover
+from app.delivery.resume.quarantine import Attempt
+from app.delivery.resume.recovery import RecoveredAnswers, recover
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, PlanDetails, TokenEvent

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata
+from app.delivery.commits.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata
 
 offset = st.integers(0, 2**53)
 

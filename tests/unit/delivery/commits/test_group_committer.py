@@ -10,9 +10,9 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.checkpoint import Checkpoint
-from app.delivery.commit import MOST_FENCES, Commit, CommitQueue, GroupCommitter, RecordRefusedError
-from app.delivery.offsets import Offsets
+from app.delivery.commits.checkpoint import Checkpoint
+from app.delivery.commits.commit import MOST_FENCES, Commit, CommitQueue, GroupCommitter, RecordRefusedError
+from app.delivery.commits.offsets import Offsets
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from tests.simulation.memory_store import Disk, MemoryStore

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.watermark import Watermark
+from app.delivery.commits.watermark import Watermark
 
 
 def test_watermark_is_unknown_until_everything_before_a_noted_end_is_finished() -> None:

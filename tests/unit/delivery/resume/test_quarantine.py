@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.delivery.quarantine import Attempt, Isolation, lost_attempts
+from app.delivery.resume.quarantine import Attempt, Isolation, lost_attempts
 from app.wire.event import Notice
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.delivery.quarantine import Attempt
+from app.delivery.resume.quarantine import Attempt
 from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import decode_token_event
