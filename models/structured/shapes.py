@@ -24,7 +24,6 @@ from llguidance.hf import from_tokenizer
 from models.generation import OutputConstraint
 from models.structured.grammar import TOO_LARGE, ConstraintError, compile_error, grammar_of
 from models.structured.matcher import Matcher
-from models.thread_priority import lower_priority
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ class ConstraintCompiler:
 
     @cached_property
     def _compilers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes", initializer=lower_priority)
+        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes")
 
     def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first constraint."""
