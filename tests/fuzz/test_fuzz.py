@@ -34,3 +34,4 @@ def test_rubbish_fails_neither_the_gateway_nor_the_worker(kafka: KafkaCluster, t
         found = asyncio.run(fuzz(worker, gateway, 15, seed=11))
     assert found.faults == []
     assert found.replies.total() > 50
+    assert found.replies["unfinished"] < 5
