@@ -45,7 +45,7 @@ def local() -> None:
 def up(data_dir: Path, kafka_port: int | None, milvus_port: int | None) -> None:
     """Start Kafka and Milvus, create the topics, and write .parley/local.env.
 
-    Commands in this directory then use this instance. If the file had another instance's settings, a line says so.
+    Commands in this directory then use this instance. The command reports it if the file had another's settings.
     """
     with local_failures():
         instance = local_instance(data_dir)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
@@ -30,9 +30,13 @@ class Record:
     value: bytes | None
     headers: HeaderList = ()
     after: int = -1
+    cost: int = field(init=False, compare=False, repr=False)
+    """Upper bound of the memory that the record takes while it is held, in bytes; counted once."""
 
-    @property
-    def cost(self) -> int:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cost", self._count_cost())
+
+    def _count_cost(self) -> int:
         """Upper bound of the memory that the record takes while it is held, raw and decoded, in bytes.
 
         Python takes up to a hundred bytes for a JSON value of three characters, so values are counted as well as bytes.

@@ -52,7 +52,7 @@ def trace_headers_of(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
 
 
 def format_of(headers: Headers) -> WireFormat:
-    """Protobuf if the content type says so, JSON otherwise."""
+    """The format that the content type names; JSON by default."""
     if not headers:
         return WireFormat.JSON
     for name, value in pairs_of(headers):

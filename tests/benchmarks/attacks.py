@@ -50,7 +50,7 @@ class Attacker:
     """One hostile process, and the replies that it got."""
 
     url: str
-    told: Counter[str] = field(default_factory=Counter)
+    replies: Counter[str] = field(default_factory=Counter)
 
     @property
     def port(self) -> int:
@@ -98,9 +98,9 @@ Attack = Callable[[Attacker, httpx.AsyncClient], Awaitable[None]]
 
 async def _status(by: Attacker, call: Awaitable[httpx.Response]) -> None:
     try:
-        by.told[str((await call).status_code)] += 1
+        by.replies[str((await call).status_code)] += 1
     except httpx.HTTPError as error:
-        by.told[type(error).__name__] += 1
+        by.replies[type(error).__name__] += 1
 
 
 async def _flood(by: Attacker, call: Callable[[], Awaitable[httpx.Response]]) -> None:
@@ -127,11 +127,11 @@ async def slow_connections(by: Attacker, _http: httpx.AsyncClient) -> None:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(1):
                             reply = await reader.read(100)
-                            by.told[reply[9:12].decode() or "closed"] += 1
+                            by.replies[reply[9:12].decode() or "closed"] += 1
                             break
                 writer.close()
             except OSError as error:
-                by.told[type(error).__name__] += 1
+                by.replies[type(error).__name__] += 1
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(slow() for _ in range(2000)))
@@ -149,7 +149,7 @@ async def large_heads(by: Attacker, _http: httpx.AsyncClient) -> None:
                         await writer.drain()
                     writer.write(b"\r\n\r\n")
                 reply = await reader.read(100)
-                by.told[reply[9:12].decode() or "closed"] += 1
+                by.replies[reply[9:12].decode() or "closed"] += 1
                 writer.close()
             await asyncio.sleep(0.05)
 
@@ -190,11 +190,11 @@ async def sockets(by: Attacker, _http: httpx.AsyncClient) -> None:
             try:
                 url = by.url.replace("http", "ws") + "/v1/ws"
                 async with websockets.connect(url, additional_headers=MALLORY, open_timeout=20) as socket:
-                    by.told["opened"] += 1
+                    by.replies["opened"] += 1
                     async for _ in socket:
                         pass
             except (OSError, websockets.WebSocketException, TimeoutError) as error:
-                by.told[type(error).__name__] += 1
+                by.replies[type(error).__name__] += 1
             await asyncio.sleep(0.2)
 
     await asyncio.gather(*(hold() for _ in range(1000)))
@@ -263,7 +263,7 @@ async def run_attack(name: str, url: str, seconds: float) -> None:
         await asyncio.wait({attacking}, timeout=seconds)
         attacking.cancel()
         await asyncio.gather(attacking, return_exceptions=True)
-    print(", ".join(f"{status}: {count}" for status, count in by.told.most_common(5)))
+    print(", ".join(f"{status}: {count}" for status, count in by.replies.most_common(5)))
 
 
 def _p99(values: list[float]) -> float:

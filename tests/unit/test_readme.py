@@ -20,7 +20,12 @@ README = (ROOT / "README.md").read_text()
 READER = (ROOT / "app" / "reader" / "README.md").read_text()
 PAGES = [
     ROOT / "README.md",
-    *(page for room in ("app", "models", "deploy", "tests") for page in (ROOT / room).rglob("README.md")),
+    *(
+        page
+        for room in ("app", "models", "deploy", "tests")
+        for page in (ROOT / room).rglob("README.md")
+        if "node_modules" not in page.parts  # other projects' pages, once their tests have run here
+    ),
 ]
 
 
