@@ -110,7 +110,7 @@ class Conversations:
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
-        await partition.commit(commit)
+        await partition.commit(commit, urgent=partition.lanes.has_queue(inflight.conversation))
         partition.ownership.inflight_requests.pop(inflight.key, None)
         partition.begun.pop(inflight.key, None)
         inflight.abandon()
@@ -161,6 +161,9 @@ class Conversations:
             )
         priority = PRIORITIES[inflight.request.priority]
         partition.lanes.add(inflight.conversation, inflight, priority, inflight.request.user_id)
+        front = partition.lanes.front(inflight.conversation)
+        if front is not None and front is not inflight and front.is_committing:
+            partition.context.queue.hurry()
         if over:
             self._stop_waiting(partition, inflight, FinishReason.DEADLINE)
 

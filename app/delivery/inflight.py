@@ -71,6 +71,11 @@ class InFlightRequest:
     def conversation(self) -> tuple[str, str]:
         return self.request.user_id, self.request.conversation_id
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether the answer's end is written, so that only the commit is missing."""
+        return self.answer is not None and self.answer.ended_at is not None
+
     def time_of(self, now: int) -> int:
         """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""
         return max(self.at, now)

@@ -73,6 +73,15 @@ class KeyedExecutor(Generic[T]):
         heapq.heappush(self._ready, place)
         self._fill()
 
+    def has_queue(self, lane: Hashable) -> bool:
+        """Whether an item waits for another one of its lane."""
+        return len(self._lanes.get(lane, ())) > 1
+
+    def front(self, lane: Hashable) -> T | None:
+        """The item of the lane that runs or runs next."""
+        places = self._lanes.get(lane)
+        return places[0].item if places else None
+
     def withdraw(self, lane: Hashable, item: T) -> bool:
         """Remove an item that has not begun; False if it has."""
         places = self._lanes.get(lane, deque())

@@ -20,7 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from app.delivery.commits.changelog import TOMBSTONES_MS, changelogs, restore
 from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
@@ -71,6 +72,7 @@ class PartitionContext:
     clients: Clients
     token_producer: TokenProducer
     queue: CommitQueue
+    pacer: CommitPacer = field(default_factory=CommitPacer)
     open_store: OpenStore = PartitionStore.open
     observer: Observer = UNOBSERVED
 
@@ -130,6 +132,7 @@ class Ownership:
             store=store,
             offsets=self.offsets,
             queue=context.queue,
+            pacer=context.pacer,
             checkpoint=self._checkpoint,
             observe=partial(context.observer.committed, context.number),
         )
@@ -227,6 +230,7 @@ class Ownership:
 
     async def end(self) -> None:
         """Release everything. The broker aborts an open transaction when the next owner starts."""
+        self.tokens.close()
         await stop_producer(self._producer)
         self.store.close()
 
@@ -377,6 +381,7 @@ def _own(
         wire_format=context.settings.wire_format,
         on_failure=failed,
         clock=clock,
+        undelivered=context.token_producer.undelivered,
     )
     ownership = Ownership(context, producer, tokens, store, start, clock)
     return ownership

@@ -190,10 +190,13 @@ class Partition:
         """No other part of this process holds anything of the partition."""
         self._settled.set()
 
-    async def commit(self, commit: Commit) -> None:
+    async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
         """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
         try:
-            await self.context.queue.put(commit)
+            committed = self.context.queue.put(commit)
+            if urgent:
+                self.context.queue.hurry()
+            await committed
         except RecordRefusedError as error:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(commit), error)
             await self._commit_reduced(self._agent.reduced(commit, str(error)))

@@ -10,6 +10,7 @@ from typing import Protocol
 from app.delivery.clients import Clients
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.log_end import LogEnd
+from app.delivery.commits.pacer import CommitPacer
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Agent, Partition, State
@@ -56,6 +57,7 @@ class PartitionManager:
         self._open_store = open_store
         self._observer = observer
         self._token_producer = TokenProducer(self._clients)
+        self._pacer = CommitPacer()
         self._standbys = Standbys()
         self._log_end = LogEnd(self._clients)
         self._leaving = False
@@ -155,6 +157,7 @@ class PartitionManager:
             self._clients,
             self._token_producer,
             CommitQueue(),
+            self._pacer,
             self._open_store,
             self._observer,
         )

@@ -1,11 +1,16 @@
-"""Simulate many seeds: `python -m tests.simulation 1000 [first [erases | wide]]`; tells the seeds that went wrong."""
+"""Simulate many seeds, and print those that went wrong.
+
+python -m tests.simulation 1000 [first [erases | wide | crowded]]
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from tests.simulation.faults import storm, wide_storm
+from tests.simulation.faults import crowded_storm, storm, wide_storm
+
+KINDS = {"wide": wide_storm, "crowded": crowded_storm}
 
 
 def main() -> int:
@@ -14,7 +19,7 @@ def main() -> int:
     kind = sys.argv[3] if len(sys.argv) > 3 else "0"
     wrong, steps, began = 0, 0, time.monotonic()
     for seed in range(first, first + count):
-        outcome = (wide_storm(seed) if kind == "wide" else storm(seed, float(kind))).run()
+        outcome = (KINDS[kind](seed) if kind in KINDS else storm(seed, float(kind))).run()
         steps += outcome.steps
         if not outcome.clean:
             wrong += 1

@@ -208,6 +208,15 @@ def replayed_turns(seed: int) -> Simulation:
     return simulation
 
 
+def crowded_storm(seed: int) -> Simulation:
+    """Long answers on workers that are busy all the time, and requests that wait for the commit before them."""
+    load = Load(requests=20, users=3, tokens=40, over_s=3.0, cancels=0.1, repeats=0.1)
+    conditions = Conditions(crowded=True)
+    simulation = Simulation(seed, workers=1 + seed % 2, partitions=1 + seed % 3, load=load, conditions=conditions)
+    _inflict_some(simulation, FAULTS)
+    return simulation
+
+
 def _is_sweep(entry: Waiting) -> bool:
     changes = entry.commit.changes
     return entry.commit.record is None and any(

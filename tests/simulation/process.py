@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import cast
 
+from app.delivery.commits.pacer import CommitPacer
+from app.delivery.partition_manager import PartitionManager
 from app.search.milvus import Milvus
 from app.settings import Settings
 from app.worker import Loaded, Worker
@@ -49,12 +51,14 @@ class Process:
         disk: Disk,
         *,
         milvus: MilvusServer | None = None,
+        crowded: bool = False,
         skew: float = 0.0,
         is_deadly: Callable[[Job], bool] = lambda _job: False,
         on_death: Callable[[str], None] = lambda _name: None,
     ) -> None:
         self.name = name
         self._milvus = milvus
+        self._crowded = crowded
         self._is_deadly = is_deadly
         self._on_death = on_death
         self.settings = settings
@@ -155,6 +159,8 @@ class Process:
             open_store=partial(_open_store, self.disk, self.name),
             milvus=None if self._milvus is None else cast(Milvus, SimMilvus(self._milvus, self)),
         )
+        if self._crowded:
+            _crowd(self.worker.owner)
         await self.worker.start()
         self._group.join(self)
         while True:
@@ -184,3 +190,8 @@ class Process:
 
 def _open_store(disk: Disk, owner: str, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:
     return MemoryStore.open_on(disk, path, owner=owner, now_ms=now_ms, tombstones_kept_ms=tombstones_kept_ms)
+
+
+def _crowd(owner: PartitionManager) -> None:
+    owner._token_producer.undelivered.busy_at = 1
+    owner._pacer = CommitPacer(per_s=3.0, burst=1, longest_s=1.0)

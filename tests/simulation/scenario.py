@@ -67,6 +67,8 @@ class Conditions:
     """Processes' wall clocks are an hour off."""
     milvus: bool = False
     """Turns are indexed, in a Milvus whose calls may land late."""
+    crowded: bool = False
+    """Workers are busy all the time: events carry several tokens, and commits wait for one another."""
 
 
 @lru_cache(maxsize=8)
@@ -77,7 +79,7 @@ def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Con
         partitions=partitions,
         engine="paced",
         embedder="same" if conditions.milvus else "none",
-        paced_tokens_per_s=10.0,
+        paced_tokens_per_s=200.0 if conditions.crowded else 10.0,
         max_in_flight=max_in_flight,
         session_timeout_s=SESSION_S,
         finish_timeout_s=6.0,
@@ -138,6 +140,7 @@ class Simulation:
             self.group,
             self.disk,
             milvus=self.milvus,
+            crowded=self._conditions.crowded,
             skew=skew,
             on_death=self._supervise,
             is_deadly=lambda job: tuple(job.id.rsplit("/", 1)) in self.deadly,

@@ -30,11 +30,13 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.tokens import TokenLog
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
+from models.generation import Delta
 from tables.records import Change, Table, encode
 from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
     FAULTS,
+    crowded_storm,
     expiring_storm,
     kill,
     replayed_turns,
@@ -161,6 +163,18 @@ class Mutant:
     more: tuple[tuple[Any, str, Any], ...] = ()
 
 
+_SAY = AnswerLog.say
+
+
+async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
+    await _SAY(answer, delta)
+    answer.index = delta.index + 1
+
+
+async def _says_the_last_token(answer: AnswerLog, delta: Delta) -> None:
+    await _SAY(answer, Delta(delta.index, delta.tokens[-1:], delta.text))
+
+
 def kills_and_trouble(seed: int) -> Simulation:
     return storm(seed, faults=(trouble, kill))
 
@@ -208,6 +222,8 @@ MUTANTS: dict[str, Mutant] = {
         commit, "RECORD_ERRORS", (), wide, hint=2, more=((outcomes, "dead_letter", _whole_dead_letter),)
     ),
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
+    "an event counts as one token": Mutant(AnswerLog, "say", _counts_events, crowded_storm),
+    "an event holds its last token alone": Mutant(AnswerLog, "say", _says_the_last_token, crowded_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.simulation.faults import (
+    crowded_storm,
     erasing_storm,
     expiring_storm,
     inflict,
@@ -55,7 +56,7 @@ def test_wide_storms_leave_no_trace(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm, replayed_turns])
+@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm, replayed_turns, crowded_storm])
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
     for seed in range(DIRECTED):
         outcome = make(seed).run()

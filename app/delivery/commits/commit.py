@@ -12,8 +12,8 @@ nothing, and a former owner cannot commit: the transactional id belongs to the p
 5. Write rows and changelog offsets to the store, in one batch. A crash before this is repaired by restoring.
 6. Resolve the futures of the callers.
 
-Commits that arrive during a transaction form the next group. A group has no waiting time: that would only delay its
-first member.
+Commits that arrive during a transaction form the next group. While a worker commits often, its groups wait for one
+another (pacer.py); a lone commit never waits.
 
 A commit belongs to the ownership under which it was decided. When that ownership ends, the whole queue is dropped:
 records are processed again, and a sweep or a usage window is decided anew from the rows as they are then. A tombstone
@@ -39,6 +39,7 @@ from app.delivery.clients import RECORD_ERRORS
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from tables.records import Change, Table
@@ -81,6 +82,7 @@ class CommitQueue:
     waiting: list[Waiting] = field(default_factory=list)
     in_hand: list[Waiting] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    urgent: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
 
     def put(self, commit: Commit) -> asyncio.Future[None]:
@@ -92,6 +94,11 @@ class CommitQueue:
             self.arrived.set()
         return committed
 
+    def hurry(self) -> None:
+        """Something waits for these commits: begin the next transaction without waiting for more of them."""
+        if self.waiting:
+            self.urgent.set()
+
     def next_group(self) -> list[Waiting]:
         """Take the next group, without commits that were cancelled meanwhile."""
         group = [entry for entry in self.waiting if not entry.committed.cancelled()]
@@ -99,6 +106,7 @@ class CommitQueue:
         self.in_hand = group
         if not self.waiting:
             self.arrived.clear()
+        self.urgent.clear()
         return group
 
     def done(self) -> None:
@@ -142,6 +150,7 @@ class GroupCommitter:
         store: PartitionStore,
         offsets: Mapping[str, Offsets],
         queue: CommitQueue,
+        pacer: CommitPacer,
         checkpoint: Callable[[Sequence[int], int], Checkpoint],
         observe: Callable[[Sequence[Commit], float], None] = lambda _finishes, _seconds: None,
     ) -> None:
@@ -151,6 +160,7 @@ class GroupCommitter:
         self._store = store
         self._offsets = offsets
         self._queue = queue
+        self._pacer = pacer
         self._checkpoint = checkpoint
         self._observe = observe
         self._one_at_a_time = asyncio.Lock()
@@ -163,6 +173,7 @@ class GroupCommitter:
         """Commit group after group until one fails; a failed group returns to the queue."""
         while True:
             await self._queue.arrived.wait()
+            await self._pacer.wait(self._queue.urgent)
             group = self._queue.next_group()
             if not group:
                 continue

@@ -31,6 +31,8 @@ RULES = MemoryRules(turns=2, ttl_ms=10**15)
 class Sink:
     """Takes events and tells that they are delivered."""
 
+    is_busy = False
+
     def __init__(self) -> None:
         self.events: list[TokenEvent] = []
 

@@ -61,3 +61,13 @@ async def test_flood_of_many_users_is_bounded() -> None:
     for number in range(MOST + 10):
         cancels.remember((f"user-{number}", "r"), lambda number=number: settled.append(number))
     assert settled == list(range(10))
+
+
+async def test_cancels_that_were_used_no_longer_count_for_their_user() -> None:
+    cancels, settled = Cancels(), []
+    for number in range(2 * MOST_OF_USER):
+        cancels.remember(("ann", f"used{number}"), lambda: settled.append("used"))
+        assert cancels.pop(("ann", f"used{number}")) is not None
+    for number in range(MOST_OF_USER):
+        cancels.remember(("ann", f"r{number}"), lambda: settled.append("remembered"))
+    assert not settled

@@ -170,3 +170,49 @@ async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None
     assert lanes._users == {"nina": 1}
     await lanes.cancel()
     assert not lanes._users
+
+
+async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
+    lanes: KeyedExecutor[str] = KeyedExecutor(2, lambda _item: asyncio.sleep(0), pytest.fail)
+    lanes.add("a", "first")
+    assert not lanes.has_queue("a")
+    lanes.add("a", "second")
+    assert lanes.has_queue("a")
+    assert not lanes.has_queue("b")
+    assert (lanes.front("a"), lanes.front("b")) == ("first", None)
+    lanes.withdraw("a", "second")
+    assert not lanes.has_queue("a")
+    await lanes.cancel()
+
+
+async def test_item_of_a_lane_without_items_cannot_be_withdrawn() -> None:
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    assert not lanes.withdraw("empty", "item")
+
+
+async def test_waiting_counts_what_has_not_begun() -> None:
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    for item in ("first", "second", "third", "fourth"):
+        lanes.add("a", item)
+    assert lanes.waiting == 3
+    lanes.withdraw("a", "third")
+    assert lanes.waiting == 2
+    await lanes.cancel()
+    assert lanes.waiting == 0
+
+
+async def test_error_of_an_item_is_reported_and_its_lane_goes_on() -> None:
+    errors: list[BaseException] = []
+    answered: list[str] = []
+
+    async def answer(item: str) -> None:
+        if item == "bad":
+            raise ValueError(item)
+        answered.append(item)
+
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, errors.append)
+    lanes.add("a", "bad")
+    lanes.add("a", "good")
+    while not answered:
+        await asyncio.sleep(0)
+    assert [str(error) for error in errors] == ["bad"]

@@ -14,8 +14,11 @@ offset = st.integers(0, 2**53)
 @st.composite
 def checkpoints(draw: st.DrawFn, most: int = 40) -> Checkpoint:
     head = draw(offset)
-    ahead = draw(st.sets(st.integers(head + 1, head + 10_000), max_size=most))
-    return Checkpoint(head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)))
+    reach = draw(st.sampled_from((30, 10_000)))  # a short one has runs of neighbours
+    ahead = draw(st.sets(st.integers(head + 1, head + reach), max_size=most))
+    return Checkpoint(
+        head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)), draw(st.integers(-1, 2**53))
+    )
 
 
 @given(checkpoints())
@@ -53,3 +56,7 @@ def test_metadata_that_only_looks_like_ours_reads_as_none(metadata: dict) -> Non
 
 def test_an_offset_that_was_never_committed_is_no_checkpoint() -> None:
     assert decode_checkpoint(-1, "") == Checkpoint()
+
+
+def test_neighbours_are_one_run() -> None:
+    assert json.loads(encode_metadata(Checkpoint(head=5, ahead=(6, 7, 8, 20, 21))))["a"] == [1, 3, 11, 2]

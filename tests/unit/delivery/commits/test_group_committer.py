@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
-from aiokafka.structs import RecordMetadata
+from aiokafka.structs import OffsetAndMetadata, RecordMetadata, TopicPartition
 
-from app.delivery.commits.checkpoint import Checkpoint
+from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.commits.commit import MOST_FENCES, Commit, CommitQueue, GroupCommitter, RecordRefusedError
 from app.delivery.commits.offsets import Offsets
-from app.delivery.record import REQUESTS, Outgoing, Record
+from app.delivery.commits.pacer import CommitPacer
+from app.delivery.record import REQUESTS, SOURCES, TURNS, Outgoing, Record
 from app.settings import Settings
 from tests.simulation.memory_store import Disk, MemoryStore
 
@@ -28,6 +29,7 @@ class Producer:
         self.end = end
         self.open: list[bytes | None] = []
         self.committed: list[list[bytes | None]] = []
+        self.heads: list[tuple[dict[TopicPartition, OffsetAndMetadata], str]] = []
         self.aborts = 0
 
     async def begin_transaction(self) -> None:
@@ -47,7 +49,8 @@ class Producer:
         self.open.append(value)
         return delivery
 
-    async def send_offsets_to_transaction(self, *_: Any) -> None: ...
+    async def send_offsets_to_transaction(self, heads: Any, group: str) -> None:
+        self.heads.append((dict(heads), group))
 
     async def commit_transaction(self) -> None:
         self.committed.append(self.open)
@@ -56,18 +59,26 @@ class Producer:
         self.aborts += 1
 
 
-def finisher_of(producer: Producer, queue: CommitQueue) -> GroupCommitter:
-    offsets = Offsets.resume(0)
-    for offset in range(5):
-        offsets.add(offset, 0)
+def finisher_of(
+    producer: Producer,
+    queue: CommitQueue,
+    pacer: CommitPacer | None = None,
+    offsets: dict[str, Offsets] | None = None,
+) -> GroupCommitter:
+    if offsets is None:
+        offsets = {REQUESTS: Offsets.resume(0)}
+        for offset in range(5):
+            offsets[REQUESTS].add(offset, 0)
+    of_requests = offsets[REQUESTS]
     return GroupCommitter(
         Settings(_env_file=None),
         0,
         producer=cast(Any, producer),
         store=MemoryStore.open_on(Disk(), Path("p"), owner="test"),
-        offsets={REQUESTS: offsets},
+        offsets=offsets,
         queue=queue,
-        checkpoint=lambda _finished, epoch: Checkpoint(0, epoch),
+        pacer=pacer or CommitPacer(),
+        checkpoint=lambda finished, epoch: Checkpoint(of_requests.head(finished), epoch),
     )
 
 
@@ -108,3 +119,54 @@ async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far
     receipt = await finisher_of(producer, CommitQueue()).fence(SMALL, mine, above=above)
     assert (receipt.offset, mine) == (epoch, {epoch})
     assert len(producer.committed) == 1, "all of them are one transaction"
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+async def test_group_waits_for_more_commits_only_while_none_is_urgent(urgent: bool) -> None:
+    queue, producer = CommitQueue(), Producer()
+    pacer = CommitPacer(per_s=5.0, burst=1, longest_s=60.0)
+    running = asyncio.ensure_future(finisher_of(producer, queue, pacer).run())
+    async with asyncio.timeout(5):
+        await queue.put(commit(0, SMALL))
+        second = queue.put(commit(1, SMALL))
+        await asyncio.sleep(0.02)
+        third = queue.put(commit(2, SMALL))
+        if urgent:
+            queue.hurry()
+            await asyncio.sleep(0.02)
+            assert second.done()
+        else:
+            assert not second.done()
+        await asyncio.gather(second, third)
+    running.cancel()
+    assert producer.committed == [[b"small"], [b"small", b"small"]]
+
+
+async def test_queue_without_commits_is_never_urgent() -> None:
+    queue = CommitQueue()
+    queue.hurry()
+    queue.put(commit(0))
+    assert not queue.urgent.is_set()
+    queue.hurry()
+    queue.next_group()
+    assert not queue.urgent.is_set()
+
+
+async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -> None:
+    queue, producer = CommitQueue(), Producer()
+    offsets = {topic: Offsets.resume(0) for topic in SOURCES}
+    for topic in SOURCES:
+        for offset in range(3):
+            offsets[topic].add(offset, 0)
+    committer = finisher_of(producer, queue, offsets=offsets)
+    committer.epoch = 7
+    waits = [queue.put(commit(0)), queue.put(Commit(Record(TURNS, 0, 0, 0, b"k", b"v")))]
+    running = asyncio.ensure_future(committer.run())
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waits)
+    running.cancel()
+    ((heads, group),) = producer.heads
+    assert group == Settings(_env_file=None).group
+    assert {at.topic: head.offset for at, head in heads.items()} == {"requests": 1, "turns": 1}
+    checkpoint = decode_checkpoint(1, heads[TopicPartition("requests", 0)].metadata)
+    assert (checkpoint.head, checkpoint.epoch) == (1, 7)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.offsets import LostRecordError, Offsets
 
 
 @st.composite
@@ -65,3 +66,10 @@ def test_what_finishes_ahead_of_an_open_record_holds_the_head_back() -> None:
     assert (offsets.head(), offsets.ahead()) == (10, [12])
     offsets.finish([10, 11])
     assert (offsets.head(), offsets.ahead(), offsets.open) == (13, [], 0)
+
+
+def test_record_after_one_that_was_not_delivered_is_refused() -> None:
+    offsets = Offsets.resume(5)
+    with pytest.raises(LostRecordError, match="offset 5 was fetched and not delivered; expected 5"):
+        offsets.add(6, 0, after=5)
+    assert offsets.add(6, 0, after=4), "the record before was handled by a former owner"
