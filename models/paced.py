@@ -53,16 +53,21 @@ class PacedStream:
             self._reason.set_result(reason)
 
     async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        job = self._job
+        """A reader that falls behind gets the tokens that it missed as one `Delta`; the first token comes alone."""
+        job, clock = self._job, asyncio.get_running_loop().time
         index = len(job.generated)
+        due = clock() + self._pause_s
+        count = 1
         while index < job.max_tokens:
-            await asyncio.wait({self._reason}, timeout=self._pause_s)
+            await asyncio.wait({self._reason}, timeout=max(0.0, due - clock()))
             if self._reason.done():
                 yield self._end(index, self._reason.result())
                 return
-            token, text = word(job.prompt, index)
-            yield Delta(index, (token,), text)
-            index += 1
+            drawn = [word(job.prompt, index + at) for at in range(min(count, job.max_tokens - index))]
+            yield Delta(index, tuple(token for token, _ in drawn), "".join(text for _, text in drawn))
+            index += len(drawn)
+            due += self._pause_s * len(drawn)
+            count = 1 + max(0, int((clock() - due) / self._pause_s))
         yield self._end(index, FinishReason.LENGTH)
 
     def _end(self, index: int, reason: FinishReason) -> End:

@@ -57,6 +57,7 @@ class AnswerLog:
         return json_bytes(delta.text) <= self._room
 
     async def say(self, delta: Delta) -> None:
+        """Write the tokens; while the worker is busy, return with their delivery."""
         now = time.monotonic()
         if self._spoke_at is not None:
             self.gaps.append(now - self._spoke_at)
@@ -69,6 +70,8 @@ class AnswerLog:
         self.index = delta.index + len(delta.tokens)
         self._texts.append(delta.text)
         self._room -= json_bytes(delta.text)
+        if self._tokens.is_busy:
+            await asyncio.shield(self._deliveries[-1])
 
     def _logprob(self, drawn: TokenLogprob) -> Logprob:
         rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in drawn.top)
@@ -95,7 +98,7 @@ class AnswerLog:
         An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
         cancels what it waits for, so without the shields the timeout of one would cancel the deliveries of the other.
         """
-        await asyncio.gather(*map(asyncio.shield, self._deliveries))
+        await asyncio.gather(*(asyncio.shield(one) for one in self._deliveries if not _is_delivered(one)))
 
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
@@ -150,3 +153,7 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.trace_headers))
+
+
+def _is_delivered(delivery: asyncio.Future[RecordMetadata]) -> bool:
+    return delivery.done() and not delivery.cancelled() and delivery.exception() is None

@@ -18,7 +18,8 @@ from tests.unit.agents.inflight_requests import inflight_of
 class SlowLog:
     """Takes events; their deliveries are resolved by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_busy: bool = False) -> None:
+        self.is_busy = is_busy
         self.deliveries: list[asyncio.Future[RecordMetadata]] = []
 
     def now(self) -> int:
@@ -77,3 +78,22 @@ async def test_end_fails_where_a_delivery_before_it_failed() -> None:
     log.deliver()
     (failed,) = await asyncio.gather(end, return_exceptions=True)
     assert isinstance(failed, KafkaError)
+
+
+async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens() -> None:
+    log = SlowLog(is_busy=True)
+    saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
+    await asyncio.sleep(0)
+    assert len(log.deliveries) == 1, "they are sent at once"
+    assert not saying.done()
+    log.deliver()
+    await saying
+
+
+async def test_answer_of_a_busy_worker_that_is_cancelled_leaves_its_deliveries() -> None:
+    log = SlowLog(is_busy=True)
+    saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
+    await asyncio.sleep(0)
+    saying.cancel()
+    await asyncio.gather(saying, return_exceptions=True)
+    assert not log.deliveries[0].cancelled()

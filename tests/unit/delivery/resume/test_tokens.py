@@ -9,7 +9,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
-from app.delivery.resume.tokens import TokenLog
+from app.delivery.resume.tokens import BUSY, TokenLog, Undelivered
 from app.wire.codec import decode_token_event
 from app.wire.event import EventType, TokenEvent
 
@@ -34,10 +34,18 @@ class Producer:
                 delivery.set_result(RecordMetadata("tokens", 0, None, offset, 0, 0, -1))
 
 
-def log_on(producer: Producer, failures: list[BaseException] | None = None) -> TokenLog:
+def log_on(
+    producer: Producer, failures: list[BaseException] | None = None, undelivered: Undelivered | None = None
+) -> TokenLog:
     found = failures if failures is not None else []
     return TokenLog(
-        cast(AIOKafkaProducer, producer), "tokens", 0, wire_format="json", on_failure=found.append, clock=BrokerClock()
+        cast(AIOKafkaProducer, producer),
+        "tokens",
+        0,
+        wire_format="json",
+        on_failure=found.append,
+        clock=BrokerClock(),
+        undelivered=undelivered or Undelivered(),
     )
 
 
@@ -121,3 +129,44 @@ async def test_event_goes_to_its_partition_under_its_key_with_the_trace_and_the_
     await log.send(EVENT, b"u", [("traceparent", b"00-1")])
     assert producer.places == [("tokens", 0, b"u", [("traceparent", b"00-1")])]
     assert producer.sent[0][0].timestamp == pytest.approx(log.now(), abs=60_000)
+
+
+async def test_log_is_busy_while_the_worker_has_many_undelivered_events() -> None:
+    producer, undelivered = Producer(), Undelivered()
+    one, other = log_on(producer, undelivered=undelivered), log_on(producer, undelivered=undelivered)
+    one.open(1)
+    other.open(1)
+    for _ in range(BUSY - 1):
+        await one.send(EVENT, b"u")
+    assert not other.is_busy
+    await other.send(EVENT, b"u")
+    assert one.is_busy
+    assert other.is_busy
+    producer.deliver(offset=5)
+    await asyncio.sleep(0)
+    assert not one.is_busy
+    assert undelivered.count == 0
+
+
+async def test_events_that_fail_or_are_cancelled_are_no_longer_undelivered() -> None:
+    producer, undelivered = Producer(), Undelivered()
+    log = log_on(producer, undelivered=undelivered)
+    log.open(1)
+    failed, cancelled = await log.send(EVENT, b"u"), await log.send(EVENT, b"u")
+    failed.set_exception(KafkaError("gone"))
+    cancelled.cancel()
+    await asyncio.sleep(0)
+    assert undelivered.count == 0
+
+
+async def test_events_that_are_never_delivered_do_not_keep_the_worker_busy_after_their_ownership() -> None:
+    producer, undelivered = Producer(), Undelivered()
+    log = log_on(producer, undelivered=undelivered)
+    log.open(1)
+    await log.send(EVENT, b"u")
+    late = await log.send(EVENT, b"u")
+    log.close()
+    assert undelivered.count == 0
+    late.set_exception(KafkaError("gone"))
+    await asyncio.sleep(0)
+    assert undelivered.count == 0
