@@ -49,7 +49,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window; `told` is the number of its last published revision; 0 means unpublished."""
+    """The counts of one window; `told` is its last published revision, 0 if it is unpublished."""
 
     told: int = 0
     requests: int = 0

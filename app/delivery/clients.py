@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -17,9 +17,13 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import OffsetAndMetadata
 
+from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import SOURCES
+from app.kafka.shared_metadata import SharedMetadata, SharingConsumer, SharingProducer
+from app.kafka.topics import TopicName
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
+from tables.records import Table
 
 # Raised by aiokafka when a broker is unreachable or a producer was fenced; a fatal transaction state raises a bare
 # AssertionError. None of these says whether the records were written, so the next owner reads the log to find out.
@@ -38,10 +42,19 @@ class Clients:
     """Creates the clients of one worker; the caller starts and stops them."""
 
     settings: Settings
+    _metadata: SharedMetadata = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        topics = [
+            *(self.settings.topic(name) for name in TopicName),
+            *(changelog_topic(self.settings, table) for table in Table),
+        ]
+        object.__setattr__(self, "_metadata", SharedMetadata(topics))
 
     def transactional_producer(self, partition: int) -> AIOKafkaProducer:
         """The only writer of a partition: starting it fences its predecessor (KIP-98, KIP-890)."""
-        return AIOKafkaProducer(
+        return SharingProducer(
+            self._metadata,
             **self.settings.cluster.options(),
             transactional_id=f"{self.settings.group}-{partition}",
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
@@ -65,7 +78,8 @@ class Clients:
 
         `wait_ms`: how long the broker may hold a fetch at the end of the log.
         """
-        return AIOKafkaConsumer(
+        return SharingConsumer(
+            self._metadata,
             **self.settings.cluster.options(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",

@@ -56,3 +56,15 @@ def test_a_record_stays_far_below_what_a_broker_takes() -> None:
 def test_one_turn_alone_is_kept_whatever_its_size() -> None:
     kept = MemoryRules(10, 1_000).remember(None, turn(1, 0, size=MAX_BYTES), 0)
     assert len(kept.turns) == 1
+
+
+def test_a_memory_of_no_turns_keeps_none() -> None:
+    assert MemoryRules(turns=0, ttl_ms=5).remember(None, turn(1, 0), 0).turns == ()
+
+
+def test_as_many_turns_as_fit_are_kept() -> None:
+    rules = MemoryRules(turns=5, ttl_ms=5)
+    large = rules.remember(None, turn(1, 0, MAX_BYTES // 3), 0)
+    assert [one.request_id for one in rules.remember(large, turn(2, 0, MAX_BYTES // 3), 0).turns] == ["r2"]
+    small = rules.remember(large, turn(2, 0, MAX_BYTES // 9), 0)
+    assert [one.request_id for one in rules.remember(small, turn(3, 0, MAX_BYTES // 9), 0).turns] == ["r2", "r3"]

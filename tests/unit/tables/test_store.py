@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tables.records import Change, Table
-from tables.store import PartitionStore, StoreLockedError
+from tables.store import Fingerprint, PartitionStore, StoreLockedError
 from tests.simulation.memory_store import Disk, MemoryStore
 
 Open = Callable[..., PartitionStore]
@@ -115,3 +115,8 @@ def test_open_files_level_off_however_much_is_written(tmp_path: Path) -> None:
     half = len(counts) // 2
     assert max(counts[half:]) <= max(counts[:half]) + 2
     assert max(counts) < 30
+
+
+def test_a_fingerprint_tells_keys_and_values_apart() -> None:
+    prints = {Fingerprint.of(1, key, value) for key in (b"a", b"b") for value in (b"x", b"y", None)}
+    assert len(prints) == 6
