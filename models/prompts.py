@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jinja2 import TemplateError
 
+from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class PromptBuilder:
         self._history_turns = history_turns
         added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
         self._special = SpecialTokens({token.content for token in added if token.special})
+        self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
         self._system_role = self._renders_system()
         self._preambles: dict[str, tuple[int, ...]] = {}
 
@@ -144,8 +146,7 @@ class PromptBuilder:
         talk = [
             {"role": message["role"], "content": self._special.removed_from(message["content"])} for message in talk
         ]
-        text = self._render(talk, at)
-        return list(self._tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids)
+        return self._segments.ids(self._render(talk, at))
 
     def _render(self, talk: list[dict[str, str]], at: float) -> str:
         if not self._tokenizer.chat_template:
