@@ -57,7 +57,7 @@ class Loaded:
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the models; raises `LoadError`."""
     try:
-        embedder = None if settings.embedder == "none" else load_embedder(settings.embedder)
+        embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
     except EmbedderError as error:
         raise LoadError(str(error)) from None
     return Loaded(load_servings(settings, on_fatal), embedder)

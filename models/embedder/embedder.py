@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from models.embedder.recipe import Recipe
 
 _BATCH = 16
+_LOWEST = 19
 
 
 class Encodes(Protocol):
@@ -47,11 +50,16 @@ class _Call:
 
 
 class Embedder:
-    """Texts to unit vectors; `close` ends its thread."""
+    """Texts to unit vectors; `close` ends its thread.
 
-    def __init__(self, name: str, encoder: Encodes) -> None:
+    In the `background` its thread has the lowest processor priority (Linux only), for a process whose other threads
+    serve users.
+    """
+
+    def __init__(self, name: str, encoder: Encodes, *, background: bool = False) -> None:
         self.name = name
         self._encoder = encoder
+        self._background = background
         self._queries: deque[_Call] = deque()
         self._rows: deque[_Call] = deque()
         self._changed = threading.Condition()
@@ -92,6 +100,8 @@ class Embedder:
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(1)  # of this thread only; the engine needs the cores
+        if self._background and sys.platform == "linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
         while batch := self._next_batch():
             try:
                 vectors = self._encoder.encode([call.texts[place] for call, place in batch])
@@ -149,7 +159,7 @@ class Embedder:
             call.loop.call_soon_threadsafe(settle)
 
 
-def load_embedder(name: str) -> Embedder:
+def load_embedder(name: str, *, background: bool = False) -> Embedder:
     """`minilm`, a folder, or a Hugging Face name. Takes seconds: call it in a thread. Raises `EmbedderError`."""
     if name.startswith((".", "/", "~")) and not Path(name).expanduser().is_dir():
         raise EmbedderError(f"embedder '{name}': there is no such folder")
@@ -158,4 +168,4 @@ def load_embedder(name: str) -> Embedder:
         from models.embedder.loading import load_encoder  # noqa: PLC0415  (imports torch)
     except ImportError as error:
         raise EmbedderError(f"embedder '{name}': {error}; install parley again") from None
-    return Embedder(name, load_encoder(name, str(checkpoint)))
+    return Embedder(name, load_encoder(name, str(checkpoint), script=background), background=background)

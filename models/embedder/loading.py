@@ -12,12 +12,15 @@ from models.embedder.errors import EmbedderError
 from models.embedder.recipe import read_recipe
 
 
-def load_encoder(name: str, checkpoint: str) -> Encoder:
-    """`name` is the name in the setting; `checkpoint` a folder or a Hugging Face name."""
+def load_encoder(name: str, checkpoint: str, *, script: bool = False) -> Encoder:
+    """`name` is the name in the setting; `checkpoint` a folder or a Hugging Face name.
+
+    `script` is for `load_bert`; other encoders ignore it.
+    """
     try:
         recipe = read_recipe(checkpoint)
         folder = Path(checkpoint)
-        if folder.is_dir() and (encoder := load_bert(folder, recipe)):
+        if folder.is_dir() and (encoder := load_bert(folder, recipe, script=script)):
             return encoder
         from models.embedder.auto import load_auto  # noqa: PLC0415 - imports transformers, see bert.py
 
