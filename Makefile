@@ -7,7 +7,7 @@ EXTRAS := local,minilm,dev
 NPM := app/gateway/page tests/browser/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak bench-engine faults fuzz mutants profile debug proto page constraints audit sbom clean
+.PHONY: help install demo test lint bench soak bench-engine faults upgrade fuzz mutants profile debug proto page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -50,6 +50,9 @@ bench-engine: $(STAMP)  ## the engine alone
 
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
+
+upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the same topics and data, killed in turns
+	$(BIN)/python -m tests.faults.upgrade $(FROM)
 
 fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MINUTES
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),15)

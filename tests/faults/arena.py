@@ -52,7 +52,6 @@ class Arena:
     def start(self, name: str, plug: tuple[str, int] | None = None) -> WorkerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = self.settings.model_copy(update={"data_dir": self.data_dir(name)})
-        settings.__pydantic_fields_set__.add("data_dir")
         skew_s = self._skew_s * (-1 if sum(name.encode()) % 2 else 1)
         self.workers[name] = WorkerProcess(settings, self.folder / f"{name}.log", plug, skew_s=skew_s).start()
         return self.workers[name]
