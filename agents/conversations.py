@@ -16,8 +16,9 @@ from functools import partial
 
 import msgspec
 
+from agents.dialogue import DialogueError
 from agents.jobs import PRIORITIES, job_of, left_of, prompt_of, serving_of
-from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
+from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -39,6 +40,7 @@ from app.wire.validation import check_partition, validate_request
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
+from models.structured.grammar import ConstraintError
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
@@ -200,20 +202,20 @@ class Conversations:
             return await self._nobody(inflight, answer)
         if inflight.at < inflight.record.timestamp and not inflight.planned:
             await answer.plan(inflight.at)
-        memory = self._rules.recall(conversation, inflight.at) if inflight.request.messages is None else ()
+        memory = memory_of(inflight, conversation, self._rules)
         inflight.recalled = bool(memory)
         try:
             prompt = await prompt_of(inflight, memory, serving, self._settings)
+            job = job_of(inflight, prompt, serving, self._settings)
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
-        except PromptError as error:
+        except (PromptError, DialogueError, ConstraintError) as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
         if inflight.recovered is not None and inflight.recovered.segments:
             if not _same(inflight.recovered, serving, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
             await answer.resumed()
-        job = job_of(inflight, prompt, serving, self._settings)
         return await self._attempt(partition, inflight, answer, serving.engine, job)
 
     async def _attempt(
@@ -250,7 +252,7 @@ class Conversations:
                     case End(reason=FinishReason.DEADLINE):
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End():
-                        return await answer.done(event.reason, event.usage, event.text)
+                        return await answer.done(event.reason, event.usage, event.text, event.calls)
                     case Failure(code=code) if code in REQUEST_ERROR_CODES:
                         return await answer.error(ErrorCode(code), event.message)
                     case Failure():

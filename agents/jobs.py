@@ -6,15 +6,19 @@ import asyncio
 import json
 from types import MappingProxyType
 
+from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.request import Priority as RequestPriority
 from app.wire.request import Request
 from app.wire.response_format import FormatType, ResponseFormat
+from app.wire.tools import NamedTool
+from app.wire.validation import prompt_bytes
 from models.generation import Job, OutputConstraint, Priority, Sampling, ShapeKind
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
+from models.tools import Tool, ToolChoice, tool_constraint
 from tables.records import Turn
 
 PRIORITIES = MappingProxyType(
@@ -53,33 +57,55 @@ async def prompt_of(
     Raises:
         PromptTooLong: the prompt does not fit the model's context, even without history.
         PromptError: the model's chat template rejects it.
+        DialogueError: the conversation does not have what the request refers to.
     """
     request = inflight.request
-    history = [(turn.prompt, turn.answer) for turn in memory] if request.messages is None else []
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
 
+    check_dialogue(request, memory)
+    history = [] if request.messages is not None else history_of(request, memory)
+
     def build() -> BuiltPrompt:
+        if request.prompt_token_ids is not None:
+            return serving.prompts.of_ids(request.prompt_token_ids)
+        if request.raw:
+            return serving.prompts.raw(request.prompt or "")
         return serving.prompts.build(
             settings.system_prompt,
             history,
-            request.prompt,
-            request.messages,
+            question_of(request, memory),
+            None if request.messages is None else [chat_message(one) for one in request.messages],
+            steps=steps_of(request, memory),
+            tools=tools_of(request),
+            continues=request.continue_final_message,
             reserve=reserve,
             at=inflight.at / 1000,
         )
 
-    size = sum(len(text) for text in (*(text for turn in history for text in turn), request.question))
+    size = sum(len(turn.prompt) + len(turn.answer) for turn in history) + prompt_bytes(request)
     return build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+
+
+def tools_of(request: Request) -> list[Tool]:
+    """The tools that the answer may call."""
+    choice = request.tool_choice
+    return [
+        Tool(one.function.name, one.function.description or "", one.function.parameters or {})
+        for one in request.tools or ()
+        if choice != "none" and (not isinstance(choice, NamedTool) or choice.function.name == one.function.name)
+    ]
 
 
 def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel, settings: Settings) -> Job:
     request = inflight.request
     room = serving.engine.context_length - len(prompt.ids)
+    max_tokens = min(request.max_tokens or settings.max_tokens, room)
+    tools = tools_of(request)
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
         generated=inflight.recovered.tokens if inflight.recovered else (),
-        max_tokens=min(request.max_tokens or settings.max_tokens, room),
+        max_tokens=max_tokens,
         sampling=_sampling(request, serving),
         stop=request.stop_strings,
         priority=PRIORITIES[request.priority],
@@ -87,7 +113,9 @@ def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel,
         tenant=request.tenant or "",
         shared=prompt.shared,
         adapter=serving.adapter,
-        shape=_shape(request.response_format),
+        shape=_tool_shape(request, tools, serving) if tools else _shape(request.response_format),
+        min_tokens=max_tokens if request.ignore_eos else min(request.min_tokens or 0, max_tokens),
+        tools=serving.prompts.tool_format if tools else None,
     )
 
 
@@ -96,7 +124,7 @@ def _sampling(request: Request, serving: ServedModel) -> Sampling:
     return Sampling(
         temperature=defaults.temperature if request.temperature is None else request.temperature,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=defaults.top_k if request.top_k is None else request.top_k,
+        top_k=defaults.top_k if request.top_k is None else max(0, request.top_k),
         seed=seed_for(request.request_id) if request.seed is None else request.seed,
         min_p=request.min_p or 0.0,
         presence_penalty=request.presence_penalty or 0.0,
@@ -104,6 +132,18 @@ def _sampling(request: Request, serving: ServedModel) -> Sampling:
         repetition_penalty=request.repetition_penalty or 1.0,
         logit_bias=tuple((request.logit_bias or {}).items()),
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+    )
+
+
+def _tool_shape(request: Request, tools: list[Tool], serving: ServedModel) -> OutputConstraint:
+    named = isinstance(request.tool_choice, NamedTool)
+    return tool_constraint(
+        serving.prompts.tool_format,
+        tools,
+        ToolChoice.REQUIRED if named or request.tool_choice == "required" else ToolChoice.AUTO,
+        is_single=named or request.parallel_tool_calls is False,
+        marker=serving.prompts.tool_marker,
+        content=_shape(request.response_format),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agents.dialogue import beginning_of, ended_in, question_of, steps_of
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
@@ -16,6 +17,7 @@ from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import MAX_USER_LENGTH
 from app.wire.turn import Timing, Turn
+from models.chat import ToolCall
 from models.generation import FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
@@ -46,15 +48,35 @@ def commit_of(
     ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
     if end.type is not EventType.DONE:
         return Commit(inflight.record, (ended,))
-    value, headers = encode(_turn(inflight, answer, end, now), settings.wire_format)
+    memory = memory_of(inflight, conversation, rules)
+    value, headers = encode(_turn(inflight, memory, answer, end, now), settings.wire_format)
     output = Outgoing(settings.topic("turns"), inflight.record.key, value, [*headers, *inflight.trace_headers])
-    if inflight.forget or not answer.text:
-        return Commit(inflight.record, (ended,), (output,))
     request = inflight.request
-    turn = records.Turn(request.request_id, request.question, answer.text, now)
+    calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
+    if inflight.forget or not request.store or request.is_raw or not (answer.text or calls):
+        return Commit(inflight.record, (ended,), (output,))
+    text = beginning_of(request) + answer.text
+    turn = records.Turn(
+        request_id=request.request_id,
+        prompt=question_of(request, memory),
+        answer="" if calls else text,
+        at=now,
+        steps=ended_in(steps_of(request, memory), text, calls),
+        after=request.previous_request_id or "",
+    )
     remembered = rules.remember(conversation, turn, inflight.at)
     row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
     return Commit(inflight.record, (row, ended), (output,))
+
+
+def memory_of(
+    inflight: InFlightRequest, conversation: Conversation | None, rules: MemoryRules
+) -> tuple[records.Turn, ...]:
+    """The turns that the request sees; one that brings its whole context sees none."""
+    request = inflight.request
+    if request.messages is not None or request.is_raw:
+        return ()
+    return rules.recall(conversation, inflight.at, request.previous_request_id)
 
 
 def quarantine_of(inflight: InFlightRequest, reason: str, settings: Settings, now: int) -> Commit:
@@ -110,14 +132,17 @@ def reduced(commit: Commit, reason: str, settings: Settings) -> Commit:
     return Commit(commit.record, ended, (dead_letter_of(commit.record, error, settings, most_bytes=0),))
 
 
-def _turn(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, now: int) -> Turn:
+def _turn(
+    inflight: InFlightRequest, memory: tuple[records.Turn, ...], answer: AnswerLog, end: TokenEvent, now: int
+) -> Turn:
     request = inflight.request
+    hidden = inflight.forget or not request.store
     return Turn(
         request_id=request.request_id,
         user_id=request.user_id,
         conversation_id=request.conversation_id,
-        prompt="" if inflight.forget else request.question,
-        answer="" if inflight.forget else answer.text,
+        prompt="" if hidden else question_of(request, memory),
+        answer="" if hidden else answer.text,
         finish_reason=end.finish_reason or FinishReason.STOP,
         usage=end.usage or Usage(0, answer.index),
         model_version=end.model_version or "",
@@ -129,4 +154,5 @@ def _turn(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, now: in
             first_token_at=answer.first_at,
             finished_at=now,
         ),
+        tool_calls=None if hidden else end.tool_calls,
     )

@@ -25,6 +25,13 @@ class Vocabulary:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer.backend_tokenizer
         self.pieces = _byte_pieces(self.tokenizer)
+        added = self.tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: number for number, token in added.items() if token.special}
+
+    def special(self, name: str) -> tuple[int, str] | None:
+        """The special token of that name, if there is one, and its text."""
+        token = self._special.get(name)
+        return None if token is None else (token, name)
 
     def decoder(self) -> Decoder:
         return BytesDecoder(self.pieces) if self.pieces else WindowDecoder(self.tokenizer)
@@ -68,12 +75,13 @@ class WindowDecoder:
 
 
 class TextStream:
-    """The text of one answer, with its stop strings."""
+    """The text of one answer, with its stop strings. `marker` is a special token that is text all the same."""
 
-    __slots__ = ("_decoder", "_longest", "_stop", "held", "stopped")
+    __slots__ = ("_decoder", "_longest", "_marker", "_stop", "held", "stopped")
 
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = ()) -> None:
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), marker: tuple[int, str] | None = None) -> None:
         self._decoder = vocabulary.decoder()
+        self._marker = marker
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
         self.held = ""  # the possible beginning of a stop string
@@ -82,6 +90,8 @@ class TextStream:
     def step(self, token: int) -> str:
         """The text that `token` adds. After the token that completes a stop string, `stopped` is set."""
         text = self._decoder.step(token)
+        if self._marker is not None and token == self._marker[0]:
+            text = self._marker[1]
         if not self._stop or not text:
             return text
         text = self.held + text

@@ -12,7 +12,13 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from models.chat import ToolCall
+
+if TYPE_CHECKING:
+    from models.tools.format import ToolFormat
+    from models.tools.parser import CallDelta
 
 
 class Priority(enum.IntEnum):
@@ -30,6 +36,7 @@ class FinishReason(enum.StrEnum):
     DEADLINE = "deadline"
     FILTERED = "filtered"
     PARTIAL = "partial"
+    TOOL_CALLS = "tool_calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +64,15 @@ class ShapeKind(enum.StrEnum):
     JSON = "json"
     REGEX = "regex"
     CHOICES = "choices"
+    LARK = "lark"
 
 
 @dataclass(frozen=True, slots=True)
 class OutputConstraint:
     """An output constraint: the form of an answer's text, if the answer ends by itself.
 
-    `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, or a JSON list of strings.
+    `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, a JSON list of strings,
+    or a grammar in llguidance's Lark.
     """
 
     kind: ShapeKind
@@ -85,9 +94,10 @@ class Job:
 
     `prompt` and `generated` are token ids; `generated` is the beginning of the answer that readers have already.
     `max_tokens` counts the whole answer, `generated` included. `shape` constrains the text; an answer that `max_tokens`
-    cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness,
-    and limit the reuse of computed pages: other users share the first `shared` tokens of the prompt and no more.
-    `adapter` names a LoRA adapter of the engine; empty means the model itself.
+    cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness, and limit the reuse of computed
+    pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA adapter of the
+    engine; empty means the model itself. No end-of-sequence token is drawn before the answer has `min_tokens`. `tools`
+    is the form in which the answer may call tools; such calls are not text.
     """
 
     id: str
@@ -102,6 +112,8 @@ class Job:
     shared: int = 0
     adapter: str = ""
     shape: OutputConstraint | None = None
+    min_tokens: int = 0
+    tools: ToolFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +137,28 @@ class Delta:
     """Tokens `index` to `index + len(tokens)` of the answer, never an end-of-sequence token.
 
     `text` is what they add: it never ends in half a character or in the beginning of a possible stop string. `logprobs`
-    has one entry per token if the job asked for them.
+    has one entry per token if the job asked for them; `calls` are the parts of calls that the tokens add.
     """
 
     index: int
     tokens: tuple[int, ...]
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
+    calls: tuple[CallDelta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The answer's end; `index` counts its tokens, `text` is text that was held back for a stop string."""
+    """The answer's end; `index` counts its tokens, `text` is text that was held back for a stop string or a call.
+
+    `calls` are the answer's complete calls of tools.
+    """
 
     index: int
     reason: FinishReason
     usage: Usage
     text: str = ""
+    calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from weakref import WeakSet
 
+from models.chat import ChatMessage, PastTurn
 from models.generation import (
     Delta,
     End,
@@ -23,8 +24,10 @@ from models.generation import (
     StreamEvent,
     Usage,
 )
-from models.prompts import BuiltPrompt, Message, PromptTooLong
+from models.prompts import BuiltPrompt, PromptTooLong
 from models.registry import ServedModel
+from models.tools.constraint import Tool
+from models.tools.format import FORMATS
 
 VERSION = "paced@1"
 CONTEXT = 1 << 20
@@ -104,25 +107,38 @@ class PacedEngine:
 class BytePrompts:
     """Prompts whose token ids are the bytes of their text."""
 
+    tool_format = FORMATS["json"]
+    tool_marker: int | None = None
+
     def build(
         self,
         system: str,
-        history: Sequence[tuple[str, str]] = (),
+        history: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[ChatMessage] | None = None,
         *,
+        steps: Sequence[ChatMessage] = (),
+        tools: Sequence[Tool] = (),  # noqa: ARG002 - it calls none
+        continues: bool = False,  # noqa: ARG002
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it
     ) -> BuiltPrompt:
-        if messages is not None:
-            lines = [f"{message.role}: {message.content}" for message in messages]
-        else:
-            lines = [f"user: {asked}\nassistant: {answered}" for asked, answered in history] + [f"user: {prompt}"]
-        ids = tuple("\n".join([system, *lines]).encode())
+        if messages is None:
+            past = [message for turn in history for message in PastTurn(*turn).messages]
+            messages = [*past, ChatMessage("user", prompt or ""), *steps]
+        lines = [f"{message.role}: {message.content}" for message in messages]
+        return self._of("\n".join([system, *lines]).encode(), len(history), reserve)
+
+    def raw(self, text: str) -> BuiltPrompt:
+        return self._of(text.encode())
+
+    def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:
+        return self._of(bytes(token % 256 for token in ids))
+
+    def _of(self, ids: bytes, turns: int = 0, reserve: int = 1) -> BuiltPrompt:
         if len(ids) + reserve > CONTEXT:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {CONTEXT - reserve} at most")
-        digest = hashlib.blake2b(bytes(ids), digest_size=8).hexdigest()
-        return BuiltPrompt(ids, len(history), digest)
+        return BuiltPrompt(tuple(ids), turns, hashlib.blake2b(ids, digest_size=8).hexdigest())
 
 
 def paced(tokens_per_s: float) -> ServedModel:

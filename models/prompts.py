@@ -11,27 +11,25 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
 
+from models.chat import ChatMessage, PastTurn
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
+from models.tools.constraint import Tool
+from models.tools.format import FORMATS, ToolFormat, format_of
+from models.tools.rendering import clean_json, described, without_tools
 
 if TYPE_CHECKING:
     from models.checkpoints import Checkpoint
 
-PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant"}
+PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
-
-class Message(Protocol):
-    @property
-    def role(self) -> str: ...
-
-    @property
-    def content(self) -> str: ...
+Rendered = dict[str, Any]
+"""A message as chat templates expect it."""
 
 
 class PromptTooLong(Exception):  # noqa: N818  the name its readers use
@@ -58,12 +56,19 @@ class BuiltPrompt:
 class PromptBuilder:
     """Renders conversations for one checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, history_turns: int = 10) -> None:
+    def __init__(self, checkpoint: Checkpoint, history_turns: int = 10, tool_format: str = "") -> None:
+        """`tool_format`: a name of `FORMATS`; empty means the form that the chat template shows."""
         self._tokenizer = checkpoint.tokenizer
+        template = self._tokenizer.chat_template
+        self._template_has_tools = isinstance(template, str) and "tools" in template
+        self.tool_format: ToolFormat = FORMATS[tool_format] if tool_format else format_of(template)
         self._context_length = checkpoint.context_length
         self._history_turns = history_turns
         added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
         self._special = SpecialTokens({token.content for token in added if token.special})
+        names = {token.content for token in added if token.special}
+        trigger = self.tool_format.trigger
+        self.tool_marker: int | None = self._tokenizer.convert_tokens_to_ids(trigger) if trigger in names else None
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
         self._system_role = self._renders_system()
         self._preambles: dict[str, tuple[int, ...]] = {}
@@ -71,25 +76,35 @@ class PromptBuilder:
     def build(
         self,
         system: str,
-        history: Sequence[tuple[str, str]] = (),
+        history: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[ChatMessage] | None = None,
         *,
+        steps: Sequence[ChatMessage] = (),
+        tools: Sequence[Tool] = (),
+        continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
         """The prompt for `prompt` after `history`, or for `messages` as they are, with room for `reserve` tokens.
 
-        If the history leaves no such room, its oldest turns are dropped. `at` is the Unix time that a template sees.
+        If the history leaves no such room, its oldest turns are dropped. `steps` are calls and results that follow the
+        prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
+        that a template sees.
         """
         if messages is not None:
-            talk = [{"role": message.role, "content": message.content} for message in messages]
-            ids = self._ids(self._with_system(system, talk), at)
+            ids = self._ids(system, messages, tools, at, continues=continues)
             self._must_fit(ids)
-            own_system = any(message.role == "system" for message in messages)
-            return _built(ids, 0, 0 if own_system else self._shared(ids, system, at))
-        turns = list(history)[-self._history_turns :] if self._history_turns else []
-        render = partial(self._conversation, system, turns, prompt or "", at)
+            private = bool(tools) or any(message.role == "system" for message in messages)
+            return _built(ids, 0, 0 if private else self._shared(ids, system, at))
+        kept = list(history)[-self._history_turns :] if self._history_turns else []
+        turns = [PastTurn(*turn) for turn in kept]
+        last = [ChatMessage("user", prompt or ""), *steps]
+
+        def render(used: int) -> list[int]:
+            past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
+            return self._ids(system, [*past, *last], tools, at)
+
         room = self._context_length - reserve
         used, ids = len(turns), render(len(turns))
         if len(ids) > room and turns:
@@ -104,7 +119,19 @@ class PromptBuilder:
                     high = middle - 1
             used, ids = best
         self._must_fit(ids)
-        return _built(ids, used, self._shared(ids, system, at))
+        return _built(ids, used, 0 if tools else self._shared(ids, system, at))
+
+    def raw(self, text: str) -> BuiltPrompt:
+        """`text` as the model reads it, without chat template; names of special tokens in it are special tokens.
+
+        Raises `PromptTooLong`.
+        """
+        return self.of_ids(self._tokenizer(text)["input_ids"])
+
+    def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:
+        """The prompt with these token ids; raises `PromptTooLong`."""
+        self._must_fit(ids)
+        return _built(ids, 0, 0)
 
     def _shared(self, ids: Sequence[int], system: str, at: float) -> int:
         """How many tokens the prompt shares with every other: those of the system prompt and the template."""
@@ -116,20 +143,13 @@ class PromptBuilder:
 
     def _preamble(self, system: str, at: float) -> tuple[int, ...]:
         try:
-            one, other = (self._conversation(system, [], word, at, 0) for word in ("x", "7"))
+            one, other = (self._ids(system, [ChatMessage("user", word)], (), at) for word in ("x", "7"))
         except PromptError:
             return ()
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
         return tuple(token for token, _ in alike)
 
-    def _conversation(self, system: str, turns: list[tuple[str, str]], prompt: str, at: float, used: int) -> list[int]:
-        talk: list[dict[str, str]] = []
-        for asked, answered in turns[len(turns) - used :]:
-            talk += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
-        talk.append({"role": "user", "content": prompt})
-        return self._ids(self._with_system(system, talk), at)
-
-    def _with_system(self, system: str, talk: list[dict[str, str]]) -> list[dict[str, str]]:
+    def _with_system(self, system: str, talk: list[Rendered]) -> list[Rendered]:
         if system and not any(message["role"] == "system" for message in talk):
             talk = [{"role": "system", "content": system}, *talk]
         if self._system_role or not any(message["role"] == "system" for message in talk):
@@ -142,22 +162,39 @@ class PromptBuilder:
         talk[first] = {"role": "user", "content": f"{instructions}\n\n{talk[first]['content']}"}
         return talk
 
-    def _ids(self, talk: list[dict[str, str]], at: float) -> list[int]:
-        talk = [
-            {"role": message["role"], "content": self._special.removed_from(message["content"])} for message in talk
-        ]
-        return self._segments.ids(self._render(talk, at))
+    def _ids(
+        self,
+        system: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool],
+        at: float,
+        *,
+        continues: bool = False,
+    ) -> list[int]:
+        clean = self._special.removed_from
+        talk = [described(message, self.tool_format, clean) for message in messages]
+        if not self._template_has_tools:
+            talk = without_tools(talk, tools, self.tool_format)
+            tools = ()
+        talk = self._with_system(clean(system), talk)
+        known = [clean_json(tool.described, clean) for tool in tools]
+        return self._segments.ids(self._render(talk, at, known, continues=continues))
 
-    def _render(self, talk: list[dict[str, str]], at: float) -> str:
+    def _render(self, talk: list[Rendered], at: float, tools: Sequence[Any] = (), *, continues: bool = False) -> str:
         if not self._tokenizer.chat_template:
             lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
-            return "\n".join([*lines, "Assistant:"])
+            return "\n".join(lines if continues else [*lines, "Assistant:"])
         moment = datetime.fromtimestamp(at, UTC)
         try:
             rendered: Any = self._tokenizer.apply_chat_template(
-                talk, tokenize=False, add_generation_prompt=True, strftime_now=moment.strftime
+                talk,
+                tools=list(tools) or None,
+                tokenize=False,
+                add_generation_prompt=not continues,
+                continue_final_message=continues,
+                strftime_now=moment.strftime,
             )
-        except TemplateError as error:
+        except (TemplateError, ValueError, TypeError) as error:
             raise PromptError(f"the model's chat template rejects these messages: {error}") from error
         return str(rendered)
 
@@ -169,11 +206,11 @@ class PromptBuilder:
         except PromptError:
             return False
 
-    def _must_fit(self, ids: list[int]) -> None:
+    def _must_fit(self, ids: Sequence[int]) -> None:
         if len(ids) >= self._context_length:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
 
 
-def _built(ids: list[int], turns_used: int, shared: int) -> BuiltPrompt:
+def _built(ids: Sequence[int], turns_used: int, shared: int) -> BuiltPrompt:
     digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
     return BuiltPrompt(tuple(ids), turns_used, digest, shared)

@@ -6,22 +6,41 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from models.chat import ChatMessage, PastTurn
 from models.generation import Engine, GenerationDefaults
-from models.prompts import BuiltPrompt, Message
+from models.prompts import BuiltPrompt
+from models.tools.constraint import Tool
+from models.tools.format import ToolFormat
 
 
 class Prompts(Protocol):
+    """`tool_format` is the form in which the model calls tools; `tool_marker` the id of its trigger if that is a
+    special token.
+    """
+
+    tool_format: ToolFormat
+    tool_marker: int | None
+
     def build(
         self,
         system: str,
-        history: Sequence[tuple[str, str]] = (),
+        history: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
-        messages: Sequence[Message] | None = None,
+        messages: Sequence[ChatMessage] | None = None,
         *,
+        steps: Sequence[ChatMessage] = (),
+        tools: Sequence[Tool] = (),
+        continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
         """Token ids of `prompt` after `history`, or of `messages`; raises `PromptTooLong` or `PromptError`."""
+
+    def raw(self, text: str) -> BuiltPrompt:
+        """Token ids of `text` without chat template; raises `PromptTooLong`."""
+
+    def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:
+        """The prompt of these token ids; raises `PromptTooLong`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,12 +31,14 @@ class Draw:
     """How the next token of one row is drawn; `tokens` are its prompt and the `index` tokens of its answer so far.
 
     `allowed` is a bit mask of the tokens that may be drawn, token 0 being the lowest bit of the first byte; None: all.
+    `forbidden` tokens are not drawn if others are left.
     """
 
     sampling: Sampling
     index: int
     tokens: Sequence[int] = ()
     allowed: bytes | None = None
+    forbidden: tuple[int, ...] = ()
 
 
 class Token(NamedTuple):
@@ -104,7 +106,8 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """Apply penalties, biases and output constraints of those rows that have any."""
     rows = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
     shaped = [row for row, draw in enumerate(draws) if draw.allowed is not None]
-    if not rows and not shaped:
+    curbed = [row for row, draw in enumerate(draws) if draw.forbidden]
+    if not rows and not shaped and not curbed:
         return logits
     logits = logits.clone()
     for row in rows:
@@ -125,6 +128,12 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         outside = _outside([draws[row].allowed or b"" for row in shaped], logits.shape[1], logits.device)
         at = torch.tensor(shaped, device=logits.device)
         logits[at] = logits[at].masked_fill(outside, -torch.inf)
+    for row in curbed:
+        rest = logits[row].clone()
+        rest[list(draws[row].forbidden)] = -torch.inf
+        # A complete output constraint allows only the end.
+        if bool((rest > -torch.inf).any()):
+            logits[row] = rest
     return logits
 
 

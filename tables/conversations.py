@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from tables.records import Activity, Conversation, Turn, encode
 
 # A changelog record must stay far below the 1 MiB that a broker accepts by default.
@@ -24,19 +26,44 @@ class MemoryRules:
     def expired(self, conversation: Conversation | Activity, at: int) -> bool:
         return at - conversation.last_activity > self.ttl_ms
 
-    def recall(self, conversation: Conversation | None, at: int) -> tuple[Turn, ...]:
-        """The turns that a request of the time `at` sees, oldest first."""
+    def recall(self, conversation: Conversation | None, at: int, last: str | None = None) -> tuple[Turn, ...]:
+        """The turns that a request of the time `at` sees, oldest first.
+
+        `last`: the request whose turn is the last one that it sees; nothing is seen if there is no such turn.
+        """
         if conversation is None or self.turns == 0 or self.expired(conversation, at):
             return ()
-        return conversation.turns[-self.turns :]
+        turns = conversation.turns[-self.turns :]
+        return turns if last is None else _branch(turns, last)
 
     def remember(self, conversation: Conversation | None, turn: Turn, at: int) -> Conversation:
-        """Append the `turn` of a request of the time `at`; does nothing if the turn is there already."""
+        """Append the `turn` of a request of the time `at`; does nothing if the turn is there already.
+
+        A turn with the results of an earlier one's calls contains that one, and replaces it.
+        """
         known = self.recall(conversation, at)
         if conversation is not None and any(t.request_id == turn.request_id for t in known):
             return conversation
+        answered = {step.call_id for step in turn.steps if step.call_id}
+        replaced = next((one for one in known if one.open_calls & answered), None)
+        if replaced is not None:
+            known = tuple(one for one in known if one is not replaced)
+            turn = msgspec.structs.replace(turn, after=replaced.after)
         turns = (*known, turn)[-self.turns :] if self.turns else ()
         return Conversation(last_activity=turn.at, turns=_within_limit(turns))
+
+
+def _branch(turns: tuple[Turn, ...], last: str) -> tuple[Turn, ...]:
+    """The turn of the request `last` and those that precede it, oldest first."""
+    places = {turn.request_id: place for place, turn in enumerate(turns)}
+    found: list[Turn] = []
+    place = places.get(last)
+    while place is not None:
+        turn = turns[place]
+        found.append(turn)
+        before = places.get(turn.after) if turn.after else place - 1
+        place = before if before is not None and 0 <= before < place else None
+    return tuple(reversed(found))
 
 
 def _within_limit(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

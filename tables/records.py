@@ -18,6 +18,8 @@ from typing import TypeVar
 
 import msgspec
 
+from models.chat import ChatMessage
+
 
 class Table(enum.Enum):
     CONVERSATIONS = "conversations"
@@ -26,11 +28,26 @@ class Table(enum.Enum):
     USAGE = "usage"
 
 
-class Turn(msgspec.Struct, frozen=True):
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A turn of a conversation, which ended `at`.
+
+    steps: Calls of tools and their results, between prompt and answer. A turn that ended in calls has no answer; its
+        last step has them.
+    after: The request whose turn precedes it, if that is not the turn before it in the row.
+    """
+
     request_id: str
     prompt: str
     answer: str
     at: int
+    steps: tuple[ChatMessage, ...] = ()
+    after: str = ""
+
+    @property
+    def open_calls(self) -> frozenset[str]:
+        """Ids of the calls in which it ended."""
+        last = self.steps[-1] if self.steps and not self.answer else None
+        return frozenset(call.id for call in last.calls) if last is not None else frozenset()
 
 
 class Conversation(msgspec.Struct, frozen=True):

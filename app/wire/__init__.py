@@ -18,6 +18,15 @@ from app.wire.headers import Headers, WireFormat, format_of
 from app.wire.ids import new_request_id, partition_for, seed_for
 from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from app.wire.tools import (
+    MessageToolCall,
+    NamedTool,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+    ToolChoice,
+    ToolResult,
+)
 from app.wire.turn import Timing, Turn
 from app.wire.usage import Latencies, UsageWindow
 from app.wire.validation import prompt_bytes, validate_control, validate_request
@@ -40,6 +49,8 @@ __all__ = [
     "Latencies",
     "Logprob",
     "Message",
+    "MessageToolCall",
+    "NamedTool",
     "Notice",
     "Priority",
     "Record",
@@ -48,6 +59,11 @@ __all__ = [
     "Role",
     "Timing",
     "TokenEvent",
+    "Tool",
+    "ToolCall",
+    "ToolCallDelta",
+    "ToolChoice",
+    "ToolResult",
     "Turn",
     "Usage",
     "UsageWindow",

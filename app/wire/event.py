@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from app.wire.tools import ToolCall, ToolCallDelta
 from models.generation import FinishReason, Usage
 
 
@@ -66,8 +67,10 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event. Fields that do not belong to its type are None and not written.
 
     `tokens` and `text` of a `token` event are always written, even if empty; only None is left out. `prompt_digest` is
-    on the event with index 0: an owner that resumes the answer compares it with the prompt that it has rebuilt. A
-    `fence` has no request and no epoch: its own offset is the epoch that it begins.
+    on the event with index 0: an owner that resumes the answer compares it with the prompt that it has rebuilt.
+    `tool_calls` of a `done` event are the answer's complete calls; those that are being written are the
+    `tool_call_deltas` of `token` events. Neither is part of `text`. A `fence` has no request and no epoch: its own
+    offset is the epoch that it begins.
     """
 
     type: EventType
@@ -86,6 +89,8 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     notice: Notice | None = None
     logprobs: tuple[Logprob, ...] | None = None
     prompt_digest: str | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
+    tool_call_deltas: tuple[ToolCallDelta, ...] | None = None
 
     @property
     def is_end(self) -> bool:

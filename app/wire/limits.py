@@ -24,6 +24,8 @@ MAX_REGEX_LENGTH = 4096
 MAX_SCHEMA_BYTES = 65536
 MAX_METADATA_BYTES = 16384
 MAX_MESSAGES = 2048
+MAX_TOOLS = 128
+MAX_TOOL_CALLS = 128
 INT64 = range(-(2**63), 2**63)
 
 MAX_RECORD_BYTES = 1 << 20
@@ -34,11 +36,16 @@ MAX_QUESTION_BYTES = MAX_TURN_BYTES // 2
 MAX_MESSAGE_LENGTH = 1000
 """Characters of an error's message: it may quote invalid input, which may be a megabyte."""
 
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 
 def is_request_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _REQUEST_ID.fullmatch(value) is not None
+
+
+def is_tool_name(value: str) -> bool:
+    return _TOOL_NAME.fullmatch(value) is not None
 
 
 def is_user_id(value: object) -> TypeGuard[str]:

@@ -37,8 +37,8 @@ def encode(record: object) -> bytes:
     plain = msgspec.to_builtins(record)
     if isinstance(plain.get("stop"), str):
         plain["stop"] = [plain["stop"]]
-    if schema := _json_schema(plain):
-        schema["schema"] = json_codec.encode(schema["schema"]).decode()
+    for holder, name in _json_texts(plain):
+        holder[name] = json_codec.encode(holder[name]).decode()
     try:
         return _MESSAGE_OF[type(record)](**plain).SerializeToString()
     except (EncodeError, ValueError, TypeError) as error:
@@ -52,8 +52,8 @@ def decode(value: bytes, record_type: Any) -> Any:
         plain = _plain(message)
         if record_type is TokenEvent and plain.get("type") == "token":
             plain.setdefault("tokens", [])  # an empty list has no bytes
-        if (schema := _json_schema(plain)) and "schema" in schema:
-            schema["schema"] = json_codec.decode(schema["schema"].encode(), dict[str, Any])
+        for holder, name in _json_texts(plain):
+            holder[name] = json_codec.decode(holder[name].encode(), dict[str, Any])
         return msgspec.convert(plain, record_type)
     except DecodeError as error:
         raise MalformedError(f"not Protobuf: {error}") from None
@@ -61,9 +61,14 @@ def decode(value: bytes, record_type: Any) -> Any:
         raise MalformedError(str(error)) from None
 
 
-def _json_schema(plain: dict[str, Any]) -> Any:
-    """`response_format.json_schema` of a request, whose schema is JSON within Protobuf."""
-    return (plain.get("response_format") or {}).get("json_schema")
+def _json_texts(plain: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The fields of a request that are JSON within Protobuf: schemas, and a `tool_choice` that is an object."""
+    holders = [((plain.get("response_format") or {}).get("json_schema") or {}, "schema")]
+    holders += [(tool["function"], "parameters") for tool in plain.get("tools") or () if "function" in tool]
+    choice = plain.get("tool_choice")
+    if isinstance(choice, dict) or (isinstance(choice, str) and choice.startswith("{")):
+        holders.append((plain, "tool_choice"))
+    return [(holder, name) for holder, name in holders if holder.get(name) is not None]
 
 
 def _plain(message: Message) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from app.wire.response_format import ResponseFormat
+from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolResult
 
 DEFAULT_CONVERSATION = "default"
 
@@ -22,15 +23,36 @@ class Role(enum.StrEnum):
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
+    TOOL = "tool"
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message. An assistant's may have `tool_calls` and no content; one of the role `tool` is a call's result."""
+
     role: Role
-    content: str
+    content: str | None = None
+    tool_calls: tuple[MessageToolCall, ...] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.content or ""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request; None means "not set". `validate_request` checks what the types cannot express."""
+    """One request; None means "not set". `validate_request` checks what the types cannot express.
+
+    The prompt is one of:
+
+    prompt: Continues the stored conversation; with `raw`, it is what the model reads, without template or memory.
+    messages: The whole context. With `continue_final_message` the answer continues the last one, the assistant's.
+    tool_results: Continue the stored conversation with the results of its last turn's calls.
+    prompt_token_ids: Like a raw prompt, as token ids.
+
+    `previous_request_id`: the stored conversation ends for this request with the turn of that request. With `store`
+    false nothing is remembered or indexed.
+    """
 
     request_id: str
     user_id: str
@@ -56,6 +78,22 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
+    tools: tuple[Tool, ...] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    tool_results: tuple[ToolResult, ...] | None = None
+    store: bool = True
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    raw: bool = False
+    prompt_token_ids: tuple[int, ...] | None = None
+    continue_final_message: bool = False
+    previous_request_id: str | None = None
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether the prompt is no conversation, so that the request has no memory."""
+        return self.raw or self.prompt_token_ids is not None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -68,4 +106,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """What the user says in this turn: `prompt`, or the last user message of `messages`."""
         if self.prompt is not None:
             return self.prompt
-        return next((m.content for m in reversed(self.messages or ()) if m.role is Role.USER), "")
+        return next((m.text for m in reversed(self.messages or ()) if m.role is Role.USER), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from app.wire.tools import ToolCall
 from models.generation import FinishReason, Usage
 
 
@@ -30,6 +31,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     tenant: str | None = None
     timing: Timing | None = None
+    tool_calls: tuple[ToolCall, ...] | None = None
 
     @property
     def asked_at(self) -> int:

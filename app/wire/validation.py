@@ -25,15 +25,21 @@ from app.wire.limits import (
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_TOOL_CALLS,
+    MAX_TOOLS,
     MAX_TOP_LOGPROBS,
     MAX_USER_LENGTH,
     MIN_REPETITION_PENALTY,
     is_request_id,
+    is_tool_name,
     is_user_id,
     json_bytes,
 )
-from app.wire.request import DEFAULT_CONVERSATION, Request, Role
+from app.wire.request import DEFAULT_CONVERSATION, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
+from app.wire.tools import NamedTool, Tool
+
+_PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 
 
 class _WrongError(ValueError):
@@ -46,6 +52,7 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_identity(request.request_id, request.user_id, key)
         _check_names(request)
         _check_prompt(request)
+        _check_tools(request)
         _check_metadata(request)
         _check_sampling(request)
         if request.response_format is not None:
@@ -96,8 +103,13 @@ def validate_control(control: Control, key: bytes | None) -> None:
 
 
 def prompt_bytes(request: Request) -> int:
-    texts = [message.content for message in request.messages or ()]
-    return sum(len(text.encode()) for text in (*texts, request.prompt or ""))
+    """Bytes of everything that the prompt is built from."""
+    messages = request.messages or ()
+    texts = [request.prompt or "", *(message.text for message in messages)]
+    texts += [call.function.arguments for message in messages for call in message.tool_calls or ()]
+    texts += [result.content for result in request.tool_results or ()]
+    tools = len(msgspec.json.encode(request.tools)) if request.tools else 0
+    return sum(len(text.encode()) for text in texts) + 4 * len(request.prompt_token_ids or ()) + tools
 
 
 def _refused(request: Request, code: ErrorCode, message: str) -> WireError:
@@ -124,24 +136,73 @@ def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> 
 
 
 def _check_names(request: Request) -> None:
+    if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
+        raise _WrongError("previous_request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
     for name in ("conversation_id", "tenant", "model"):
         if len(getattr(request, name) or "") > MAX_NAME_LENGTH:
             raise _WrongError(f"{name}: has more than {MAX_NAME_LENGTH} characters")
 
 
 def _check_prompt(request: Request) -> None:
-    if (request.prompt is None) == (request.messages is None):
-        raise _WrongError("exactly one of prompt and messages must be given")
-    if request.prompt == "":
-        raise _WrongError("prompt: is empty")
-    if request.messages is None:
-        return
-    if len(request.messages) > MAX_MESSAGES:
+    given = [name for name in _PROMPTS if getattr(request, name) is not None]
+    if len(given) != 1:
+        raise _WrongError(f"exactly one of {' and '.join(_PROMPTS[:2])} must be given (or {' or '.join(_PROMPTS[2:])})")
+    if not getattr(request, given[0]):
+        raise _WrongError(f"{given[0]}: is empty")
+    if request.raw and request.prompt is None:
+        raise _WrongError("raw: needs prompt")
+    if request.continue_final_message and not _ends_with_assistant(request.messages):
+        raise _WrongError("continue_final_message: the last message must be the assistant's and have content")
+    if request.tool_results is not None and len(request.tool_results) > MAX_TOOL_CALLS:
+        raise _WrongError(f"tool_results: are more than {MAX_TOOL_CALLS}")
+    if request.messages is not None:
+        _check_messages(request.messages)
+        if not request.question and any(message.role is Role.USER for message in request.messages):
+            raise _WrongError("messages: the last message of the user is empty")
+
+
+def _ends_with_assistant(messages: tuple[Message, ...] | None) -> bool:
+    return bool(messages and messages[-1].role is Role.ASSISTANT and messages[-1].content)
+
+
+def _check_messages(messages: tuple[Message, ...]) -> None:
+    if len(messages) > MAX_MESSAGES:
         raise _WrongError(f"messages: are more than {MAX_MESSAGES}")
-    if not any(message.role is Role.USER for message in request.messages):
-        raise _WrongError("messages: has no message of the user")
-    if not request.question:
-        raise _WrongError("messages: the last message of the user is empty")
+    for message in messages:
+        if message.tool_calls and message.role is not Role.ASSISTANT:
+            raise _WrongError("messages: only the assistant's may have tool_calls")
+        if len(message.tool_calls or ()) > MAX_TOOL_CALLS:
+            raise _WrongError(f"messages: tool_calls are more than {MAX_TOOL_CALLS}")
+        if message.role is Role.TOOL and not message.tool_call_id:
+            raise _WrongError("messages: one of the role tool needs tool_call_id")
+
+
+def _check_tools(request: Request) -> None:
+    tools = request.tools or ()
+    if len(tools) > MAX_TOOLS:
+        raise _WrongError(f"tools: are more than {MAX_TOOLS}")
+    names = [tool.function.name for tool in tools]
+    for tool in tools:
+        _check_tool(tool)
+    if len(set(names)) < len(names):
+        raise _WrongError("tools: two have the same name")
+    choice = request.tool_choice
+    if not tools and (choice == "required" or isinstance(choice, NamedTool)):
+        raise _WrongError("tool_choice: needs tools")
+    if isinstance(choice, NamedTool) and choice.function.name not in names:
+        raise _WrongError(f"tool_choice: no tool has the name {choice.function.name}")
+    if tools and request.is_raw:
+        raise _WrongError("tools: need a chat template, which a raw prompt does not use")
+
+
+def _check_tool(tool: Tool) -> None:
+    function = tool.function
+    if not is_tool_name(function.name):
+        raise _WrongError("tools: a name must be 1-64 of A-Z a-z 0-9 _ . -")
+    if len(msgspec.json.encode(function)) > MAX_SCHEMA_BYTES:
+        raise _WrongError(f"tools: {function.name} has more than {MAX_SCHEMA_BYTES} bytes")
+    if (function.parameters or {}).get("type", "object") != "object":
+        raise _WrongError(f"tools: the parameters of {function.name} must be a schema of the type object")
 
 
 def _check_metadata(request: Request) -> None:
@@ -153,7 +214,8 @@ def _check_sampling(request: Request) -> None:
     _in_range("max_tokens", request.max_tokens, 1, INT64.stop - 1)
     _in_range("temperature", request.temperature, 0, 2)
     _in_range("top_p", request.top_p, 0, 1, above=True)
-    _in_range("top_k", request.top_k, 0, INT64.stop - 1)
+    _in_range("top_k", request.top_k, -1, INT64.stop - 1)
+    _in_range("min_tokens", request.min_tokens, 0, INT64.stop - 1)
     _in_range("min_p", request.min_p, 0, 1)
     _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
     _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from models.detokenizer import TextStream, Vocabulary
+from models.answer_text import AnswerText
+from models.detokenizer import Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
 from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, Usage
@@ -27,6 +28,7 @@ class SequenceState:
         "compiling",
         "computed",
         "ended",
+        "eos",
         "job",
         "limit",
         "matcher",
@@ -48,8 +50,9 @@ class SequenceState:
         self.arrived = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
+        self.eos: tuple[int, ...] = ()
         self.limit = min(self.prompt_length + job.max_tokens, context_length)
-        self.text: TextStream | None = None
+        self.text: AnswerText | None = None
         self.compiling: Future[Matcher] | None = None
         self.matcher: Matcher | None = None
         self.sharing = Sharing(job.adapter, f"{job.tenant}\0{job.user}", job.shared)
@@ -77,12 +80,17 @@ class SequenceState:
         """
         sampling = self.job.sampling
         free = self.matcher is None and sampling.logprobs is None and not adjusts(sampling)
+        free = free and self.answered + 1 >= self.job.min_tokens
         return free and len(self.tokens) + 1 < self.limit
+
+    def _forbidden(self, end: int) -> tuple[int, ...]:
+        """Tokens that may not be drawn at `end`, because the answer would be too short."""
+        return self.eos if end - self.prompt_length < self.job.min_tokens else ()
 
     def draw(self, end: int) -> Draw:
         """How the token at `end` is drawn: the next one, or one after tokens that are not known yet."""
         allowed = None if self.matcher is None else self.matcher.ahead(())[0]
-        return Draw(self.job.sampling, end - self.prompt_length, self.tokens, allowed)
+        return Draw(self.job.sampling, end - self.prompt_length, self.tokens, allowed, self._forbidden(end))
 
     def draws(self, draft: Sequence[int]) -> list[Draw]:
         """How the next token is drawn, and the one after each of `draft`, which must satisfy the output constraint."""
@@ -90,13 +98,14 @@ class SequenceState:
         ends = range(len(self.tokens), len(tokens) + 1)
         masks = [None] * len(ends) if self.matcher is None else self.matcher.ahead(draft)
         return [
-            Draw(self.job.sampling, end - self.prompt_length, tokens[:end], mask)
+            Draw(self.job.sampling, end - self.prompt_length, tokens[:end], mask, self._forbidden(end))
             for end, mask in zip(ends, masks, strict=True)
         ]
 
-    def read(self, vocabulary: Vocabulary) -> End | None:
+    def read(self, vocabulary: Vocabulary, eos: frozenset[int] = frozenset()) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""
-        self.text = TextStream(vocabulary, self.job.stop)
+        self.eos = tuple(sorted(eos))
+        self.text = AnswerText(vocabulary, self.job.stop, self.job.tools)
         for token in self.job.generated:
             self.text.step(token)
             if self.text.stopped:
@@ -123,7 +132,8 @@ class SequenceState:
         index = self.answered
         self.tokens.append(token)
         logprobs = () if drawn.logprob is None else (drawn.logprob,)
-        delta = Delta(index, (token,), self.text.step(token), logprobs)
+        text, calls = self.text.step(token)
+        delta = Delta(index, (token,), text, logprobs, calls)
         if self.matcher is not None:
             self.matcher.advance(token)
         if self.text.stopped:
@@ -136,8 +146,13 @@ class SequenceState:
         return self.end(FinishReason.LENGTH) if len(self.tokens) >= self.limit else None
 
     def end(self, reason: FinishReason) -> End:
-        held = "" if self.text is None else self.text.held
-        return End(self.answered, reason, Usage(self.prompt_length, self.answered, self.cached), held)
+        usage = Usage(self.prompt_length, self.answered, self.cached)
+        if self.text is None:
+            return End(self.answered, reason, usage)
+        calls = self.text.calls
+        if calls and reason is FinishReason.STOP:
+            reason = FinishReason.TOOL_CALLS
+        return End(self.answered, reason, usage, self.text.finish(), calls)
 
     def hold(self, pool: PagePool, spare: int = 0) -> bool:
         """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be

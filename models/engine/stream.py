@@ -67,7 +67,8 @@ class TokenStream:
             self._events.popleft()
         tokens = tuple(token for part in parts for token in part.tokens)
         logprobs = tuple(logprob for part in parts for logprob in part.logprobs)
-        return Delta(event.index, tokens, "".join(part.text for part in parts), logprobs)
+        calls = tuple(call for part in parts for call in part.calls)
+        return Delta(event.index, tokens, "".join(part.text for part in parts), logprobs, calls)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -175,7 +175,7 @@ class Worker:
         row = SequenceState(job, stream, self._sequence, time.monotonic(), self._context_length)
         self._rows[stream] = row
         try:
-            end = row.read(self._vocabulary)
+            end = row.read(self._vocabulary, self._eos)
             shape = None if job.shape is None else self._shapes.ask(job.shape, job.user)
         except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(row, "engine_error", error)

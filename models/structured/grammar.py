@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
 
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
 from models.generation import OutputConstraint, ShapeKind
+from models.structured.schema import closed
 
 LONGEST_ERROR = 300
 IMPOSSIBLE = "it can never be satisfied"
@@ -23,12 +29,18 @@ MOST_REMAINDERS = 20_000
 """llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
 
 
+WHITESPACE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""JSON is written like Python's `json.dumps`: free whitespace misleads small models."""
+
+
 class ConstraintError(Exception):
     """A constraint has no meaning or is too large; one line for people."""
 
 
 def grammar_of(shape: OutputConstraint) -> str:
     """Raises `ConstraintError` if it is not JSON; compiling it shows whether the grammar makes sense."""
+    if shape.kind is ShapeKind.LARK:
+        return LLMatcher.grammar_from_lark(shape.rule)
     if shape.kind is ShapeKind.REGEX:
         return LLMatcher.grammar_from_regex(shape.rule)
     try:
@@ -41,14 +53,15 @@ def grammar_of(shape: OutputConstraint) -> str:
         )
     if not isinstance(rule, dict):
         raise ConstraintError("the schema must be an object")
-    if _remainders(rule) > MOST_REMAINDERS:
+    return LLMatcher.grammar_from_json_schema(prepared(rule), overrides=WHITESPACE)
+
+
+def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema as it is enforced; raises `ConstraintError` if that would take too long."""
+    if _remainders(schema) > MOST_REMAINDERS:
         raise ConstraintError(f"multipleOf: {TOO_LARGE}")
-    # these keywords of a schema would change llguidance's interpretation
-    rule.pop("x-guidance", None)
-    # free whitespace misleads small models: JSON is written like Python's `json.dumps`
-    return LLMatcher.grammar_from_json_schema(
-        rule, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    )
+    # this keyword would change llguidance's interpretation
+    return closed({name: value for name, value in schema.items() if name != "x-guidance"})
 
 
 def _remainders(schema: object) -> int:

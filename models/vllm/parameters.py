@@ -40,6 +40,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         logit_bias=dict(sampling.logit_bias) or None,
         logprobs=sampling.logprobs,
         max_tokens=room,
+        min_tokens=max(0, min(job.min_tokens - len(job.generated), room)),
         stop_token_ids=sorted(eos),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
@@ -60,3 +61,5 @@ def structure_of(shape: OutputConstraint) -> dict[str, Any]:
             return {"regex": shape.rule}
         case ShapeKind.CHOICES:
             return {"choice": json.loads(shape.rule)}
+        case ShapeKind.LARK:
+            return {"grammar": shape.rule}

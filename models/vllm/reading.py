@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from models.detokenizer import TextStream, Vocabulary
+from models.answer_text import AnswerText
+from models.detokenizer import Vocabulary
 from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
+from models.tools.parser import CallDelta
 
 REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
@@ -20,7 +22,7 @@ class Reading:
         self._eos = eos
         self._limit = limit
         self._cached = 0
-        self._text = TextStream(vocabulary, job.stop)
+        self._text = AnswerText(vocabulary, job.stop, job.tools)
         for token in job.generated:
             if not self._text.stopped:
                 self._text.step(token)
@@ -45,20 +47,23 @@ class Reading:
             self._cached = output.num_cached_tokens
         generated: list[int] = []
         text = ""
+        calls: list[CallDelta] = []
         over: FinishReason | None = None
         for token in completion.token_ids:
             if token in self._eos:
                 over = FinishReason.STOP
                 break
             generated.append(token)
-            text += self._text.step(token)
+            more, deltas = self._text.step(token)
+            text += more
+            calls += deltas
             if self._text.stopped:
                 over = FinishReason.STOP
                 break
         events: list[StreamEvent] = []
         if generated:
             logprobs = tuple(map(_logprob, generated, completion.logprobs or ()))
-            events.append(Delta(self.index, tuple(generated), text, logprobs))
+            events.append(Delta(self.index, tuple(generated), text, logprobs, tuple(calls)))
             self.index += len(generated)
         if over is None and completion.finish_reason is not None:
             over = REASONS.get(completion.finish_reason)
@@ -71,7 +76,10 @@ class Reading:
     def end(self, reason: FinishReason) -> End:
         self.ended = True
         usage = Usage(len(self._job.prompt), self.index, self._cached)
-        return End(self.index, reason, usage, self._text.held)
+        calls = self._text.calls
+        if calls and reason is FinishReason.STOP:
+            reason = FinishReason.TOOL_CALLS
+        return End(self.index, reason, usage, self._text.finish(), calls)
 
     def fail(self, code: str, message: str) -> Failure:
         self.ended = True

@@ -7,7 +7,9 @@ An answer ends before its record on `turns` would be too large for Kafka. The re
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -18,8 +20,11 @@ from app.delivery.resume.tokens import TokenLog
 from app.wire.codes import ErrorCode
 from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.limits import MAX_TURN_BYTES, json_bytes
+from app.wire.tools import ToolCall, ToolCallDelta
+from models.chat import ToolCall as ModelCall
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.registry import ServedModel
+from models.tools.parser import CallDelta
 
 
 class AnswerLog:
@@ -54,7 +59,7 @@ class AnswerLog:
 
     def has_room_for(self, delta: Delta) -> bool:
         """Whether a turn that ends with this text still fits into a record."""
-        return json_bytes(delta.text) <= self._room
+        return _size(delta) <= self._room
 
     async def say(self, delta: Delta) -> None:
         """Write the tokens; while the worker is busy, return with their delivery."""
@@ -65,17 +70,30 @@ class AnswerLog:
             self.first_at = self._now()
         self._spoke_at = now
         logprobs = tuple(map(self._logprob, delta.logprobs)) or None
+        calls = tuple(map(self._call_delta, delta.calls)) or None
         event = self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text)
-        await self._send(msgspec.structs.replace(event, logprobs=logprobs) if logprobs else event)
+        if logprobs or calls:
+            event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls)
+        await self._send(event)
         self.index = delta.index + len(delta.tokens)
         self._texts.append(delta.text)
-        self._room -= json_bytes(delta.text)
+        self._room -= _size(delta)
         if self._tokens.is_busy:
             await asyncio.shield(self._deliveries[-1])
 
     def _logprob(self, drawn: TokenLogprob) -> Logprob:
         rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in drawn.top)
         return Logprob(drawn.token, self._text_of(drawn.token), drawn.logprob, rivals)
+
+    def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
+        began = {"id": self._call_id(delta.index), "name": delta.name} if delta.name else {}
+        return ToolCallDelta(index=delta.index, arguments=delta.arguments, **began)
+
+    def _call_id(self, index: int) -> str:
+        """The same for an answer that is resumed elsewhere."""
+        request = self._claim.request
+        place = f"{request.user_id}/{request.request_id}/{index}"
+        return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
 
     async def plan(self, at: int) -> None:
         """Record the time as of which the request sees its conversation, before anything depends on it."""
@@ -103,12 +121,14 @@ class AnswerLog:
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
 
-    async def done(self, reason: FinishReason, usage: Usage, text: str = "") -> TokenEvent:
-        """Write the end of the answer; `text` is text that was held back for a stop string."""
+    async def done(
+        self, reason: FinishReason, usage: Usage, text: str = "", calls: Sequence[ModelCall] = ()
+    ) -> TokenEvent:
+        """Write the end of the answer; `text` is text that was held back for a stop string or a call of a tool."""
         self._texts.append(text)
-        return await self._end(
-            self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=usage)
-        )
+        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=usage)
+        complete = tuple(ToolCall(self._call_id(index), call.name, call.arguments) for index, call in enumerate(calls))
+        return await self._end(msgspec.structs.replace(event, tool_calls=complete) if complete else event)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
         return await self._end(self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, message)))
@@ -153,6 +173,11 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.trace_headers))
+
+
+def _size(delta: Delta) -> int:
+    """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`, and its name needs some room."""
+    return json_bytes(delta.text) + sum(json_bytes(call.arguments) + 256 * bool(call.name) for call in delta.calls)
 
 
 def _is_delivered(delivery: asyncio.Future[RecordMetadata]) -> bool:

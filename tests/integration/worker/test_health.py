@@ -75,9 +75,7 @@ def total(told: Series, name: str, **labels: Any) -> float:
     return sum(value for named, value in told[name] if labels.items() <= named.items())
 
 
-async def test_metrics_show_partitions_engine_and_tenants(
-    client: Client, worker: WorkerProcess
-) -> None:
+async def test_metrics_show_partitions_engine_and_tenants(client: Client, worker: WorkerProcess) -> None:
     before = series(worker)
     users = [client.user() for _ in range(8)]
     # Six seconds at 100 tokens/s: the ends of partitions are asked every two.

@@ -1,16 +1,10 @@
 import dataclasses
-from dataclasses import dataclass
 
 import pytest
 
+from models.chat import ChatMessage
 from models.prompts import PromptBuilder, PromptError, PromptTooLong
 from tests.unit.models import tiny
-
-
-@dataclass
-class Said:
-    role: str
-    content: str
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +52,13 @@ def test_a_prompt_that_alone_does_not_fit_is_too_long(checkpoint):
     with pytest.raises(PromptTooLong, match="the model takes 511 at most"):
         PromptBuilder(checkpoint).build("", [("a", "b")], "☃" * 400)
     with pytest.raises(PromptTooLong):
-        PromptBuilder(checkpoint).build("", messages=[Said("user", "☃" * 400)])
+        PromptBuilder(checkpoint).build("", messages=[ChatMessage("user", "☃" * 400)])
 
 
 def test_messages_are_the_whole_context(checkpoint):
-    built = PromptBuilder(checkpoint).build("", [("old", "old")], messages=[Said("system", "s"), Said("user", "u")])
+    built = PromptBuilder(checkpoint).build(
+        "", [("old", "old")], messages=[ChatMessage("system", "s"), ChatMessage("user", "u")]
+    )
     assert text(checkpoint, built) == "<|system|>s<|end|><|user|>u<|end|><|assistant|>"
 
 

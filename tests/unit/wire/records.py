@@ -17,6 +17,7 @@ from app.wire import (
     Latencies,
     Logprob,
     Message,
+    MessageToolCall,
     Notice,
     Priority,
     Request,
@@ -24,10 +25,15 @@ from app.wire import (
     Role,
     Timing,
     TokenEvent,
+    Tool,
+    ToolCall,
+    ToolCallDelta,
+    ToolResult,
     Turn,
     Usage,
     UsageWindow,
 )
+from app.wire.tools import Function, FunctionCall
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 name = text.filter(bool)
@@ -84,12 +90,33 @@ sampling = st.fixed_dictionaries(
         "frequency_penalty": st.floats(-2, 2),
         "repetition_penalty": st.floats(0.01, 2),
         "logit_bias": st.dictionaries(count, st.floats(-100, 100), min_size=1, max_size=3),
+        "parallel_tool_calls": st.booleans(),
+        "store": st.booleans(),
+        "min_tokens": st.integers(0, 2**63 - 1),
+        "ignore_eos": st.booleans(),
+        "previous_request_id": request_id,
     },
 )
-messages = st.lists(st.builds(Message, role=st.sampled_from(Role), content=text), max_size=3).map(
-    lambda before: (*before, Message(Role.USER, "and now?"))
+calls = st.lists(st.builds(MessageToolCall, name, st.builds(FunctionCall, name, text)), min_size=1, max_size=2)
+message = st.one_of(
+    st.builds(Message, role=st.sampled_from([Role.SYSTEM, Role.USER, Role.ASSISTANT]), content=text),
+    st.builds(Message, role=st.just(Role.ASSISTANT), tool_calls=calls.map(tuple)),
+    st.builds(Message, role=st.just(Role.TOOL), content=text, tool_call_id=name),
 )
-content = st.fixed_dictionaries({"prompt": name}) | st.fixed_dictionaries({"messages": messages})
+messages = st.lists(message, max_size=3).map(lambda before: (*before, Message(Role.USER, "and now?")))
+results = st.lists(st.builds(ToolResult, name, text), min_size=1, max_size=2).map(tuple)
+tools = st.dictionaries(
+    st.from_regex(r"[A-Za-z0-9_.-]{1,64}", fullmatch=True),
+    st.none() | st.just({"type": "object"}),
+    min_size=1,
+    max_size=2,
+).map(lambda named: tuple(Tool(function=Function(name=one, parameters=schema)) for one, schema in named.items()))
+content = st.one_of(
+    st.fixed_dictionaries({"prompt": name}),
+    st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),
+    st.fixed_dictionaries({"tool_results": results}),
+    st.fixed_dictionaries({"prompt_token_ids": st.lists(count, min_size=1, max_size=3).map(tuple)}),
+)
 requests = st.builds(
     lambda request_id, user_id, content, sampling: Request(
         request_id=request_id, user_id=user_id, **content, **sampling
@@ -120,6 +147,9 @@ token_events = st.one_of(
         text=text,
         prompt_digest=maybe(text),
         logprobs=maybe(st.lists(logprob, min_size=1, max_size=2).map(tuple)),
+        tool_call_deltas=maybe(
+            st.lists(st.builds(ToolCallDelta, count, maybe(text), maybe(text), text), min_size=1, max_size=2).map(tuple)
+        ),
         **about,
     ),
     st.builds(
@@ -128,6 +158,7 @@ token_events = st.one_of(
         finish_reason=st.sampled_from(FinishReason),
         usage=usage,
         text=maybe(text),
+        tool_calls=maybe(st.lists(st.builds(ToolCall, text, text, text), min_size=1, max_size=2).map(tuple)),
         **about,
     ),
     st.builds(TokenEvent, type=st.just(EventType.ERROR), error=st.builds(ErrorInfo, text, text), **about),

@@ -14,18 +14,25 @@ from app.wire import (
     FormatType,
     JsonSchema,
     Message,
+    NamedTool,
     Request,
     ResponseFormat,
     Role,
+    Tool,
     WireError,
     validate_control,
     validate_request,
 )
 from app.wire.control import Control
+from app.wire.tools import Function, FunctionName
 from tests.unit.wire import records
 
 LIMIT = 64
 LARGE_SCHEMA = ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"enum": ["x" * 65536]}))
+
+
+def tool(name: str, parameters: dict[str, Any] | None = None) -> Tool:
+    return Tool(function=Function(name=name, parameters=parameters))
 
 
 def request(**fields: Any) -> Request:
@@ -46,7 +53,17 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"prompt": None}, "prompt"),
         ({"prompt": "p", "messages": (Message(Role.USER, "m"),)}, "prompt"),
         ({"messages": ()}, "messages"),
-        ({"messages": (Message(Role.SYSTEM, "m"), Message(Role.ASSISTANT, "m"))}, "messages"),
+        ({"messages": (Message(Role.TOOL, "m"),)}, "messages"),
+        ({"tools": (tool("a b"),)}, "tools"),
+        ({"tools": (tool("a"), tool("a"))}, "tools"),
+        ({"tools": (tool("a", {"type": "string"}),)}, "tools"),
+        ({"tools": (tool("a"),), "raw": True}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": (tool("a"),), "tool_choice": NamedTool(FunctionName("b"))}, "tool_choice"),
+        ({"prompt": None, "tool_results": ()}, "tool_results"),
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"previous_request_id": "a b"}, "previous_request_id"),
+        ({"min_tokens": -1}, "min_tokens"),
         ({"messages": (Message(Role.USER, "m"), Message(Role.USER, ""))}, "messages"),
         ({"messages": (Message(Role.USER, "m"),) * 2049}, "messages"),
         ({"metadata": {"a": [{}] * 6000}}, "metadata"),
@@ -57,7 +74,7 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"temperature": float("nan")}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"top_p": 1.01}, "top_p"),
-        ({"top_k": -1}, "top_k"),
+        ({"top_k": -2}, "top_k"),
         ({"seed": 2**63}, "seed"),
         ({"deadline_ms": -1}, "deadline_ms"),
         ({"top_logprobs": 21}, "top_logprobs"),

@@ -37,6 +37,7 @@ class SamplingParams:
     seed: int | None = None
     stop_token_ids: list[int] | None = None
     max_tokens: int | None = 16
+    min_tokens: int = 0
     logprobs: int | None = None
     detokenize: bool = True
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE

@@ -1,0 +1,73 @@
+"""From a request and its memory to the messages of its prompt. Pure functions without I/O."""
+
+from __future__ import annotations
+
+from app.wire.request import Message, Request, Role
+from models.chat import ChatMessage, PastTurn, ToolCall
+from tables.records import Turn
+
+
+class DialogueError(ValueError):
+    """The request does not fit its conversation; one line for its sender."""
+
+
+def check_dialogue(request: Request, memory: tuple[Turn, ...]) -> None:
+    """Raise `DialogueError` unless the memory has what the request refers to."""
+    if request.previous_request_id is not None and not memory:
+        raise DialogueError(
+            f"previous_request_id: conversation {request.conversation_id} has no turn of {request.previous_request_id}"
+        )
+    if request.tool_results is None:
+        return
+    calls = memory[-1].open_calls if memory else frozenset()
+    unknown = [one.tool_call_id for one in request.tool_results if one.tool_call_id not in calls]
+    if unknown:
+        raise DialogueError(f"tool_results: the last turn of the conversation has no open call {unknown[0]}")
+
+
+def question_of(request: Request, memory: tuple[Turn, ...]) -> str:
+    """What the user says in this turn; results of calls belong to the turn that asked for them."""
+    if request.tool_results is not None:
+        return memory[-1].prompt if memory else ""
+    return request.question
+
+
+def history_of(request: Request, memory: tuple[Turn, ...]) -> list[PastTurn]:
+    """The turns before this one."""
+    past = memory[:-1] if request.tool_results is not None else memory
+    return [PastTurn(turn.prompt, turn.answer, turn.steps) for turn in past]
+
+
+def steps_of(request: Request, memory: tuple[Turn, ...]) -> tuple[ChatMessage, ...]:
+    """The messages between what the user says and the answer."""
+    if request.tool_results is not None:
+        before = memory[-1].steps if memory else ()
+        results = (ChatMessage("tool", one.content, call_id=one.tool_call_id) for one in request.tool_results)
+        return (*before, *results)
+    messages = request.messages or ()
+    last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=-1)
+    following = messages[last + 1 :] if last >= 0 else ()
+    if request.continue_final_message:
+        following = following[:-1]
+    return tuple(chat_message(message) for message in following)
+
+
+def beginning_of(request: Request) -> str:
+    """The text of the answer that the request brings along."""
+    last = request.messages[-1] if request.continue_final_message and request.messages else None
+    return "" if last is None else last.text
+
+
+def chat_message(message: Message) -> ChatMessage:
+    return ChatMessage(
+        message.role,
+        message.text,
+        calls=tuple(call.call for call in message.tool_calls or ()),
+        call_id=message.tool_call_id or "",
+        name=message.name or "",
+    )
+
+
+def ended_in(steps: tuple[ChatMessage, ...], text: str, calls: tuple[ToolCall, ...]) -> tuple[ChatMessage, ...]:
+    """The steps of a turn whose answer is `text` and these calls."""
+    return (*steps, ChatMessage("assistant", text, calls=calls)) if calls else steps

@@ -1,0 +1,80 @@
+"""Tools of a request, and the calls of them in messages and answers, as OpenAI's chat completions have them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from models.chat import ToolCall as ModelCall
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`parameters` is the JSON schema of the arguments. A call always conforms to it, with or without `strict`."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class FunctionName(msgspec.Struct, frozen=True):
+    name: str
+
+
+class NamedTool(msgspec.Struct, frozen=True):
+    """A `tool_choice` that demands one tool."""
+
+    function: FunctionName
+    type: Literal["function"] = "function"
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class FunctionCall(msgspec.Struct, frozen=True):
+    """`arguments` is JSON text."""
+
+    name: str
+    arguments: str = "{}"
+
+
+class MessageToolCall(msgspec.Struct, frozen=True):
+    """A call in an assistant's message of `messages`."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+    @property
+    def call(self) -> ModelCall:
+        return ModelCall(self.function.name, self.function.arguments, self.id)
+
+
+class ToolResult(msgspec.Struct, frozen=True):
+    """The result of a call of the conversation's last turn."""
+
+    tool_call_id: str
+    content: str
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A complete call of an answer; `arguments` is JSON text that conforms to the tool's schema."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolCallDelta(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an event adds to call `index` of its answer: `id` and `name` at its beginning, then its `arguments`."""
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""

@@ -1,0 +1,43 @@
+"""Messages of a conversation, as prompts are built from them and as answers become them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool that the model asks for; `arguments` is JSON text, as the model wrote it."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message. An assistant's message may have `calls`; a message of the role `tool` is the result of `call_id`."""
+
+    role: str
+    content: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    name: str = ""
+
+
+class PastTurn(NamedTuple):
+    """A turn of the history. `steps` are the messages between prompt and answer: calls of tools and their results.
+
+    A turn that ended in calls has no answer; its last step has them.
+    """
+
+    prompt: str
+    answer: str
+    steps: tuple[ChatMessage, ...] = ()
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        asked = [ChatMessage("user", self.prompt)] if self.prompt or not self.steps else []
+        answered = [ChatMessage("assistant", self.answer)] if self.answer or not self.steps else []
+        return [*asked, *self.steps, *answered]

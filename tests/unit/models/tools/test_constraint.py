@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from models.generation import OutputConstraint, ShapeKind
+from models.structured import ConstraintCompiler, ConstraintError
+from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
+from tests.unit.models.structured.schemas import random_schema
+from tests.unit.models.structured.walks import check, matcher_of, shapes, tokenizer, walk
+from tests.unit.models.tools.test_parser import every_format, written
+
+ORDER = Tool("order_status", "", {"properties": {"order": {"type": "integer"}}, "required": ["order"]})
+HELP = Tool("help", "", {"properties": {}})
+OBJECT = {"type": "object", "properties": {"help": {"type": "boolean"}}, "required": ["help"]}
+
+
+@pytest.fixture
+def kept() -> Iterator[ConstraintCompiler]:
+    made = shapes()
+    yield made
+    made.stop()
+
+
+def accepts(kept: ConstraintCompiler, shape: OutputConstraint, text: str) -> bool:
+    """Whether the text is a whole answer."""
+    matcher = matcher_of(kept, shape)
+    ids = tokenizer()(text, add_special_tokens=False).input_ids
+    if matcher.fitting(ids) < len(ids):
+        return False
+    for token in ids:
+        matcher.advance(token)
+    return bool(matcher._matcher.is_accepting())
+
+
+def parameters(seed: int) -> dict[str, Any]:
+    schema = random_schema(seed)
+    parts = schema.pop("$defs", {})
+    properties = {"value": schema, "note": {"enum": ["a", "b"]}}
+    return {"type": "object", "properties": properties, "required": ["value"], "$defs": parts}
+
+
+def valid_calls(kept: ConstraintCompiler, form: ToolFormat, seeds: range) -> int:
+    """Random answers with required tools: how many came to an end. Each call of them is checked."""
+    ended = 0
+    for seed in seeds:
+        tools = [Tool(f"tool_{number}", "", parameters(seed + number)) for number in range(seed % 2 + 1)]
+        text = walk(matcher_of(kept, tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True)), seed)
+        if text is None:
+            continue
+        ended += 1
+        parser = ToolCallParser(form)
+        assert parser.step(text)[0] == ""
+        (call,) = parser.calls
+        (schema,) = (tool.parameters for tool in tools if tool.name == call.name)
+        check(json.loads(call.arguments), dict(schema))
+    return ended
+
+
+@every_format
+def test_required_calls_conform_to_their_tools(kept: ConstraintCompiler, form: ToolFormat) -> None:
+    assert valid_calls(kept, form, range(12)) >= 9
+
+
+@pytest.mark.slow
+@every_format
+def test_calls_of_a_thousand_required_tools_conform(kept: ConstraintCompiler, form: ToolFormat) -> None:
+    assert valid_calls(kept, form, range(250)) >= 200
+
+
+@every_format
+def test_auto_allows_text_or_complete_calls_of_known_tools(kept: ConstraintCompiler, form: ToolFormat) -> None:
+    shape = tool_constraint(form, [ORDER, HELP])
+    assert accepts(kept, shape, "Hello Nina! 1 < 2")
+    assert accepts(kept, shape, "")
+    assert accepts(kept, shape, written(form, ("order_status", '{"order": 4711}')))
+    assert accepts(kept, shape, written(form, ("order_status", '{"order": 4711}'), ("help", "{}")))
+    assert accepts(kept, shape, "One moment. " + written(form, ("help", "{}"))) or not form.leads
+    for wrong in (("order_status", '{"order": "4711"}'), ("order_status", "{}"), ("other", "{}"), ("help", '{"a": 1}')):
+        assert not accepts(kept, shape, written(form, wrong))
+
+
+@every_format
+def test_single_allows_one_call_and_required_no_text(kept: ConstraintCompiler, form: ToolFormat) -> None:
+    both = written(form, ("help", "{}"), ("help", "{}"))
+    one = written(form, ("help", "{}"))
+    required = tool_constraint(form, [HELP], ToolChoice.REQUIRED)
+    single = tool_constraint(form, [HELP], is_single=True)
+    assert (accepts(kept, required, both), accepts(kept, single, both)) == (True, False)
+    assert (accepts(kept, required, one), accepts(kept, single, one)) == (True, True)
+    assert not accepts(kept, required, "Hello")
+
+
+@every_format
+def test_an_answer_without_calls_has_the_form_of_the_response_format(
+    kept: ConstraintCompiler, form: ToolFormat
+) -> None:
+    shape = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.JSON, json.dumps(OBJECT)))
+    assert accepts(kept, shape, '{"help": true}')
+    assert accepts(kept, shape, written(form, ("order_status", '{"order": 1}')))
+    assert not accepts(kept, shape, "Hello")
+    yes = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.CHOICES, '["yes", "no"]'))
+    assert (accepts(kept, yes, "yes"), accepts(kept, yes, "maybe")) == (True, False)
+    digits = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.REGEX, "[0-9]+/[0-9]"))
+    assert (accepts(kept, digits, "12/1"), accepts(kept, digits, "a")) == (True, False)
+
+
+def test_a_schema_that_is_too_large_is_refused() -> None:
+    large = Tool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}})
+    with pytest.raises(ConstraintError, match="multipleOf"):
+        tool_constraint(FORMATS["json"], [large])
