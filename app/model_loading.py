@@ -102,7 +102,7 @@ def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
     return ModelRegistry(
         ServedModel(
             engine,
-            PromptBuilder(checkpoint, settings.history_turns),
+            PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
             checkpoint.defaults,
             frozenset({checkpoint.name, engine.model_version}),
             lambda token: checkpoint.tokenizer.decode([token]),
@@ -140,7 +140,7 @@ def _serving(
     )
     return ServedModel(
         TorchEngine(checkpoint, options, on_fatal, adapters),
-        PromptBuilder(checkpoint, settings.history_turns),
+        PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
         checkpoint.defaults,
         frozenset({checkpoint.name, checkpoint.model_version}),
         lambda token: checkpoint.tokenizer.decode([token]),

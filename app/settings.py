@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -75,6 +76,9 @@ class Settings(BaseSettings):
     )
     speculation: Literal["off", "lookup", "auto"] = Field(
         "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
+    )
+    tool_format: Literal["", "hermes", "llama", "mistral", "json"] = Field(
+        "", description="how the model writes calls of tools; empty: as its chat template shows"
     )
     draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
     tensor_parallel: int = Field(1, ge=1, description="tensor parallel GPUs (`vllm`)")
@@ -216,6 +220,11 @@ class Settings(BaseSettings):
     gateway_metrics_port: int = Field(
         9464, ge=0, le=65535, description="port of `/metrics`, `/healthz` and `/readyz` if keys are configured"
     )
+    gateway_origins: str = Field(
+        "", description="origins that browsers may call from (`https://chat.example`), with `,`; empty: none"
+    )
+    gateway_store: bool = Field(True, description="default of `store`: answers are remembered and indexed")
+    gateway_keep: bool = Field(False, description="answers go on when the client of a completion disconnects")
     gateway_drain_s: float = Field(5.0, ge=0, description="grace period of open requests at SIGTERM")
 
     @field_validator("broker")
@@ -228,8 +237,16 @@ class Settings(BaseSettings):
     @field_validator("gateway_trusted_proxies")
     @classmethod
     def _networks(cls, value: str) -> str:
-        for network in networks_of(value):
+        for network in values_of(value):
             ipaddress.ip_network(network, strict=False)
+        return value
+
+    @field_validator("gateway_origins")
+    @classmethod
+    def _origins(cls, value: str) -> str:
+        for origin in values_of(value):
+            if not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ValueError(f"{origin} must have the form https://host or http://host:port")
         return value
 
     @field_validator("prices")
@@ -318,12 +335,16 @@ class Settings(BaseSettings):
 
     @property
     def trusted_proxies(self) -> frozenset[str]:
-        return networks_of(self.gateway_trusted_proxies)
+        return values_of(self.gateway_trusted_proxies)
 
     @property
     def group(self) -> str:
         """The consumer group, and the prefix of transactional ids."""
         return f"{self.topic_prefix}{self.app_id}"
+
+    @property
+    def origins(self) -> frozenset[str]:
+        return values_of(self.gateway_origins)
 
     @property
     def models(self) -> list[str]:
@@ -334,7 +355,7 @@ class Settings(BaseSettings):
         return f"{self.topic_prefix}{name}"
 
 
-def networks_of(value: str) -> frozenset[str]:
+def values_of(value: str) -> frozenset[str]:
     return frozenset(part.strip() for part in value.split(",") if part.strip())
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,8 +18,11 @@ from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.limits.by_address import ByAddress
+from app.gateway.openai.parameters import IGNORED_HEADER
 from app.gateway.openapi import document
-from app.gateway.routes import asking, completions, health, history, socket
+from app.gateway.paths import Paths
+from app.gateway.request_ids import RequestIds
+from app.gateway.routes import asking, completions, embeddings, health, history, models, socket
 from app.gateway.routes.page import add_page
 from app.gateway.tracing import HttpTraces
 from app.wire import ErrorCode
@@ -38,15 +42,25 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.state.gateway = gateway
     # The middleware added last runs first.
     application.add_middleware(HttpTraces, tracing=gateway.tracing)
+    application.add_middleware(Paths)
     if gateway.access.development:
-        application.add_middleware(LoopbackOnly)
+        application.add_middleware(LoopbackOnly, origins=gateway.settings.origins)
     if gateway.settings.gateway_trusted_proxies:
         application.add_middleware(ByAddress, most=gateway.settings.gateway_address_connections)
     application.add_middleware(Counting, metrics=gateway.metrics)
+    application.add_middleware(RequestIds)
+    if gateway.settings.origins:
+        application.add_middleware(
+            CORSMiddleware,
+            allow_origins=sorted(gateway.settings.origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location"],
+        )
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, socket, completions, history, health):
+    for one in (asking, socket, completions, embeddings, models, history, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

@@ -7,7 +7,17 @@ from typing import Any
 import msgspec
 
 from app.gateway.auth.identity import Identity
-from app.wire import DEFAULT_CONVERSATION, Message, Priority, Request, ResponseFormat, new_request_id
+from app.wire import (
+    DEFAULT_CONVERSATION,
+    Message,
+    Priority,
+    Request,
+    ResponseFormat,
+    Tool,
+    ToolChoice,
+    ToolResult,
+    new_request_id,
+)
 
 
 class AskBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,12 +44,25 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
+    tools: tuple[Tool, ...] | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    tool_results: tuple[ToolResult, ...] | None = None
+    store: bool | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    raw: bool = False
+    prompt_token_ids: tuple[int, ...] | None = None
+    continue_final_message: bool = False
+    previous_request_id: str | None = None
 
-    def request(self, identity: Identity) -> Request:
+    def request(self, identity: Identity, *, store: bool = True) -> Request:
+        """`store` applies if the body has none."""
         fields = {name: getattr(self, name) for name in AskBody.__struct_fields__}
         fields |= {
             "request_id": self.request_id or new_request_id(),
             "user_id": identity.user_id,
             "tenant": identity.tenant,
+            "store": store if self.store is None else self.store,
         }
         return Request(**fields)

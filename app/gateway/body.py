@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from app.gateway.errors import ApiError, client_left
 from app.gateway.gateway import gateway_of
+from app.gateway.openai.parameters import check_parameters
 from app.wire import ErrorCode
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -19,27 +21,65 @@ time.
 """
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 async def read_body(request: Request, record_type: type[T]) -> T:
     """Raises `ApiError`. Accepts JSON only: a page of another site cannot send that without a CORS preflight."""
+    parsed: T = parse(await _read(request), record_type)
+    return parsed
+
+
+async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, list[str]]:
+    """A body of OpenAI's API, and the names of its parameters that have no effect; raises `ApiError`."""
+    raw = await _read(request)
+    given: dict[str, msgspec.Raw] = parse(raw, dict[str, msgspec.Raw])
+    ignored = check_parameters(given, record_type.__struct_fields__)
+    parsed: T = parse(raw, record_type)
+    return parsed, ignored
+
+
+async def _read(request: Request) -> bytearray:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip"}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the content-encoding {encoding} is not supported", status=415)
+    unpack = _Gzip() if encoding == "gzip" else None
     with gateway_of(request).bodies.body() as body:
         raw = bytearray()
         try:
             async for part in request.stream():
-                body.add(len(part))
-                raw += part
+                plain = part if unpack is None else unpack.add(part, MAX_BODY_BYTES + 1 - len(raw))
+                body.add(len(plain))
+                raw += plain
                 if len(raw) > MAX_BODY_BYTES:
                     message = f"the body has more than {MAX_BODY_BYTES} bytes"
                     raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413)
         except ClientDisconnect:
             raise client_left() from None
-        parsed: T = parse(raw, record_type)
-        return parsed
+        if unpack is not None and not unpack.is_complete:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not complete gzip")
+        return raw
+
+
+class _Gzip:
+    """Decompresses a body in parts, never more than the limit of a body."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._stream.eof
+
+    def add(self, part: bytes, most: int) -> bytes:
+        """At most `most` bytes; raises `ApiError`."""
+        try:
+            return self._stream.decompress(part, max(1, most))
+        except zlib.error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not gzip") from None
 
 
 def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from starlette.requests import HTTPConnection
 
@@ -18,7 +20,7 @@ from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.connections import Gate
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
-from app.gateway.openai.served import ServedModels
+from app.gateway.openai.served import ServedModels, context_lengths
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
 from app.kafka.clients import partitions_of
@@ -31,6 +33,7 @@ from app.telemetry.tracing import Tracing
 class Gateway:
     def __init__(self, settings: Settings, access: Access, partitions: int) -> None:
         self.settings = settings
+        self._tasks: set[asyncio.Task[None]] = set()
         self.access = access
         self.partitions = partitions
         self.metrics = Metrics()
@@ -52,10 +55,16 @@ class Gateway:
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
-        self.models = ServedModels(settings.models)
+        self.models = ServedModels(settings.models, context_lengths(settings))
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` to its end, whoever asked for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def start(self) -> None:
         await self.erasures.start()
@@ -65,6 +74,7 @@ class Gateway:
 
     async def stop(self) -> None:
         await self.backlog.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.live.stop()
         await self.erasures.stop()
         await self.request_producer.stop()

@@ -1,9 +1,10 @@
-"""Search over the history. The embedder, and with it torch, is loaded at the first search."""
+"""Search over the history, and embeddings. The embedder, and with it torch, is loaded when it is first used."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.gateway.errors import ApiError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from app.search.milvus import Milvus
     from app.search.query import HistorySearch, Hit, Query
     from models.embedder import Embedder
+    from models.embedder.encoder import Vectors
 
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,19 @@ class Searching:
             log.error("cannot search the history until the settings are changed: %s", error)
             raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; see the gateway's log") from None
 
+    async def embed(self, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
+        """The vectors of texts, and how many tokens they have; raises `ApiError`."""
+        from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
+
+        try:
+            embedder = await self._loaded()
+            async with self._turns.turn(user_id):
+                vectors = await embedder.embed(texts)
+                return vectors, await asyncio.to_thread(embedder.count_tokens, texts)
+        except EmbedderError as error:
+            log.error("cannot embed texts: %s", error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "texts cannot be embedded; see the gateway's log") from None
+
     async def stop(self) -> None:
         if self._milvus is not None:
             await self._milvus.close()
@@ -54,15 +69,21 @@ class Searching:
             await asyncio.to_thread(self._embedder.close)
 
     async def _ready(self) -> HistorySearch:
+        embedder = await self._loaded()
+        if self._search is None:
+            from app.search.milvus import Milvus  # noqa: PLC0415 - slow to import
+            from app.search.query import HistorySearch  # noqa: PLC0415
+
+            self._milvus = Milvus(self._settings.milvus_uri, self._settings.milvus_token)
+            self._search = HistorySearch(self._milvus, self._settings.milvus_collection, embedder)
+        return self._search
+
+    async def _loaded(self) -> Embedder:
         if self._settings.embedder == "none":
-            raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history")
+            raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history and embeds nothing")
         async with self._loading:
-            if self._search is None:
-                from app.search.milvus import Milvus  # noqa: PLC0415 - slow to import
-                from app.search.query import HistorySearch  # noqa: PLC0415
-                from models.embedder import load_embedder  # noqa: PLC0415
+            if self._embedder is None:
+                from models.embedder import load_embedder  # noqa: PLC0415 - slow to import
 
                 self._embedder = await asyncio.to_thread(load_embedder, self._settings.embedder)
-                self._milvus = Milvus(self._settings.milvus_uri, self._settings.milvus_token)
-                self._search = HistorySearch(self._milvus, self._settings.milvus_collection, self._embedder)
-            return self._search
+            return self._embedder

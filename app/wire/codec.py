@@ -14,10 +14,12 @@ from app.wire.control import Control
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
+from app.wire.limits import is_request_id
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.salvage import salvage
 from app.wire.turn import Turn
+from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
 
 Record = Request | TokenEvent | Turn | Control | UsageWindow
@@ -32,7 +34,16 @@ def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> E
 
 
 def decode_request(value: bytes | None, headers: Headers = None) -> Request:
-    return _decode(value, headers, Request)
+    request: Request = _decode(value, headers, Request)
+    if value is not None and format_of(headers) is WireFormat.JSON and (name := unsupported(value)) is not None:
+        raise WireError(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: is not supported",
+            request_id=request.request_id if is_request_id(request.request_id) else None,
+            user_id=request.user_id,
+            conversation_id=request.conversation_id,
+        )
+    return request
 
 
 def decode_token_event(value: bytes | None, headers: Headers = None) -> TokenEvent:

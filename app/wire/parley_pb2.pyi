@@ -80,16 +80,18 @@ class JsonSchema(_message.Message):
     def __init__(self, schema: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., strict: _Optional[bool] = ...) -> None: ...
 
 class ResponseFormat(_message.Message):
-    __slots__ = ("type", "json_schema", "regex", "choices")
+    __slots__ = ("type", "json_schema", "regex", "choices", "grammar")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     JSON_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     REGEX_FIELD_NUMBER: _ClassVar[int]
     CHOICES_FIELD_NUMBER: _ClassVar[int]
+    GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     type: str
     json_schema: JsonSchema
     regex: str
     choices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, type: _Optional[str] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ...) -> None: ...
+    grammar: str
+    def __init__(self, type: _Optional[str] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
     __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id")

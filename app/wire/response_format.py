@@ -1,10 +1,11 @@
-"""The form that an answer's text must have: OpenAI's `response_format`, and two shorter forms.
+"""The form that an answer's text must have: OpenAI's `response_format`, and shorter forms.
 
     {"type": "text"}                                            any text, the default
     {"type": "json_object"}                                     any JSON object
     {"type": "json_schema", "json_schema": {"schema": {...}}}   JSON that conforms to a schema
     {"type": "regex", "regex": "[A-Z]{2}-[0-9]+"}               text that matches the expression as a whole
     {"type": "choices", "choices": ["yes", "no"]}               one of these
+    {"type": "grammar", "grammar": "start: ..."}                text of a grammar, in Lark or GBNF
 
 `name`, `description` and `strict` of OpenAI's `json_schema` are accepted and have no effect: an answer always conforms.
 """
@@ -23,6 +24,7 @@ class FormatType(enum.StrEnum):
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     CHOICES = "choices"
+    GRAMMAR = "grammar"
 
 
 class JsonSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"schema_": "schema"}):
@@ -41,3 +43,4 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     json_schema: JsonSchema | None = None
     regex: str | None = None
     choices: tuple[str, ...] | None = None
+    grammar: str | None = None

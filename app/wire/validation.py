@@ -241,7 +241,7 @@ def _check_biases(biases: dict[int, float]) -> None:
 
 def _check_format(form: ResponseFormat) -> None:
     """The engine finds out whether a schema or an expression is meaningful."""
-    for name in (FormatType.JSON_SCHEMA, FormatType.REGEX, FormatType.CHOICES):
+    for name in (FormatType.JSON_SCHEMA, FormatType.REGEX, FormatType.CHOICES, FormatType.GRAMMAR):
         if (getattr(form, name) is not None) != (form.type is name):
             rule = "must be given" if form.type is name else f"does not belong to the type {form.type}"
             raise _WrongError(f"response_format.{name}: {rule}")
@@ -249,6 +249,8 @@ def _check_format(form: ResponseFormat) -> None:
         raise _WrongError(f"response_format.json_schema: has more than {MAX_SCHEMA_BYTES} bytes")
     if form.regex is not None and not 1 <= len(form.regex) <= MAX_REGEX_LENGTH:
         raise _WrongError(f"response_format.regex: must have 1-{MAX_REGEX_LENGTH} characters")
+    if form.grammar is not None and not 1 <= len(form.grammar) <= MAX_SCHEMA_BYTES:
+        raise _WrongError(f"response_format.grammar: must have 1-{MAX_SCHEMA_BYTES} characters")
     if form.choices is None:
         return
     if not 1 <= len(form.choices) <= MAX_CHOICES:

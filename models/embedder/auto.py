@@ -35,7 +35,10 @@ def load_auto(name: str, checkpoint: str, recipe: Recipe) -> Encoder:
         tokens = tokenizer(texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
         return model(**tokens).last_hidden_state, tokens["attention_mask"]
 
-    return Encoder(forward, recipe, int(model.config.hidden_size), max_tokens)
+    def count(texts: list[str]) -> int:
+        return sum(map(len, tokenizer(texts, truncation=True, max_length=max_tokens)["input_ids"]))
+
+    return Encoder(forward, recipe, int(model.config.hidden_size), max_tokens, count)
 
 
 def _max_tokens(tokenizer: Any, config: Any, recipe: Recipe) -> int:

@@ -56,7 +56,10 @@ def load_bert(folder: Path, recipe: Recipe, *, script: bool = False) -> Encoder 
         mask = torch.tensor([each.attention_mask for each in encoded])
         return run(torch.tensor([each.ids for each in encoded]), mask), mask
 
-    return Encoder(forward, recipe, config["hidden_size"], max_tokens)
+    def count(texts: list[str]) -> int:
+        return sum(sum(each.attention_mask) for each in tokenizer.encode_batch(texts))
+
+    return Encoder(forward, recipe, config["hidden_size"], max_tokens, count)
 
 
 def _is_plain(config: dict[str, Any]) -> bool:

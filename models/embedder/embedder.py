@@ -36,6 +36,8 @@ class Encodes(Protocol):
 
     def encode(self, texts: Sequence[str]) -> Vectors: ...
 
+    def count_tokens(self, texts: Sequence[str]) -> int: ...
+
 
 @dataclass(slots=True, eq=False)
 class _Call:
@@ -88,6 +90,10 @@ class Embedder:
             (self._queries if query else self._rows).append(call)
             self._changed.notify()
         return await call.future
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """How many tokens the encoder reads for these texts. Takes as long as tokenizing them: call it in a thread."""
+        return self._encoder.count_tokens(texts)
 
     def close(self) -> None:
         """End the thread after the current batch; calls that still wait fail. Idempotent."""

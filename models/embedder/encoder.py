@@ -17,8 +17,12 @@ LONGEST = 8192  # tokens; some tokenizers have no limit
 
 
 class Encoder:
-    def __init__(self, forward: Forward, recipe: Recipe, dimension: int, max_tokens: int) -> None:
+    def __init__(
+        self, forward: Forward, recipe: Recipe, dimension: int, max_tokens: int, count: Callable[[list[str]], int]
+    ) -> None:
+        """`count`: the number of tokens of texts."""
         self._forward = forward
+        self._count = count
         self.recipe = recipe
         self.dimension = dimension
         self.max_tokens = max_tokens
@@ -32,6 +36,9 @@ class Encoder:
             pooled = torch.nan_to_num(pooled, nan=0.0, posinf=0.0, neginf=0.0)
             vectors: Vectors = torch.nn.functional.normalize(pooled, dim=-1).numpy()
             return vectors
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        return self._count([_well_formed(text) for text in texts])
 
 
 def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import any_to_lark
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
@@ -54,6 +55,16 @@ def grammar_of(shape: OutputConstraint) -> str:
     if not isinstance(rule, dict):
         raise ConstraintError("the schema must be an object")
     return LLMatcher.grammar_from_json_schema(prepared(rule), overrides=WHITESPACE)
+
+
+def lark_of(grammar: str) -> str:
+    """A grammar of a request, in Lark or GBNF, as Lark; raises `ConstraintError`."""
+    if "multipleOf" in grammar:
+        raise ConstraintError("a grammar with multipleOf is not supported")
+    try:
+        return str(any_to_lark(grammar))
+    except Exception as error:  # noqa: BLE001 - the converter raises whatever comes
+        raise ConstraintError(one_line(str(error))) from None
 
 
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ A browser lets any page send requests to this machine. Two checks reject such re
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,11 +25,13 @@ _OWN_SITE = {b"same-origin", b"none"}
 
 
 class LoopbackOnly:
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
+        """`origins`: other pages that may call, by `PARLEY_GATEWAY_ORIGINS`."""
         self._app = app
+        self._origins = frozenset(origin.encode().lower() for origin in origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or (refusal := _refusal(HTTPConnection(scope))) is None:
+        if scope["type"] == "lifespan" or (refusal := _refusal(HTTPConnection(scope), self._origins)) is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await WebSocket(scope, receive, send).send_denial_response(refusal.response())
@@ -36,12 +39,15 @@ class LoopbackOnly:
             await refusal.response()(scope, receive, send)
 
 
-def _refusal(request: HTTPConnection) -> ApiError | None:
+def _refusal(request: HTTPConnection, origins: frozenset[bytes]) -> ApiError | None:
     hosts = _values(request, b"host")
     if len(hosts) != 1 or not _LOOPBACK.fullmatch(hosts[0]):
         return _forbidden("without keys the gateway serves only 127.0.0.1, [::1] and localhost")
     host = hosts[0].lower()
-    if any(origin.lower() not in {b"http://" + host, b"https://" + host} for origin in _values(request, b"origin")):
+    called_from = {origin.lower() for origin in _values(request, b"origin")}
+    if called_from and called_from <= origins:
+        return None
+    if not called_from <= {b"http://" + host, b"https://" + host}:
         return _forbidden("without keys the gateway serves only its own pages")
     if not _OWN_SITE.issuperset(_values(request, b"sec-fetch-site")) and not _opens_the_page(request):
         return _forbidden("without keys the gateway serves only its own pages")

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.wire import FinishReason, Logprob, Request, TokenEvent, Usage
+from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, Usage
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.
-_REASONS = {
+REASONS = {
     FinishReason.STOP: "stop",
     FinishReason.LENGTH: "length",
     FinishReason.CANCELLED: "stop",
     FinishReason.DEADLINE: "length",
     FinishReason.FILTERED: "content_filter",
     FinishReason.PARTIAL: "length",
+    FinishReason.TOOL_CALLS: "tool_calls",
 }
 
 
@@ -26,6 +27,7 @@ class ChatChoice:
         self._reason: FinishReason | None = None
         self._texts: list[str] = []
         self._logprobs: list[Logprob] = []
+        self._calls: tuple[ToolCall, ...] = ()
 
     @property
     def request_id(self) -> str:
@@ -42,24 +44,42 @@ class ChatChoice:
     def add(self, event: TokenEvent, *, keep: bool) -> None:
         self._reason = event.finish_reason or self._reason
         self.usage = event.usage or self.usage
+        self._calls = event.tool_calls or self._calls
         if keep:
             self._texts.append(event.text or "")
             self._logprobs += event.logprobs or ()
 
     def delta(self, delta: dict[str, Any], logprobs: Any = None, *, finish: bool = False) -> dict[str, Any]:
-        reason = _REASONS[self._reason] if finish and self._reason else None
+        reason = REASONS[self._reason] if finish and self._reason else None
         return {"index": self._number, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
 
     @property
     def whole(self) -> dict[str, Any]:
         assert self._reason is not None, "the choice has not ended in `done`"
+        text = "".join(self._texts)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if self._calls:
+            message["content"] = text or None
+            message["tool_calls"] = [_tool_call(call) for call in self._calls]
         return {
             "index": self._number,
-            "message": {"role": "assistant", "content": "".join(self._texts), "refusal": None},
-            "finish_reason": _REASONS[self._reason],
+            "message": message,
+            "finish_reason": REASONS[self._reason],
             "logprobs": logprobs_of(self._logprobs),
             "parley": self.parley,
         }
+
+
+def tool_call_chunk(delta: ToolCallDelta) -> dict[str, Any]:
+    """A part of a call, as chunks contain it."""
+    if delta.id is None:
+        return {"index": delta.index, "function": {"arguments": delta.arguments}}
+    function = {"name": delta.name, "arguments": delta.arguments}
+    return {"index": delta.index, "id": delta.id, "type": "function", "function": function}
+
+
+def _tool_call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def logprobs_of(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:

@@ -6,46 +6,56 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.gateway.openai.chat_choice import ChatChoice, logprobs_of
-from app.wire import Request, TokenEvent
+import msgspec
+
+from app.gateway.errors import ApiError
+from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunk
+from app.wire import Request, TokenEvent, Usage
+
+DONE = b"data: [DONE]\n\n"
 
 
 class ChatReply:
     """Both forms of the reply to one chat completion, whose choices may progress in any order.
 
-    `parley` contains what OpenAI's types lack: the request's id, its conversation, the actual finish reason.
+    `model` is the name that the caller used; the version of its weights is the `system_fingerprint`. `parley` contains
+    what OpenAI's types lack: the request's id, its conversation, the actual finish reason.
     """
 
-    def __init__(self, requests: Sequence[Request], *, wants_usage: bool) -> None:
+    def __init__(self, requests: Sequence[Request], model: str, *, wants_usage: bool) -> None:
         self._choices = [ChatChoice(number, request) for number, request in enumerate(requests)]
         self._wants_usage = wants_usage
         self._created = int(time.time())
-        self._model = requests[0].model or ""
+        self._model = model
+        self._version: str | None = None
 
-    def first_chunks(self) -> Iterator[dict[str, Any]]:
+    def first_chunks(self) -> Iterator[bytes]:
         for choice in self._choices:
-            yield {**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley}
+            yield data({**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley})
 
-    def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[dict[str, Any]]:
-        """The chunks for these events of one choice; the events contain no error."""
-        self.add(number, events, keep=False)
+    def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[bytes]:
         choice = self._choices[number]
         for event in events:
+            self._add(choice, event, keep=False)
             if event.text or event.logprobs:
-                yield self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs)))
+                yield data(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs))))
+            if event.tool_call_deltas:
+                calls = [tool_call_chunk(delta) for delta in event.tool_call_deltas]
+                yield data(self._chunk(choice.delta({"tool_calls": calls})))
             if event.finish_reason is not None:
-                yield {**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley}
+                yield data({**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley})
 
-    def last_chunks(self) -> Iterator[dict[str, Any]]:
-        """The last chunks, after all choices have ended."""
+    def last_chunks(self) -> Iterator[bytes]:
         if self._wants_usage:
-            yield {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage}
+            yield data({**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage})
+        yield DONE
 
-    def add(self, number: int, events: list[TokenEvent], *, keep: bool = True) -> None:
-        """Record the events of one choice; texts are kept for `whole` only."""
+    def failed(self, error: ApiError) -> bytes:
+        return data(error.body)
+
+    def add(self, number: int, events: list[TokenEvent]) -> None:
         for event in events:
-            self._model = event.model_version or self._model
-            self._choices[number].add(event, keep=keep)
+            self._add(self._choices[number], event, keep=True)
 
     def whole(self) -> dict[str, Any]:
         return {
@@ -55,19 +65,13 @@ class ChatReply:
             "parley": self._choices[0].parley,
         }
 
+    def _add(self, choice: ChatChoice, event: TokenEvent, *, keep: bool) -> None:
+        self._version = event.model_version or self._version
+        choice.add(event, keep=keep)
+
     @property
     def _usage(self) -> dict[str, Any]:
-        """The complete reply, after all choices have ended; prompt tokens are counted once."""
-        usages = [choice.usage for choice in self._choices if choice.usage is not None]
-        prompt = max((usage.prompt_tokens for usage in usages), default=0)
-        answers = sum(usage.completion_tokens for usage in usages)
-        cached = max((usage.cached_tokens for usage in usages), default=0)
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": answers,
-            "total_tokens": prompt + answers,
-            "prompt_tokens_details": {"cached_tokens": cached},
-        }
+        return usage_of([choice.usage for choice in self._choices])
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
@@ -76,5 +80,29 @@ class ChatReply:
         return chunk
 
     def _head(self, kind: str) -> dict[str, Any]:
-        request_id = f"chatcmpl-{self._choices[0].request_id}"
-        return {"id": request_id, "object": kind, "created": self._created, "model": self._model}
+        return {
+            "id": f"chatcmpl-{self._choices[0].request_id}",
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": self._version,
+        }
+
+
+def data(content: object) -> bytes:
+    """A server-sent event without a name."""
+    return b"data: %b\n\n" % msgspec.json.encode(content)
+
+
+def usage_of(usages: Sequence[Usage | None]) -> dict[str, Any]:
+    """The usage of choices with one prompt, whose tokens are counted once."""
+    known = [usage for usage in usages if usage is not None]
+    prompt = max((usage.prompt_tokens for usage in known), default=0)
+    answers = sum(usage.completion_tokens for usage in known)
+    cached = max((usage.cached_tokens for usage in known), default=0)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answers,
+        "total_tokens": prompt + answers,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -15,11 +15,15 @@ ChoiceEvents = tuple[int, list[TokenEvent]]
 
 
 class Completion:
-    """Different workers answer the choices at different speeds. If one fails, the others are cancelled."""
+    """Different workers answer the choices at different speeds. If one fails, the others are cancelled.
+
+    A caller that leaves before the end cancels all, unless `PARLEY_GATEWAY_KEEP` is set.
+    """
 
     def __init__(self, gateway: Gateway, requests: Sequence[Request]) -> None:
         self._gateway = gateway
         self._requests = requests
+        self._open = set(range(len(requests)))
 
     async def send(self) -> None:
         """Raises `ApiError`."""
@@ -41,11 +45,18 @@ class Completion:
         streams = [self._choice(request) for request in self._requests]
         try:
             async with aclosing(merged(streams)) as events:
-                async for one in events:
-                    yield one
+                async for number, batch in events:
+                    if batch and batch[-1].is_end:
+                        self._open.discard(number)
+                    yield number, batch
         except ApiError:
             if len(self._requests) > 1:
                 await self._cancel()
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            # The caller has left. The cancels are sent without it.
+            if self._open and not self._gateway.settings.gateway_keep:
+                self._gateway.spawn(self._cancel())
             raise
 
     async def _choice(self, asked: Request) -> AsyncGenerator[list[TokenEvent], None]:
@@ -69,7 +80,8 @@ class Completion:
         answer.
         """
         request_producer = self._gateway.request_producer
-        cancels = [request_producer.cancel(request.user_id, request.request_id) for request in self._requests]
+        left = [self._requests[number] for number in sorted(self._open)]
+        cancels = [request_producer.cancel(request.user_id, request.request_id) for request in left]
         for failure in await asyncio.gather(*cancels, return_exceptions=True):
             if isinstance(failure, BaseException) and not isinstance(failure, ApiError):
                 raise failure

@@ -1,22 +1,39 @@
-"""The available models: those of the settings, and those that have answered in the last hour."""
+"""The available models: those of the settings, and other versions that have answered in the last hour."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from app.settings import Settings
 
 RECENT_S = 3600.0
 _MOST_SEEN = 100
 
 
 class ServedModels:
-    """`clock`: monotonic seconds."""
+    """`context_lengths`: of the models whose files this machine has. `clock`: monotonic seconds."""
 
-    def __init__(self, configured: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        configured: Iterable[str],
+        context_lengths: Mapping[str, int] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._configured = tuple(dict.fromkeys(configured))
+        self._context_lengths = context_lengths or {}
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
+        self._started_at = int(time.time())
+
+    @property
+    def default(self) -> str:
+        """The model of requests that name none."""
+        return self._configured[0] if self._configured else ""
 
     def answered(self, version: str) -> None:
         self._seen[version] = self._clock()
@@ -25,7 +42,43 @@ class ServedModels:
             self._seen.popitem(last=False)
 
     def names(self) -> list[str]:
-        """The configured models first, then the others by name."""
+        """The configured models first, then versions of others by name."""
         since = self._clock() - RECENT_S
-        recent = sorted(version for version, at in self._seen.items() if at >= since)
+        recent = sorted(
+            version
+            for version, at in self._seen.items()
+            if at >= since and version.partition("@")[0] not in self._configured
+        )
         return list(dict.fromkeys((*self._configured, *recent)))
+
+    def knows(self, name: str) -> bool:
+        """Whether a request may name it: a listed model, or a version of one."""
+        return name in self.names() or name in self._seen
+
+    def entry(self, name: str) -> dict[str, Any]:
+        """The model as OpenAI's and vLLM's clients expect it; `max_model_len` is null if it is not known here."""
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started_at,
+            "owned_by": "parley",
+            "root": name,
+            "parent": None,
+            "max_model_len": self._context_lengths.get(name),
+        }
+
+
+def context_lengths(settings: Settings) -> dict[str, int]:
+    """Most tokens of prompt and answer, of the models that are `demo` or folders of this machine."""
+    from models.checkpoint_files import DEMO  # noqa: PLC0415 - slow to import
+
+    found = {}
+    for name in filter(None, (settings.model, settings.second_model)):
+        folder = DEMO if name == "demo" else Path(name).expanduser()
+        try:
+            config = json.loads((folder / "config.json").read_text())
+            own = int(config["max_position_embeddings"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        found[name] = min(own, settings.context_length or own)
+    return found

@@ -56,7 +56,7 @@ async def ask(request: Request) -> Response:
     body = await read_body(request, AskBody)
     identity = caller.identity(body.user_id)
     gateway.admit(identity)
-    asked = body.request(identity)
+    asked = body.request(identity, store=gateway.settings.gateway_store)
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     reply = {
@@ -85,9 +85,15 @@ async def look(request: Request, request_id: str) -> Response:
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
-    """The answer's events as server-sent events; an event's `id` is the index after it."""
+    """The answer's events as server-sent events; an event's `id` is the index after it.
+
+    The end counts as one more, so that a reconnect of an `EventSource` that has the end is told from one that lacks it:
+    it gets 204, which stops an `EventSource`.
+    """
     gateway, identity, caller = await _of_caller(request, request_id)
     after = _index(request.headers.get("last-event-id") or starting_after)
+    if after and await _is_behind_the_end(gateway, identity, request_id, after):
+        return Response(status_code=204)
     gateway.limits.open_stream(identity)
     return EventStream(
         _chunks(gateway, identity, request_id, after),
@@ -121,6 +127,13 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
     return gateway, identity, caller
 
 
+async def _is_behind_the_end(gateway: Gateway, identity: Identity, request_id: str, after: int) -> bool:
+    if not gateway.request_producer.is_new(identity.user_id, request_id):
+        await gateway.archive.complete(identity.user_id, request_id)
+    answer = gateway.live.answer(identity.user_id, request_id)
+    return answer is not None and answer.end is not None and after > answer.end.next_index
+
+
 async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
     yield b"retry: 1000\n\n"
     try:
@@ -136,7 +149,7 @@ def _chunk(event: TokenEvent) -> bytes:
     data = _encoder.encode(event)
     if event.type is EventType.NOTICE:
         return b"data: %b\n\n" % data
-    return b"id: %d\ndata: %b\n\n" % (event.next_index, data)
+    return b"id: %d\ndata: %b\n\n" % (event.next_index + event.is_end, data)
 
 
 def _index(text: str | None) -> int:

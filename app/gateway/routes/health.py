@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -21,6 +23,17 @@ _STATUS = {"content": shape(status="string")}
 @router.get("/healthz", responses={200: _STATUS})
 async def alive() -> Response:
     return json_response({"status": "ok"})
+
+
+@router.get("/health", responses={200: _STATUS})
+async def health() -> Response:
+    """The same as `/healthz`, under the name that vLLM's clients use."""
+    return await alive()
+
+
+@router.get("/version", responses={200: {"content": shape(version="string")}})
+async def version() -> Response:
+    return json_response({"version": metadata.version("parley")})
 
 
 @router.get("/readyz", responses={200: _STATUS, 503: {"description": "The gateway is not ready.", **_STATUS}})

@@ -11,7 +11,7 @@ from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply
-from app.wire import EventType, FinishReason, Logprob, Request, TokenEvent, Usage
+from app.wire import EventType, FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, Usage
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -44,12 +44,87 @@ def test_choices_are_requests_of_their_own_with_seeds_of_their_own() -> None:
     assert [one.seed for one in requests(n=2)] == [None, None]
 
 
-@pytest.mark.parametrize("name", ["tools", "functions", "audio", "prediction", "web_search_options"])
-def test_what_would_change_the_answer_and_cannot_be_done_is_refused(name: str) -> None:
+def test_tools_arrive_in_the_request() -> None:
+    function = {"name": "order_status", "parameters": {"type": "object", "properties": {"order": {"type": "integer"}}}}
+    call = {"id": "c1", "type": "function", "function": {"name": "order_status", "arguments": '{"order": 1}'}}
+    (request,) = requests(
+        tools=[{"type": "function", "function": function}],
+        tool_choice={"type": "function", "function": {"name": "order_status"}},
+        parallel_tool_calls=False,
+        messages=[
+            *HELLO,
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "on its way"}]},
+        ],
+    )
+    written = msgspec.json.decode(msgspec.json.encode(request))
+    assert written["tools"] == [{"type": "function", "function": function}]
+    assert written["tool_choice"] == {"type": "function", "function": {"name": "order_status"}}
+    assert written["parallel_tool_calls"] is False
+    assert written["messages"][1:] == [
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "on its way", "tool_call_id": "c1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "param"),
+    [
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools"),
+        ({"tools": [{"type": "function", "function": {"description": "no name"}}]}, "tools"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "tool_choice"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"add_generation_prompt": False}, "add_generation_prompt"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a"}, "guided_regex": "b"}, "structured_outputs"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}, "messages"),
+        ({"n": 0}, "n"),
+    ],
+)
+def test_a_value_that_is_not_supported_is_refused_by_name(wrong: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
-        requests(**{name: [{"type": "function"}]})
-    assert (refused.value.status, refused.value.param) == (400, name)
-    assert requests(**{name: None})
+        requests(**wrong)
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+def test_images_are_refused_as_images() -> None:
+    with pytest.raises(ApiError, match="messages: images are not supported"):
+        requests(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, {"type": "choices", "choices": ["yes", "no"]}),
+        ({"structured_outputs": {"json_object": True}}, {"type": "json_object"}),
+        ({"guided_json": '{"type": "object"}'}, {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}),
+        ({"guided_regex": "a+"}, {"type": "regex", "regex": "a+"}),
+        ({"guided_grammar": 'root ::= "a"'}, {"type": "grammar", "grammar": 'root ::= "a"'}),
+    ],
+)
+def test_vllms_output_constraints_become_a_response_format(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    (request,) = requests(**given)
+    assert msgspec.json.decode(msgspec.json.encode(request.response_format)) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, "standard"), (0, "standard"), (-1, "interactive"), (5, "batch"), ("batch", "batch")]
+)
+def test_vllms_priorities_are_numbers(given: object, expected: str) -> None:
+    assert requests(priority=given)[0].priority == expected
+
+
+def test_without_max_tokens_the_answer_may_fill_the_context() -> None:
+    assert requests()[0].max_tokens == 2**31 - 1
+    assert requests(max_tokens=3)[0].max_tokens == 3
+
+
+def test_store_has_the_gateways_default() -> None:
+    body = msgspec.convert({"messages": HELLO}, ChatBody)
+    assert body.requests(Identity("nina"), store=False)[0].store is False
+    assert requests(store=False)[0].store is False
+    assert requests()[0].store is True
 
 
 @pytest.mark.parametrize("wrong", [{"priority": "x"}, {"deadline_ms": "soon"}])
@@ -72,6 +147,42 @@ def test_another_tenant_is_refused() -> None:
     assert (refused.value.status, refused.value.param) == (400, "tenant")
 
 
+def chunks_of(reply: ChatReply, events: list[TokenEvent]) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(chunk.removeprefix(b"data: ")) for chunk in reply.chunks(0, events)]
+
+
+def test_calls_are_streamed_and_whole() -> None:
+    (request,) = requests()
+    parts = [
+        ToolCallDelta(0, "c1", "order_status", ""), ToolCallDelta(0, arguments='{"order"'),
+        ToolCallDelta(0, arguments=": 1}"), ToolCallDelta(1, "c2", "help", ""), ToolCallDelta(1, arguments="{}"),
+    ]  # fmt: skip
+    calls = (ToolCall("c1", "order_status", '{"order": 1}'), ToolCall("c2", "help", "{}"))
+    events = [
+        TokenEvent(type=EventType.TOKEN, index=at, tokens=(at,), text="", tool_call_deltas=(part,))
+        for at, part in enumerate(parts)
+    ]
+    done = TokenEvent(type=EventType.DONE, index=5, finish_reason=FinishReason.TOOL_CALLS, tool_calls=calls)
+    *streamed, last = chunks_of(ChatReply([request], "demo", wants_usage=False), [*events, done])
+    found: dict[int, dict[str, str]] = {}
+    for chunk in streamed:
+        for part in chunk["choices"][0]["delta"]["tool_calls"]:
+            call = found.setdefault(part["index"], {"arguments": ""})
+            call |= {"id": part["id"], "name": part["function"]["name"]} if "id" in part else {}
+            call["arguments"] += part["function"]["arguments"]
+    assert [(call["id"], call["name"], call["arguments"]) for call in found.values()] == [
+        (call.id, call.name, call.arguments) for call in calls
+    ]
+    assert last["choices"][0]["finish_reason"] == "tool_calls"
+    reply = ChatReply([request], "demo", wants_usage=False)
+    reply.add(0, [*events, done])
+    message = reply.whole()["choices"][0]["message"]
+    assert message["content"] is None
+    assert [(one["id"], one["function"]["arguments"]) for one in message["tool_calls"]] == [
+        ("c1", '{"order": 1}'), ("c2", "{}"),
+    ]  # fmt: skip
+
+
 def token(index: int, text: str, logprob: float) -> TokenEvent:
     told = (Logprob(index, text, logprob, (Logprob(9, "z", -3.0),)),)
     return TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text, logprobs=told)
@@ -81,9 +192,9 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
     (request,) = requests(logprobs=True, top_logprobs=1)
     said = [token(0, "", -0.5), token(1, "é", -0.25)]
     done = TokenEvent(type=EventType.DONE, index=2, finish_reason=FinishReason.STOP, usage=Usage(3, 2, 1))
-    streamed = [*ChatReply([request], wants_usage=True).chunks(0, [*said, done])]
+    streamed = chunks_of(ChatReply([request], "demo", wants_usage=True), [*said, done])
     pieces = [piece for chunk in streamed for piece in (chunk["choices"][0]["logprobs"] or {}).get("content", ())]
-    reply = ChatReply([request], wants_usage=False)
+    reply = ChatReply([request], "demo", wants_usage=False)
     reply.add(0, [*said, done])
     whole = reply.whole()
     assert whole["choices"][0]["logprobs"]["content"] == pieces
@@ -106,7 +217,7 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
 )
 def test_every_end_has_one_of_openais_reasons_and_the_true_one_beside_it(reason: str, told: str) -> None:
     (request,) = requests()
-    reply = ChatReply([request], wants_usage=False)
+    reply = ChatReply([request], "demo", wants_usage=False)
     reply.add(0, [TokenEvent(type=EventType.DONE, index=0, text="held", finish_reason=FinishReason(reason))])
     choice = reply.whole()["choices"][0]
     assert (choice["finish_reason"], choice["message"]["content"]) == (told, "held")

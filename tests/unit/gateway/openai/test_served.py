@@ -7,11 +7,11 @@ from app.gateway.openai.served import RECENT_S, ServedModels
 
 def test_a_version_that_has_not_answered_for_long_is_listed_no_more() -> None:
     now = 1000.0
-    models = ServedModels(["demo", "demo"], lambda: now)
+    models = ServedModels(["demo", "demo"], clock=lambda: now)
     models.answered("b@1")
     now += RECENT_S / 2
     models.answered("a@1")
-    models.answered("demo")
+    models.answered("demo@1")  # a version of a model that is listed
     assert models.names() == ["demo", "a@1", "b@1"]
     now += RECENT_S / 2 + 1
     assert models.names() == ["demo", "a@1"]
@@ -20,7 +20,7 @@ def test_a_version_that_has_not_answered_for_long_is_listed_no_more() -> None:
 
 
 def test_many_versions_leave_the_latest() -> None:
-    models = ServedModels([], lambda: 0.0)
+    models = ServedModels([], clock=lambda: 0.0)
     for number in range(1000):
         models.answered(str(number))
     assert "999" in models.names()

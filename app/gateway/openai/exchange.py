@@ -1,0 +1,118 @@
+"""Answer requests in OpenAI's way: as one object, or as a stream of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from app.gateway.answers.sse import EventStream
+from app.gateway.auth.access import Caller
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import Gateway
+from app.gateway.limits.while_connected import while_connected
+from app.gateway.openai.completion import ChoiceEvents, Completion
+from app.gateway.openai.parameters import IGNORED_HEADER
+from app.wire import Request, TokenEvent
+
+_LIFE = b": waiting\n\n"
+
+
+class Reply(Protocol):
+    """The reply to one call, built from the events of its choices, which may progress in any order."""
+
+    def add(self, number: int, events: list[TokenEvent]) -> None:
+        """Record the events of one choice for `whole`."""
+
+    def whole(self) -> dict[str, Any]:
+        """The complete reply, after all choices have ended."""
+
+    def first_chunks(self) -> Iterable[bytes]: ...
+
+    def chunks(self, number: int, events: list[TokenEvent]) -> Iterable[bytes]:
+        """The chunks for these events of one choice; the events contain no error."""
+
+    def last_chunks(self) -> Iterable[bytes]:
+        """The last chunks, after all choices have ended."""
+
+    def failed(self, error: ApiError) -> bytes: ...
+
+
+class Exchange:
+    """One call of a caller: its requests are sent, and their answers become the reply.
+
+    A caller that leaves before the end cancels the answers, unless `PARLEY_GATEWAY_KEEP` is set.
+    """
+
+    def __init__(
+        self, gateway: Gateway, http: HttpRequest, caller: Caller, identity: Identity, ignored: Sequence[str] = ()
+    ) -> None:
+        self._gateway = gateway
+        self._http = http
+        self._caller = caller
+        self._identity = identity
+        self._ignored = ignored
+
+    async def answer(self, asked: Sequence[Request], reply: Reply, *, stream: bool | None) -> Response:
+        """Raises `ApiError`."""
+        self._gateway.admit(self._identity, len(asked))
+        completion = Completion(self._gateway, asked)
+        await completion.send()
+        headers = {"X-Request-Id": asked[0].request_id}
+        if self._ignored:
+            headers[IGNORED_HEADER] = ", ".join(self._ignored)[:1000].encode("ascii", "replace").decode()
+        if not stream:
+            await while_connected(self._http, self._read(completion, reply))
+            return json_response(reply.whole(), headers=headers)
+        return await self._stream(completion, reply, headers)
+
+    async def _read(self, completion: Completion, reply: Reply) -> None:
+        async with aclosing(completion.events()) as events:
+            async for number, batch in events:
+                reply.add(number, batch)
+
+    async def _stream(self, completion: Completion, reply: Reply, headers: dict[str, str]) -> Response:
+        limits, identity = self._gateway.limits, self._identity
+        events = completion.events()
+        limits.open_stream(identity)
+        try:
+            first = await while_connected(self._http, _first(events))
+        except BaseException:
+            await events.aclose()
+            limits.close_stream(identity)
+            raise
+        stream = EventStream(
+            _chunks(reply, first, events),
+            self._gateway.settings.gateway_stall_s,
+            self._gateway.metrics,
+            lambda: limits.close_stream(identity),
+            self._caller.valid_s,
+        )
+        stream.headers.update(headers)
+        return stream
+
+
+async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:
+    """Wait for the first events: until then a failure can still become the reply's status."""
+    async for number, batch in events:
+        if batch:
+            return number, batch
+    return 0, []
+
+
+async def _chunks(
+    reply: Reply, first: ChoiceEvents, events: AsyncGenerator[ChoiceEvents, None]
+) -> AsyncGenerator[bytes, None]:
+    try:
+        async with aclosing(events):
+            yield b"".join(reply.first_chunks()) + b"".join(reply.chunks(*first))
+            async for more in events:
+                yield b"".join(reply.chunks(*more)) or _LIFE
+    except ApiError as error:
+        yield reply.failed(error)
+        return
+    yield b"".join(reply.last_chunks())

@@ -1,0 +1,79 @@
+"""Messages as OpenAI clients send them, in all their forms, as messages of a request."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode, Message, MessageToolCall, Role
+
+_ROLES = {
+    "developer": Role.SYSTEM,
+    "system": Role.SYSTEM,
+    "user": Role.USER,
+    "assistant": Role.ASSISTANT,
+    "tool": Role.TOOL,
+}
+_FEATURES = {
+    "image_url": "images",
+    "input_image": "images",
+    "image": "images",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "video_url": "videos",
+    "file": "files",
+    "input_file": "files",
+}
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a message's content; only texts are supported."""
+
+    type: str = "text"
+    text: str | None = None
+    refusal: str | None = None
+
+    @property
+    def content(self) -> str:
+        if self.type in {"text", "input_text", "output_text"} and self.text is not None:
+            return self.text
+        if self.type == "refusal":
+            return self.refusal or ""
+        feature = _FEATURES.get(self.type)
+        message = f"{feature} are not supported" if feature else f"a part of the type {self.type} is not supported"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"messages: {message}", param="messages")
+
+
+Content = str | tuple[Part, ...] | None
+
+
+def text_of(content: Content) -> str | None:
+    """Raises `ApiError` for a part that is not text."""
+    if content is None or isinstance(content, str):
+        return content
+    return "".join(part.content for part in content)
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    role: Literal["developer", "system", "user", "assistant", "tool"]
+    content: Content = None
+    refusal: str | None = None
+    tool_calls: tuple[MessageToolCall, ...] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    function_call: Any = None
+
+    def message(self) -> Message:
+        """Raises `ApiError`."""
+        if self.function_call is not None:
+            text = "messages: function_call is not supported; use tool_calls"
+            raise ApiError(ErrorCode.INVALID_REQUEST, text, param="messages")
+        return Message(
+            _ROLES[self.role],
+            text_of(self.content) or self.refusal or ("" if not self.tool_calls else None),
+            tool_calls=self.tool_calls or None,
+            tool_call_id=self.tool_call_id,
+            name=self.name,
+        )

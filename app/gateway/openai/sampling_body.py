@@ -1,0 +1,168 @@
+"""The parameters that chat completions and completions have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode, Priority, Request, ResponseFormat, new_request_id
+from app.wire.limits import INT64
+from app.wire.response_format import FormatType, JsonSchema
+
+MAX_CHOICES = 128
+MAX_CHOICES_BYTES = 4 * 1024 * 1024
+REST_OF_CONTEXT = 2**31 - 1
+"""As `max_tokens`: a worker never generates more than the model's context has room for."""
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """`continuous_usage_stats` of vLLM has no effect: the prompt's tokens are known at the end."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
+    """vLLM's form of an output constraint; exactly one field is set."""
+
+    json: dict[str, Any] | str | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | None = None
+
+    @property
+    def response_format(self) -> ResponseFormat | None:
+        """Raises `ApiError`."""
+        given = [name for name in self.__struct_fields__ if getattr(self, name)]
+        if not given:
+            return None
+        if len(given) > 1 or self.structural_tag:
+            raise _refused("structured_outputs", "must have one of json, regex, choice, grammar and json_object")
+        if self.json is not None:
+            return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_=_schema(self.json)))
+        if self.regex is not None:
+            return ResponseFormat(type=FormatType.REGEX, regex=self.regex)
+        if self.choice is not None:
+            return ResponseFormat(type=FormatType.CHOICES, choices=self.choice)
+        if self.grammar is not None:
+            return ResponseFormat(type=FormatType.GRAMMAR, grammar=self.grammar)
+        return ResponseFormat(type=FormatType.JSON_OBJECT)
+
+
+class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | tuple[str, ...] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: dict[str, Any] | str | None = None
+    guided_regex: str | None = None
+    guided_choice: tuple[str, ...] | None = None
+    guided_grammar: str | None = None
+    user: str | None = None
+    user_id: str | None = None
+    tenant: str | None = None
+    priority: Priority | int | None = None
+    deadline_ms: int | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def choices(self) -> int:
+        """Raises `ApiError`."""
+        if self.n is not None and not 1 <= self.n <= MAX_CHOICES:
+            raise _refused("n", f"must be at least 1 and at most {MAX_CHOICES}")
+        return self.n or 1
+
+    def check_tenant(self, identity: Identity) -> None:
+        if self.tenant not in {None, identity.tenant}:
+            raise _refused("tenant", "must be the key's own tenant")
+
+    def fields(self, identity: Identity, number: int, *, store: bool) -> dict[str, Any]:
+        """The fields of the request for choice `number`; `store` applies if the body has none. Raises `ApiError`."""
+        request_id = new_request_id()
+        names = (
+            "temperature", "top_p", "top_k", "min_p", "stop", "presence_penalty", "frequency_penalty", "min_tokens",
+            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata",
+        )  # fmt: skip
+        return {
+            **{name: getattr(self, name) for name in names},
+            "request_id": request_id,
+            "conversation_id": request_id,
+            "user_id": identity.user_id,
+            "tenant": identity.tenant,
+            "priority": _priority(self.priority),
+            "seed": _seed(self.seed, number),
+            "logit_bias": self.logit_bias or None,
+            "response_format": self._format(),
+            "store": store if self.store is None else self.store,
+        }
+
+    def _format(self) -> ResponseFormat | None:
+        guided = StructuredOutputs(
+            json=self.guided_json, regex=self.guided_regex, choice=self.guided_choice, grammar=self.guided_grammar
+        )
+        other = None if self.structured_outputs is None else self.structured_outputs.response_format
+        found = [one for one in (self.response_format, other, guided.response_format) if one is not None]
+        if len(found) > 1:
+            raise _refused("structured_outputs", "excludes response_format and guided_*")
+        return found[0] if found else None
+
+
+def check_size(first: Request, choices: int) -> None:
+    """Raise `ApiError` if the requests of all choices are too large together."""
+    if choices > 1 and choices * len(msgspec.json.encode(first)) > MAX_CHOICES_BYTES:
+        message = f"n: each choice is a request, and together they exceed {MAX_CHOICES_BYTES} bytes"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413, param="n")
+
+
+def _refused(param: str, why: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)
+
+
+def _schema(schema: dict[str, Any] | str) -> dict[str, Any]:
+    if isinstance(schema, dict):
+        return schema
+    try:
+        return msgspec.json.decode(schema, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError):
+        raise _refused("structured_outputs", "json is not the JSON text of an object") from None
+
+
+def _priority(priority: Priority | int | None) -> Priority:
+    """VLLM's priorities are numbers; a lower one runs first."""
+    if isinstance(priority, Priority):
+        return priority
+    if not priority:
+        return Priority.STANDARD
+    return Priority.INTERACTIVE if priority < 0 else Priority.BATCH
+
+
+def _seed(seed: int | None, number: int) -> int | None:
+    """The seed of choice `number`; the same seed would give the same answer."""
+    if seed is None or seed not in INT64:
+        return seed
+    return (seed + number - INT64.start) % (INT64.stop - INT64.start) + INT64.start

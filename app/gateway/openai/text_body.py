@@ -1,0 +1,64 @@
+"""The body of `POST /v1/completions`: prompts as the model reads them, without chat template and memory."""
+
+from __future__ import annotations
+
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError
+from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size
+from app.wire import ErrorCode, Request
+
+_MAX_TOKENS = 16
+"""OpenAI's default."""
+
+Prompt = str | tuple[int, ...] | tuple[str, ...] | tuple[tuple[int, ...], ...]
+
+
+class TextBody(SamplingBody, frozen=True, kw_only=True):
+    """`logprobs` is the number of the likeliest tokens to report with each token."""
+
+    prompt: str | tuple[str | int | tuple[int, ...], ...]
+    echo: bool | None = None
+    logprobs: int | None = None
+
+    @property
+    def prompts(self) -> list[str | tuple[int, ...]]:
+        """Raises `ApiError`."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if self.prompt and all(isinstance(one, int) for one in self.prompt):
+            return [self.prompt]  # type: ignore[list-item]
+        if not self.prompt or any(isinstance(one, int) for one in self.prompt):
+            raise _refused("prompt", "must be a text, token ids, or a list of one of them")
+        return list(self.prompt)  # type: ignore[arg-type]
+
+    def requests(self, identity: Identity, *, store: bool = True) -> list[Request]:
+        """One request per choice, `n` of each prompt."""
+        self.check_tenant(identity)
+        prompts, choices = self.prompts, self.choices
+        if len(prompts) * choices > MAX_CHOICES:
+            raise _refused("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
+        if self.echo and self.logprobs is not None:
+            raise _refused("echo", "excludes logprobs: those of a prompt are not computed")
+        if self.echo and not all(isinstance(prompt, str) for prompt in prompts):
+            raise _refused("echo", "needs prompts that are texts")
+        found = [
+            self._request(identity, prompt, number, store=store) for prompt in prompts for number in range(choices)
+        ]
+        check_size(found[0], choices)
+        return found
+
+    def _request(self, identity: Identity, prompt: str | tuple[int, ...], number: int, *, store: bool) -> Request:
+        text = prompt if isinstance(prompt, str) else None
+        return Request(
+            **self.fields(identity, number, store=store),
+            prompt=text,
+            raw=text is not None,
+            prompt_token_ids=None if isinstance(prompt, str) else prompt,
+            max_tokens=_MAX_TOKENS if self.max_tokens is None else self.max_tokens,
+            logprobs=None if self.logprobs is None else True,
+            top_logprobs=self.logprobs,
+        )
+
+
+def _refused(param: str, why: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

@@ -1,0 +1,65 @@
+"""`/v1/embeddings`: the embedder of the history."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.body import read_parameters, schema_of
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import gateway_of
+from app.gateway.limits.while_connected import while_connected
+from app.gateway.openapi import replies, shape
+from app.wire import ErrorCode
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+_MOST_TEXTS = 2048
+
+
+class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True):
+    input: str | tuple[str, ...]
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+    user: str | None = None
+    user_id: str | None = None
+
+
+@router.post(
+    "/embeddings",
+    openapi_extra=schema_of(EmbeddingsBody),
+    responses=replies(shape(object="string", data="array", model="string", usage="object"), 413, 415),
+)
+async def embed(request: Request) -> Response:
+    """Vectors of texts, by the embedder of the history (`PARLEY_EMBEDDER`), whatever `model` says."""
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    body, _ = await read_parameters(request, EmbeddingsBody)
+    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
+    texts = [body.input] if isinstance(body.input, str) else list(body.input)
+    if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"input: must be 1-{_MOST_TEXTS} texts that are not empty", param="input"
+        )
+    gateway.limits.look(identity)
+    vectors, tokens = await while_connected(request, gateway.searching.embed(identity.user_id, texts))
+    if body.dimensions not in {None, vectors.shape[1]}:
+        message = f"dimensions: the embedder has {vectors.shape[1]}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, message, param="dimensions")
+    as_text = body.encoding_format == "base64"
+    data: list[dict[str, Any]] = [
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": base64.b64encode(vector.tobytes()).decode() if as_text else vector.tolist(),
+        }
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json_response({"object": "list", "data": data, "model": gateway.settings.embedder, "usage": usage})

@@ -1,0 +1,43 @@
+"""`/v1/models`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import gateway_of
+from app.gateway.openapi import replies, shape
+from app.wire import ErrorCode
+
+router = APIRouter(prefix="/v1/models", tags=["openai"])
+
+_MODEL = shape(
+    id="string",
+    object="string",
+    created="integer",
+    owned_by="string",
+    root="string",
+    parent=["string", "null"],
+    max_model_len=["integer", "null"],
+)
+
+
+@router.get("", responses=replies(shape(object="string", data="array")))
+async def models(request: Request) -> Response:
+    """The models of the settings, and versions of other models that have answered in the last hour."""
+    gateway = gateway_of(request)
+    await gateway.access.caller(request)
+    entries = [gateway.models.entry(name) for name in gateway.models.names()]
+    return json_response({"object": "list", "data": entries})
+
+
+@router.get("/{name:path}", responses=replies(_MODEL, 404))
+async def model(request: Request, name: str) -> Response:
+    gateway = gateway_of(request)
+    await gateway.access.caller(request)
+    if not gateway.models.knows(name):
+        message = "no model with this name has answered in the last hour"
+        raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
+    return json_response(gateway.models.entry(name))

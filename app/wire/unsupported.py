@@ -1,0 +1,78 @@
+"""Parameters of OpenAI's and vLLM's APIs that would change an answer and are not supported on `requests`.
+
+Unknown fields of a record are ignored; these are refused by name, because a sender that sets one expects another
+answer. A value that asks for nothing is accepted. The gateway supports some of them by translating them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+_NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
+
+UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "add_special_tokens": _NOTHING,
+        "allowed_token_ids": _NOTHING,
+        "audio": _NOTHING,
+        "background": _NOTHING,
+        "bad_words": _NOTHING,
+        "best_of": (None, 1),
+        "chat_template": _NOTHING,
+        "chat_template_kwargs": _NOTHING,
+        "context_management": _NOTHING,
+        "documents": _NOTHING,
+        "early_stopping": _NOTHING,
+        "function_call": (None, "none", "auto"),
+        "functions": _NOTHING,
+        "guided_choice": _NOTHING,
+        "guided_grammar": _NOTHING,
+        "guided_json": _NOTHING,
+        "guided_regex": _NOTHING,
+        "include_stop_str_in_output": _NOTHING,
+        "kv_transfer_params": _NOTHING,
+        "logits_processors": _NOTHING,
+        "max_tool_calls": (None,),
+        "max_completion_tokens": (None,),
+        "mm_processor_kwargs": _NOTHING,
+        "modalities": (None, ["text"]),
+        "moderation": _NOTHING,
+        "n": (None, 1),
+        "prompt_embeds": _NOTHING,
+        "prompt_logprobs": (None,),
+        "reasoning": _NOTHING,
+        "reasoning_effort": (None, "none"),
+        "return_token_ids": _NOTHING,
+        "return_tokens_as_token_ids": _NOTHING,
+        "skip_special_tokens": (None, True),
+        "stop_token_ids": _NOTHING,
+        "structural_tag": _NOTHING,
+        "structured_outputs": _NOTHING,
+        "suffix": _NOTHING,
+        "thinking_token_budget": (None,),
+        "truncate_prompt_tokens": (None,),
+        "use_beam_search": _NOTHING,
+        "verbosity": (None, "medium"),
+        "vllm_xargs": _NOTHING,
+        "web_search_options": (None,),
+    }
+)
+
+
+def is_neutral(name: str, value: msgspec.Raw) -> bool:
+    """Whether this value of an unsupported parameter asks for nothing."""
+    decoded = msgspec.json.decode(value)
+    return any(decoded == one and type(decoded) is type(one) for one in UNSUPPORTED[name])
+
+
+def unsupported(record: bytes) -> str | None:
+    """The name of an unsupported parameter that a record of `requests`, which is valid JSON, sets."""
+    fields = _DECODER.decode(record)
+    return next((name for name in fields.keys() & UNSUPPORTED.keys() if not is_neutral(name, fields[name])), None)
+
+
+_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])

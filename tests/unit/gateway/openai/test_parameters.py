@@ -1,0 +1,44 @@
+"""No parameter of OpenAI's or vLLM's chat API is dropped in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+
+from app.gateway.errors import ApiError
+from app.gateway.openai.chat_body import ChatBody
+from app.gateway.openai.parameters import IGNORED, check_parameters
+from app.wire.unsupported import UNSUPPORTED
+
+HONOURED = ChatBody.__struct_fields__
+
+
+def check(**given: Any) -> list[str]:
+    raw = msgspec.json.decode(msgspec.json.encode(given), type=dict[str, msgspec.Raw])
+    return check_parameters(raw, HONOURED)
+
+
+def test_every_parameter_of_openais_client_is_in_the_table() -> None:
+    known = {*HONOURED, *IGNORED, *UNSUPPORTED}
+    assert set(CompletionCreateParamsBase.__annotations__) - known == set()
+
+
+def test_no_parameter_is_honoured_and_ignored() -> None:
+    assert not set(HONOURED) & set(IGNORED)
+    assert not set(IGNORED) & set(UNSUPPORTED)
+
+
+@pytest.mark.parametrize("name", sorted(set(UNSUPPORTED) - set(HONOURED)))
+def test_an_unsupported_parameter_is_refused_by_name_unless_its_value_asks_for_nothing(name: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        check(**{name: ["something"]})
+    assert (refused.value.status, refused.value.param) == (400, name)
+    for neutral in UNSUPPORTED[name]:
+        assert check(**{name: neutral}) == []
+
+
+def test_what_has_no_effect_is_reported() -> None:
+    assert check(messages=[], service_tier="flex", my_own=1, prediction=None) == ["service_tier", "my_own"]
