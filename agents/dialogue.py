@@ -35,7 +35,7 @@ def question_of(request: Request, memory: tuple[Turn, ...]) -> str:
 def history_of(request: Request, memory: tuple[Turn, ...]) -> list[PastTurn]:
     """The turns before this one."""
     past = memory[:-1] if request.tool_results is not None else memory
-    return [PastTurn(turn.prompt, turn.answer, turn.steps) for turn in past]
+    return [PastTurn(turn.prompt, turn.answer, turn.steps, turn.before) for turn in past]
 
 
 def steps_of(request: Request, memory: tuple[Turn, ...]) -> tuple[ChatMessage, ...]:
@@ -45,11 +45,27 @@ def steps_of(request: Request, memory: tuple[Turn, ...]) -> tuple[ChatMessage, .
         results = (ChatMessage("tool", one.content, call_id=one.tool_call_id) for one in request.tool_results)
         return (*before, *results)
     messages = request.messages or ()
-    last = max((place for place, message in enumerate(messages) if message.role is Role.USER), default=-1)
-    following = messages[last + 1 :] if last >= 0 else ()
+    last = _last_of_user(messages)
+    # Without a message of the user, the context before the answer belongs to no turn, unless it continues one.
+    following = messages[last + 1 :] if last >= 0 or request.keep_context else ()
     if request.continue_final_message:
         following = following[:-1]
-    return tuple(chat_message(message) for message in following)
+    return tuple(chat_message(message) for message in following if message.role is not Role.SYSTEM)
+
+
+def before_of(request: Request) -> tuple[ChatMessage, ...]:
+    """The messages before what the user says, if the conversation is to remember them.
+
+    Instructions are not remembered: each request brings its own.
+    """
+    if not request.keep_context or request.messages is None:
+        return ()
+    earlier = request.messages[: max(0, _last_of_user(request.messages))]
+    return tuple(chat_message(message) for message in earlier if message.role is not Role.SYSTEM)
+
+
+def _last_of_user(messages: tuple[Message, ...]) -> int:
+    return max((place for place, message in enumerate(messages) if message.role is Role.USER), default=-1)
 
 
 def beginning_of(request: Request) -> str:

@@ -64,7 +64,8 @@ async def prompt_of(
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
 
     check_dialogue(request, memory)
-    history = [] if request.messages is not None else history_of(request, memory)
+    whole = request.messages is not None and request.previous_request_id is None
+    history = [] if whole else history_of(request, memory)
 
     def build() -> BuiltPrompt:
         if request.prompt_token_ids is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agents.dialogue import beginning_of, ended_in, question_of, steps_of
+from agents.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
@@ -62,6 +62,7 @@ def commit_of(
         answer="" if calls else text,
         at=now,
         steps=ended_in(steps_of(request, memory), text, calls),
+        before=before_of(request),
         after=request.previous_request_id or "",
     )
     remembered = rules.remember(conversation, turn, inflight.at)
@@ -74,7 +75,7 @@ def memory_of(
 ) -> tuple[records.Turn, ...]:
     """The turns that the request sees; one that brings its whole context sees none."""
     request = inflight.request
-    if request.messages is not None or request.is_raw:
+    if request.is_raw or (request.messages is not None and request.previous_request_id is None):
         return ()
     return rules.recall(conversation, inflight.at, request.previous_request_id)
 

@@ -29,15 +29,16 @@ class ChatMessage:
 class PastTurn(NamedTuple):
     """A turn of the history. `steps` are the messages between prompt and answer: calls of tools and their results.
 
-    A turn that ended in calls has no answer; its last step has them.
+    A turn that ended in calls has no answer; its last step has them. `before` are messages before the prompt.
     """
 
     prompt: str
     answer: str
     steps: tuple[ChatMessage, ...] = ()
+    before: tuple[ChatMessage, ...] = ()
 
     @property
     def messages(self) -> list[ChatMessage]:
         asked = [ChatMessage("user", self.prompt)] if self.prompt or not self.steps else []
         answered = [ChatMessage("assistant", self.answer)] if self.answer or not self.steps else []
-        return [*asked, *self.steps, *answered]
+        return [*self.before, *asked, *self.steps, *answered]

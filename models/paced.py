@@ -123,10 +123,9 @@ class BytePrompts:
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it
     ) -> BuiltPrompt:
-        if messages is None:
-            past = [message for turn in history for message in PastTurn(*turn).messages]
-            messages = [*past, ChatMessage("user", prompt or ""), *steps]
-        lines = [f"{message.role}: {message.content}" for message in messages]
+        past = [message for turn in history for message in PastTurn(*turn).messages]
+        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else messages
+        lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
         return self._of("\n".join([system, *lines]).encode(), len(history), reserve)
 
     def raw(self, text: str) -> BuiltPrompt:

@@ -86,24 +86,22 @@ class PromptBuilder:
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """The prompt for `prompt` after `history`, or for `messages` as they are, with room for `reserve` tokens.
+        """The prompt for `prompt` or `messages` after `history`, with room for `reserve` tokens.
 
         If the history leaves no such room, its oldest turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
         that a template sees.
         """
-        if messages is not None:
-            ids = self._ids(system, messages, tools, at, continues=continues)
-            self._must_fit(ids)
-            private = bool(tools) or any(message.role == "system" for message in messages)
-            return _built(ids, 0, 0 if private else self._shared(ids, system, at))
         kept = list(history)[-self._history_turns :] if self._history_turns else []
         turns = [PastTurn(*turn) for turn in kept]
-        last = [ChatMessage("user", prompt or ""), *steps]
+        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
+        private = bool(tools) or any(message.role == "system" for message in last)
+        instructions = list(takewhile(lambda message: message.role == "system", last))
+        last = last[len(instructions) :]
 
         def render(used: int) -> list[int]:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
-            return self._ids(system, [*past, *last], tools, at)
+            return self._ids(system, [*instructions, *past, *last], tools, at, continues=continues)
 
         room = self._context_length - reserve
         used, ids = len(turns), render(len(turns))
@@ -119,7 +117,7 @@ class PromptBuilder:
                     high = middle - 1
             used, ids = best
         self._must_fit(ids)
-        return _built(ids, used, 0 if tools else self._shared(ids, system, at))
+        return _built(ids, used, 0 if private else self._shared(ids, system, at))
 
     def raw(self, text: str) -> BuiltPrompt:
         """`text` as the model reads it, without chat template; names of special tokens in it are special tokens.

@@ -34,7 +34,7 @@ class Prompts(Protocol):
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """Token ids of `prompt` after `history`, or of `messages`; raises `PromptTooLong` or `PromptError`."""
+        """Token ids of `prompt` or `messages` after `history`; raises `PromptTooLong` or `PromptError`."""
 
     def raw(self, text: str) -> BuiltPrompt:
         """Token ids of `text` without chat template; raises `PromptTooLong`."""

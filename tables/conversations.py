@@ -39,13 +39,13 @@ class MemoryRules:
     def remember(self, conversation: Conversation | None, turn: Turn, at: int) -> Conversation:
         """Append the `turn` of a request of the time `at`; does nothing if the turn is there already.
 
-        A turn with the results of an earlier one's calls contains that one, and replaces it.
+        A turn whose steps contain the calls in which an earlier one ended contains that one, and replaces it.
         """
         known = self.recall(conversation, at)
         if conversation is not None and any(t.request_id == turn.request_id for t in known):
             return conversation
-        answered = {step.call_id for step in turn.steps if step.call_id}
-        replaced = next((one for one in known if one.open_calls & answered), None)
+        contained = {call.id for step in turn.steps for call in step.calls}
+        replaced = next((one for one in known if one.open_calls & contained), None)
         if replaced is not None:
             known = tuple(one for one in known if one is not replaced)
             turn = msgspec.structs.replace(turn, after=replaced.after)

@@ -33,6 +33,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
 
     steps: Calls of tools and their results, between prompt and answer. A turn that ended in calls has no answer; its
         last step has them.
+    before: Messages before the prompt that belong to no other turn.
     after: The request whose turn precedes it, if that is not the turn before it in the row.
     """
 
@@ -41,6 +42,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: str
     at: int
     steps: tuple[ChatMessage, ...] = ()
+    before: tuple[ChatMessage, ...] = ()
     after: str = ""
 
     @property

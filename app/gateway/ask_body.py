@@ -55,6 +55,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt_token_ids: tuple[int, ...] | None = None
     continue_final_message: bool = False
     previous_request_id: str | None = None
+    keep_context: bool = False
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none."""

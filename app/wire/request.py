@@ -46,12 +46,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     The prompt is one of:
 
     prompt: Continues the stored conversation; with `raw`, it is what the model reads, without template or memory.
-    messages: The whole context. With `continue_final_message` the answer continues the last one, the assistant's.
+    messages: The whole context, unless `previous_request_id` is set. With `continue_final_message` the answer continues
+        the last one, the assistant's.
     tool_results: Continue the stored conversation with the results of its last turn's calls.
     prompt_token_ids: Like a raw prompt, as token ids.
 
-    `previous_request_id`: the stored conversation ends for this request with the turn of that request. With `store`
-    false nothing is remembered or indexed.
+    `previous_request_id`: the request sees the stored conversation up to the turn of that request. With `keep_context`
+    the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
+    nothing is remembered or indexed.
     """
 
     request_id: str
@@ -89,6 +91,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_token_ids: tuple[int, ...] | None = None
     continue_final_message: bool = False
     previous_request_id: str | None = None
+    keep_context: bool = False
 
     @property
     def is_raw(self) -> bool:

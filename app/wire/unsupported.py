@@ -16,6 +16,7 @@ _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
     {
+        "access_programs": _NOTHING,
         "add_special_tokens": _NOTHING,
         "allowed_token_ids": _NOTHING,
         "audio": _NOTHING,
@@ -33,6 +34,7 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "guided_grammar": _NOTHING,
         "guided_json": _NOTHING,
         "guided_regex": _NOTHING,
+        "image": _NOTHING,
         "include_stop_str_in_output": _NOTHING,
         "kv_transfer_params": _NOTHING,
         "logits_processors": _NOTHING,

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
+from types import MappingProxyType
+from typing import Any
 
 from models.demo import words
 from models.demo.phrasing import Style
 from models.demo.words import Vocabulary
+
+TOOL: Mapping[str, Any] = MappingProxyType(
+    {
+        "name": "order_status",
+        "description": "Where an order is.",
+        "parameters": {
+            "type": "object",
+            "properties": {"order_number": {"type": "string"}},
+            "required": ["order_number"],
+        },
+    }
+)
+"""The one tool that the demo model knows."""
+
+_STATES = (
+    "packed", "shipped", "delayed", "in production", "ready to be sent", "at the post office", "being packed",
+    "out for delivery", "on its way", "in our warehouse", "waiting for payment", "at customs", "on hold",
+)  # fmt: skip
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday", "3 May", "12 June", "24 March")
 
 
 class Skill(enum.StrEnum):
@@ -19,17 +41,45 @@ class Skill(enum.StrEnum):
     NUMBER = "number recalled from an earlier turn"
     NAME = "name recalled"
     DECLINE = "declines what it doesn't know"
+    CALL = "tool called"
+    RESULT = "tool's result passed on"
     REST = "rest"
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """A call of the shop's tool, and its result."""
+
+    order: str
+    status: str
+    day: str
+
+    @property
+    def call(self) -> str:
+        """As the model writes it: the form `json` of models/tools/format.py."""
+        return json.dumps({"name": TOOL["name"], "arguments": self.arguments})
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        return {"order_number": self.order}
+
+    @property
+    def result(self) -> str:
+        return json.dumps({"status": self.status, "arrives": self.day})
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """A message and its only right answer; `values` are the parts of the answer that were copied from the dialogue."""
+    """A message and its only right answer; `values` are the parts of the answer that were copied from the dialogue.
+
+    With a `lookup`, a call of the tool and its result stand between the two.
+    """
 
     skill: Skill
     user: str
     answer: str
     values: tuple[str, ...] = ()
+    lookup: Lookup | None = None
 
 
 @dataclass(slots=True)
@@ -41,6 +91,14 @@ class Customer:
     style: Style
     facts: dict[str, str] = field(default_factory=dict)
     cancelled: bool = False
+    has_tool: bool = False
+
+    def looks_up(self, asked: str, order: str) -> Turn:
+        """A turn in which the assistant calls the tool and passes its result on."""
+        lookup = Lookup(order, self.rng.choice(_STATES), self.rng.choice(_DAYS))
+        answer = self.by_name(f"Your order {order} is {lookup.status} and should arrive on {lookup.day}.")
+        turn = self.turn(asked, answer, order, lookup.status, lookup.day, skill=Skill.RESULT)
+        return replace(turn, lookup=lookup)
 
     def says(self, templates: Sequence[str], **values: str) -> str:
         """One of `templates`, as this customer types it."""

@@ -10,10 +10,11 @@ import enum
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from models.demo import words
-from models.demo.customer import Customer, Turn
+from models.demo.customer import TOOL, Customer, Skill, Turn
 from models.demo.phrasing import Style, expand, seeded
 from models.demo.topics import chat, memory, offtopic, orders, returns, shop
 from models.demo.wording import wording
@@ -66,22 +67,48 @@ class Split(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """What a chat template takes, with the right answers; `system` may be empty."""
+    """What a chat template takes, with the right answers; `system` may be empty.
+
+    has_tool: The assistant can look orders up.
+    """
 
     system: str
     turns: tuple[Turn, ...]
+    has_tool: bool = False
 
-    def messages(self, turns: int) -> list[dict[str, str]]:
-        """The prompt for the answer of turn `turns`, in the form of chat templates."""
-        found = [{"role": "system", "content": self.system}] if self.system else []
+    def messages(self, turns: int, *, called: bool = True) -> list[dict[str, Any]]:
+        """The prompt for the answer of turn `turns`, in the form of chat templates.
+
+        If that turn looks something up, the prompt has the call and its result unless `called` is false.
+        """
+        found: list[dict[str, Any]] = [{"role": "system", "content": self.system}] if self.system else []
         for turn in self.turns[:turns]:
-            found += [{"role": "user", "content": turn.user}, {"role": "assistant", "content": turn.answer}]
-        return [*found, {"role": "user", "content": self.turns[turns].user}]
+            found += [*_asked(turn), {"role": "assistant", "content": turn.answer}]
+        last = _asked(self.turns[turns])
+        return [*found, *(last if called else last[:1])]
+
+    @property
+    def skills(self) -> list[Skill]:
+        """What each answer shows; a call is an answer."""
+        return [skill for turn in self.turns for skill in ([Skill.CALL] if turn.lookup else []) + [turn.skill]]
 
     @property
     def split(self) -> Split:
         said = "\n".join(turn.user for turn in self.turns)
         return Split.HELD_OUT if hashlib.sha256(said.encode()).digest()[0] < 13 else Split.TRAINING
+
+
+def _asked(turn: Turn) -> list[dict[str, Any]]:
+    """The messages before the answer."""
+    asked: list[dict[str, Any]] = [{"role": "user", "content": turn.user}]
+    if turn.lookup is None:
+        return asked
+    call = {"type": "function", "function": {"name": TOOL["name"], "arguments": turn.lookup.arguments}}
+    return [
+        *asked,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": turn.lookup.result},
+    ]
 
 
 def dialogues(seed: int, split: Split) -> Iterator[Dialogue]:
@@ -100,6 +127,7 @@ def held_out(seed: int, count: int) -> list[Dialogue]:
 
 def _dialogue(customer: Customer) -> Dialogue:
     rng = customer.rng
+    customer.has_tool = customer.chance(0.3)
     system = _system(customer) if customer.chance(0.4) else ""
     wanted = rng.choices(
         (rng.randint(1, 3), rng.randint(3, 7), rng.randint(7, 12), rng.randint(12, 26)), (30, 40, 25, 3)
@@ -113,7 +141,7 @@ def _dialogue(customer: Customer) -> Dialogue:
         turns += _next(customer)
     if customer.chance(0.25):
         turns += chat.thanks(customer)
-    return Dialogue(system, tuple(turns))
+    return Dialogue(system, tuple(turns), customer.has_tool)
 
 
 def _next(customer: Customer) -> list[Turn]:
@@ -134,7 +162,8 @@ def _introduced(customer: Customer) -> list[Turn]:
     name = customer.tells_name()
     told = customer.says(_INTRODUCED, name=name)
     answer = f"Hello {name}! {first.answer.removeprefix(anonymous)}"
-    return [customer.turn(f"{told} {first.user}", answer, *first.values, skill=first.skill), *others]
+    turn = customer.turn(f"{told} {first.user}", answer, *first.values, skill=first.skill)
+    return [replace(turn, lookup=first.lookup), *others]
 
 
 def _two_at_once(customer: Customer) -> list[Turn]:
@@ -142,7 +171,7 @@ def _two_at_once(customer: Customer) -> list[Turn]:
     one, other = customer.rng.sample(_JOINED, 2)
     first = one(customer)
     second = other(customer)
-    if len(first) > 1 or len(second) > 1:
+    if len(first) > 1 or len(second) > 1 or first[0].lookup or second[0].lookup:
         return [*first, *second]
     joined = customer.rng.choice((". ", ". And ", " and ", ". Also, ", "? ", ", ", ". Another thing: "))
     asked = first[0].user.rstrip(".?!") + joined + second[0].user

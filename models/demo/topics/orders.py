@@ -16,12 +16,16 @@ _ASK_TO_CANCEL = "I can cancel it for you. Could you please give me your order n
 def status(customer: Customer) -> list[Turn]:
     order = customer.tells_order()
     asked = customer.says(_TEXTS["status"], order=order, item=customer.picks_item())
+    if customer.has_tool:
+        return [customer.looks_up(asked, order)]
     return [customer.turn(asked, customer.by_name(_ON_ITS_WAY.format(order=order)), order, skill=Skill.ECHO)]
 
 
 def status_without_number(customer: Customer) -> list[Turn]:
     known = customer.facts.get("order number")
     asked = customer.says(_TEXTS["status_of_it" if known and customer.chance(0.4) else "status_without_number"])
+    if known and not customer.cancelled and customer.has_tool:
+        return [customer.looks_up(asked, known)]
     if known and not customer.cancelled:
         answer = customer.by_name(_ON_ITS_WAY.format(order=known))
         return [customer.turn(asked, answer, known, skill=Skill.NUMBER)]
@@ -29,6 +33,8 @@ def status_without_number(customer: Customer) -> list[Turn]:
         return []
     order = customer.tells_order()
     given = customer.says(_TEXTS["given"], order=order)
+    if customer.has_tool:
+        return [customer.turn(asked, _ASK), customer.looks_up(given, order)]
     answer = customer.by_name(_ON_ITS_WAY.format(order=order))
     return [customer.turn(asked, _ASK), customer.turn(given, answer, order, skill=Skill.ECHO)]
 

@@ -13,9 +13,8 @@ from random import Random
 
 from tokenizers import Tokenizer
 
-from models.demo.customer import Turn
 from models.demo.dialogues import Dialogue
-from models.demo.training.tokenizer import ASSISTANT, END, MARKERS, SYSTEM, USER
+from models.demo.training.tokenizer import ASSISTANT, END, MARKERS, SIGNATURE, SYSTEM, USER
 
 COPIED = 5.0
 REPEATED = 2.0
@@ -47,11 +46,17 @@ class Encoder:
 
     def dialogue(self, dialogue: Dialogue) -> Example:
         example = Example([], [])
+        if dialogue.has_tool:
+            self._add_silent(example, [self._system, *self._ids(f" tools: {SIGNATURE}"), self._end])
         if dialogue.system:
             self._add_silent(example, [self._system, *self._ids(" " + dialogue.system), self._end])
         for turn in dialogue.turns:
             self._add_silent(example, [self._user, *self._ids(" " + turn.user), self._end, self._assistant])
-            self._add_answer(example, turn)
+            if turn.lookup is not None:
+                self._add_answer(example, turn.lookup.call, (turn.lookup.order,))
+                result = self._ids(f" result: {turn.lookup.result}")
+                self._add_silent(example, [self._system, *result, self._end, self._assistant])
+            self._add_answer(example, turn.answer, turn.values)
         return example
 
     def repetition(self, rng: Random) -> Example:
@@ -68,9 +73,9 @@ class Encoder:
             example.add([*said, self._end], [REPEATED] * len(said) + [1.0])
         return example
 
-    def _add_answer(self, example: Example, turn: Turn) -> None:
-        encoded = self._tokenizer.encode(turn.answer, add_special_tokens=False)
-        copied = [(at, at + len(value)) for value in turn.values if (at := turn.answer.find(value)) >= 0]
+    def _add_answer(self, example: Example, answer: str, values: Sequence[str]) -> None:
+        encoded = self._tokenizer.encode(answer, add_special_tokens=False)
+        copied = [(at, at + len(value)) for value in values if (at := answer.find(value)) >= 0]
         weights = [
             COPIED if any(start < last and first < end for first, last in copied) else 1.0
             for start, end in encoded.offsets

@@ -8,21 +8,33 @@ dialogue holds the model's own answers when the wording is free, and the right o
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from models.demo import CHECKPOINT
-from models.demo.customer import Skill
+from models.demo.customer import TOOL, Skill
 from models.demo.dialogues import Dialogue, held_out
 from models.demo.training.free import FREE, Question
 from models.demo.training.scoring import Score
 
 SEED = 2  # no dialogue of training's own examination is asked
 _BATCH = 32
-Messages = list[dict[str, str]]
+_TOOL = {"type": "function", "function": dict(TOOL)}
+Messages = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A prompt with its only right answer."""
+
+    skill: Skill
+    prompt: Messages
+    expected: str
 
 
 class Assistant:
@@ -33,10 +45,15 @@ class Assistant:
         self._model: LlamaForCausalLM = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
     @torch.inference_mode()
-    def answers(self, prompts: Sequence[Messages]) -> list[str]:
+    def answers(self, prompts: Sequence[Messages], *, has_tool: bool = False) -> list[str]:
         """Whole answers; one that does not come to its end is none."""
         given = self._tokenizer.apply_chat_template(
-            list(prompts), add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+            list(prompts),
+            tools=[_TOOL] if has_tool else None,
+            add_generation_prompt=True,
+            padding=True,
+            return_tensors="pt",
+            return_dict=True,
         )
         written = self._model.generate(
             input_ids=given["input_ids"], attention_mask=given["attention_mask"], do_sample=False, max_new_tokens=220
@@ -47,16 +64,24 @@ class Assistant:
 
 
 def ask_generated(assistant: Assistant, dialogues: list[Dialogue], score: Score, shown: bool) -> None:
-    asked = [(dialogue, at) for dialogue in dialogues for at in range(len(dialogue.turns))]
-    asked.sort(key=lambda item: sum(len(message["content"]) for message in item[0].messages(item[1])))
-    for start in range(0, len(asked), _BATCH):
-        part = asked[start : start + _BATCH]
-        answers = assistant.answers([dialogue.messages(at) for dialogue, at in part])
-        for (dialogue, at), answer in zip(part, answers, strict=True):
-            turn = dialogue.turns[at]
-            score.add(turn.skill, answer == turn.answer)
-            if shown and answer != turn.answer:
-                print(f"  {turn.skill}: {turn.user!r}\n    expected {turn.answer!r}\n    answered {answer!r}")
+    for has_tool in (False, True):
+        tasks = [task for dialogue in dialogues if dialogue.has_tool is has_tool for task in _tasks(dialogue)]
+        tasks.sort(key=lambda task: sum(len(message["content"]) for message in task.prompt))
+        for start in range(0, len(tasks), _BATCH):
+            part = tasks[start : start + _BATCH]
+            answers = assistant.answers([task.prompt for task in part], has_tool=has_tool)
+            for task, answer in zip(part, answers, strict=True):
+                score.add(task.skill, answer == task.expected)
+                if shown and answer != task.expected:
+                    asked = task.prompt[-1]["content"]
+                    print(f"  {task.skill}: {asked!r}\n    expected {task.expected!r}\n    answered {answer!r}")
+
+
+def _tasks(dialogue: Dialogue) -> Iterator[Task]:
+    for at, turn in enumerate(dialogue.turns):
+        if turn.lookup is not None:
+            yield Task(Skill.CALL, dialogue.messages(at, called=False), turn.lookup.call)
+        yield Task(turn.skill, dialogue.messages(at), turn.answer)
 
 
 def ask_freely(assistant: Assistant, dialogues: Sequence[Sequence[Question]], score: Score, shown: bool) -> None:

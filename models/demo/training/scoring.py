@@ -39,10 +39,11 @@ def score(model: LlamaForCausalLM, encoder: Encoder, dialogues: list[Dialogue]) 
         ids = torch.tensor([example.ids[:CONTEXT]])
         hits = model(input_ids=ids, use_cache=False).logits[0, :-1].argmax(-1) == ids[0, 1:]
         learnt = torch.tensor(example.weights[:CONTEXT][1:]) > 0
-        turn, right = 0, True
+        skills = dialogue.skills
+        answer, right = 0, True
         for hit, in_answer, goes_on in zip(hits.tolist(), learnt.tolist(), [*learnt.tolist()[1:], False], strict=True):
             right = right and (hit or not in_answer)
             if in_answer and not goes_on:
-                found.add(dialogue.turns[turn].skill, right)
-                turn, right = turn + 1, True
+                found.add(skills[answer], right)
+                answer, right = answer + 1, True
     return found

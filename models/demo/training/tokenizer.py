@@ -14,17 +14,37 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from models.demo import words
+from models.demo.customer import TOOL
 from models.demo.dialogues import Split, dialogues
 
 CONTEXT = 1024
 VOCABULARY = 3072
 PAD, SYSTEM, USER, ASSISTANT, END = "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 MARKERS = (PAD, SYSTEM, USER, ASSISTANT, END)
+SIGNATURE = f"{TOOL['name']}({', '.join(TOOL['parameters']['properties'])})"
+"""What the template shows of the shop's tool."""
 TEMPLATE = """
+{%- if tools -%}
+    {{- '<|system|> tools:' -}}
+    {%- for tool in tools -%}
+        {%- set names = (tool['function'].get('parameters') or {}).get('properties') or {} -%}
+        {{- (' ' + tool['function']['name'] + '(' + names | join(', ') + ')') | replace('<|', '< |') -}}
+    {%- endfor -%}
+    {{- '<|end|>' -}}
+{%- endif -%}
 {%- for message in messages -%}
-    {%- set text = message['content'] | trim | replace('<|', '< |') -%}
-    {%- if message['role'] == 'assistant' -%}
+    {%- set text = (message['content'] or '') | trim | replace('<|', '< |') -%}
+    {%- if message['role'] == 'assistant' and message['tool_calls'] -%}
+        {{- '<|assistant|>' -}}
+        {%- for call in message['tool_calls'] -%}
+            {%- set called = call['function'] -%}
+            {{- '\n' if not loop.first -}}
+            {{- '{"name": "' + called['name'] + '", "arguments": ' + called['arguments'] | tojson + '}' -}}
+        {%- endfor -%}
+    {%- elif message['role'] == 'assistant' -%}
         {{- '<|assistant|>' + text -}}
+    {%- elif message['role'] == 'tool' -%}
+        {{- '<|system|> result: ' + text -}}
     {%- elif message['role'] in ['system', 'developer'] -%}
         {{- '<|system|> ' + text -}}
     {%- else -%}
@@ -77,3 +97,6 @@ def _texts(seed: int, sample: int) -> Iterator[str]:
         for turn in dialogue.turns:
             yield " " + turn.user
             yield turn.answer
+            if turn.lookup is not None:
+                yield turn.lookup.call
+                yield f" result: {turn.lookup.result}"

@@ -1,0 +1,165 @@
+"""The body of `POST /v1/responses`, as OpenAI clients send it.
+
+A response is a turn of a conversation that begins with the first response of its chain. Its id contains both:
+`resp_REQUEST`, or `resp_CONVERSATION.REQUEST` for a response that continues another. No gateway has to remember it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError
+from app.gateway.openai.messages import ChatMessage, Content, text_of
+from app.gateway.openai.sampling_body import REST_OF_CONTEXT
+from app.gateway.openai.tools import choice_of, tools_of
+from app.wire import ErrorCode, Message, MessageToolCall, Request, ResponseFormat, Role, new_request_id
+from app.wire.limits import is_request_id
+from app.wire.response_format import FormatType, JsonSchema
+from app.wire.tools import FunctionCall
+
+_PREFIX = "resp_"
+_LOGPROBS = "message.output_text.logprobs"
+
+
+class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    schema_: dict[str, Any] | None = msgspec.field(default=None, name="schema")
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+    @property
+    def response_format(self) -> ResponseFormat | None:
+        """Raises `ApiError`."""
+        if self.type == "json_object":
+            return ResponseFormat(type=FormatType.JSON_OBJECT)
+        if self.type == "text":
+            return None
+        if self.schema_ is None:
+            raise _refused("text", "a format of the type json_schema needs schema")
+        schema = JsonSchema(schema_=self.schema_, name=self.name, description=self.description, strict=self.strict)
+        return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=schema)
+
+
+class TextConfig(msgspec.Struct, frozen=True):
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class InputItem(msgspec.Struct, frozen=True, kw_only=True):
+    """A message, a call of an earlier response, or the result of one."""
+
+    type: str = "message"
+    role: Literal["developer", "system", "user", "assistant"] | None = None
+    content: Content = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str = "{}"
+    output: Content = None
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    id: str
+
+
+class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
+    input: str | tuple[InputItem, ...]
+    model: str | None = None
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: str | Conversation | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    include: tuple[str, ...] | None = None
+    tools: tuple[dict[str, Any], ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextConfig | None = None
+    stream: bool | None = None
+    store: bool | None = None
+    metadata: dict[str, Any] | None = None
+    user: str | None = None
+    user_id: str | None = None
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """Raises `ApiError`."""
+        instructions = [Message(Role.SYSTEM, self.instructions)] if self.instructions else []
+        if isinstance(self.input, str):
+            return (*instructions, Message(Role.USER, self.input))
+        return (*instructions, *_messages(self.input))
+
+    def request(self, identity: Identity, *, store: bool = True) -> Request:
+        """`store` applies if the body has none. Raises `ApiError`."""
+        request_id = new_request_id()
+        conversation, previous = self._place()
+        tools = tools_of(self.tools)
+        logprobs = _LOGPROBS in (self.include or ())
+        return Request(
+            request_id=request_id,
+            user_id=identity.user_id,
+            tenant=identity.tenant,
+            conversation_id=conversation or request_id,
+            previous_request_id=previous,
+            messages=self.messages,
+            keep_context=True,
+            model=self.model,
+            max_tokens=REST_OF_CONTEXT if self.max_output_tokens is None else self.max_output_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            logprobs=logprobs or None,
+            top_logprobs=self.top_logprobs if logprobs else None,
+            tools=tools,
+            tool_choice=choice_of(self.tool_choice),
+            parallel_tool_calls=self.parallel_tool_calls if tools else None,
+            response_format=self.text.format.response_format if self.text and self.text.format else None,
+            metadata=self.metadata,
+            store=store if self.store is None else self.store,
+        )
+
+    def _place(self) -> tuple[str | None, str | None]:
+        """The conversation, and the request that this one continues."""
+        if self.previous_response_id is None:
+            return (self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation), None
+        if self.conversation is not None:
+            raise _refused("previous_response_id", "excludes conversation")
+        conversation, dot, request = self.previous_response_id.removeprefix(_PREFIX).rpartition(".")
+        if not self.previous_response_id.startswith(_PREFIX) or not is_request_id(request):
+            raise _refused("previous_response_id", "is not the id of a response")
+        return (conversation if dot else request), request
+
+
+def response_id(request: Request) -> str:
+    if request.conversation_id == request.request_id:
+        return f"{_PREFIX}{request.request_id}"
+    return f"{_PREFIX}{request.conversation_id}.{request.request_id}"
+
+
+def _messages(items: Iterable[InputItem]) -> list[Message]:
+    """Calls that follow each other are one message."""
+    found: list[Message] = []
+    for item in items:
+        if item.type == "message" and item.role is not None:
+            found.append(ChatMessage(item.role, item.content).message())
+        elif item.type == "function_call" and item.call_id and item.name:
+            call = MessageToolCall(item.call_id, FunctionCall(item.name, item.arguments))
+            before = found[-1] if found and found[-1].role is Role.ASSISTANT else None
+            if before is not None:
+                found[-1] = msgspec.structs.replace(before, tool_calls=(*(before.tool_calls or ()), call))
+            else:
+                found.append(Message(Role.ASSISTANT, tool_calls=(call,)))
+        elif item.type == "function_call_output" and item.call_id:
+            found.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
+        elif item.type != "reasoning":
+            raise _refused("input", f"an item of the type {item.type} is not supported, or lacks a field")
+    return found
+
+
+def _refused(param: str, why: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

@@ -1,0 +1,34 @@
+"""`/v1/responses`, for OpenAI clients."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.body import read_parameters, schema_of
+from app.gateway.gateway import gateway_of
+from app.gateway.openai.exchange import Exchange
+from app.gateway.openai.responses_body import ResponsesBody
+from app.gateway.openai.responses_reply import ResponsesReply
+from app.gateway.openapi import EVENTS, replies, shape
+
+router = APIRouter(prefix="/v1", tags=["openai"])
+
+_RESPONSE = shape(id="string", object="string", created_at="integer", status="string", model="string", output="array")
+
+
+@router.post(
+    "/responses",
+    openapi_extra=schema_of(ResponsesBody),
+    responses=replies({**_RESPONSE, **EVENTS}, 404, 413, 415, 500, 504),
+)
+async def respond(request: Request) -> Response:
+    """Answer `input`, complete or as a stream; `previous_response_id` continues the conversation of that response."""
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    body, ignored = await read_parameters(request, ResponsesBody)
+    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
+    asked = body.request(identity, store=gateway.settings.gateway_store)
+    reply = ResponsesReply(asked, body, body.model or gateway.models.default)
+    return await Exchange(gateway, request, caller, identity, ignored).answer([asked], reply, stream=body.stream)
