@@ -4,10 +4,10 @@ SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
 EXTRAS := local,minilm,dev
-NPM := app/gateway/page tests/browser/npm tests/integration/gateway/npm tests/integration/npm_kafka
+NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench soak bench-engine faults upgrade fuzz mutants profile debug proto page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine faults upgrade fuzz mutants profile debug proto page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -38,6 +38,9 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+clients: $(STAMP)  ## clients of OpenAI's API in their default ways, in environments of their own; ONLY="langchain ai-sdk"
+	$(BIN)/python -m tests.clients $(ONLY)
 
 bench: $(STAMP) .venv/peers  ## Parley, the floor and what people would write otherwise, side by side; ONLY=tax,goodput
 	$(BIN)/python -m tests.benchmarks $(if $(ONLY),--only $(ONLY))

@@ -53,6 +53,8 @@ class Searching:
         """The vectors of texts, and how many tokens they have; raises `ApiError`."""
         from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
 
+        if self._settings.embedder == "none":
+            raise ApiError(ErrorCode.MODEL_NOT_FOUND, "PARLEY_EMBEDDER=none embeds nothing")
         try:
             embedder = await self._loaded()
             async with self._turns.turn(user_id):
@@ -80,7 +82,7 @@ class Searching:
 
     async def _loaded(self) -> Embedder:
         if self._settings.embedder == "none":
-            raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history and embeds nothing")
+            raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history")
         async with self._loading:
             if self._embedder is None:
                 from models.embedder import load_embedder  # noqa: PLC0415 - slow to import

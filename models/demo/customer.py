@@ -48,11 +48,12 @@ class Skill(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """A call of the shop's tool, and its result."""
+    """A call of the shop's tool, and its result in one of the forms in which tools answer."""
 
     order: str
     status: str
     day: str
+    form: int = 0
 
     @property
     def call(self) -> str:
@@ -65,7 +66,16 @@ class Lookup:
 
     @property
     def result(self) -> str:
-        return json.dumps({"status": self.status, "arrives": self.day})
+        found = {"status": self.status, "arrives": self.day}
+        forms = (
+            json.dumps(found),
+            json.dumps(found, separators=(",", ":")),
+            str(found),
+            json.dumps(found, indent=2),
+            json.dumps({"arrives": self.day, "status": self.status}),
+            f"status: {self.status}, arrives: {self.day}",
+        )
+        return forms[self.form % len(forms)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Customer:
 
     def looks_up(self, asked: str, order: str) -> Turn:
         """A turn in which the assistant calls the tool and passes its result on."""
-        lookup = Lookup(order, self.rng.choice(_STATES), self.rng.choice(_DAYS))
+        lookup = Lookup(order, self.rng.choice(_STATES), self.rng.choice(_DAYS), self.rng.randrange(6))
         answer = self.by_name(f"Your order {order} is {lookup.status} and should arrive on {lookup.day}.")
         turn = self.turn(asked, answer, order, lookup.status, lookup.day, skill=Skill.RESULT)
         return replace(turn, lookup=lookup)

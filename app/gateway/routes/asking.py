@@ -87,8 +87,8 @@ async def look(request: Request, request_id: str) -> Response:
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
     """The answer's events as server-sent events; an event's `id` is the index after it.
 
-    The end counts as one more, so that a reconnect of an `EventSource` that has the end is told from one that lacks it:
-    it gets 204, which stops an `EventSource`.
+    A reconnect of an `EventSource` that has the end gets 204, which stops it. The last id of a stream is therefore one
+    behind the end.
     """
     gateway, identity, caller = await _of_caller(request, request_id)
     after = _index(request.headers.get("last-event-id") or starting_after)
@@ -149,7 +149,9 @@ def _chunk(event: TokenEvent) -> bytes:
     data = _encoder.encode(event)
     if event.type is EventType.NOTICE:
         return b"data: %b\n\n" % data
-    return b"id: %d\ndata: %b\n\n" % (event.next_index + event.is_end, data)
+    # After the end, an id without data: an `EventSource` keeps it, and shows no event.
+    behind = b"id: %d\n\n" % (event.next_index + 1) if event.is_end else b""
+    return b"id: %d\ndata: %b\n\n%b" % (event.next_index, data, behind)
 
 
 def _index(text: str | None) -> int:

@@ -34,7 +34,7 @@ class EmbeddingsBody(msgspec.Struct, frozen=True, kw_only=True):
 @router.post(
     "/embeddings",
     openapi_extra=schema_of(EmbeddingsBody),
-    responses=replies(shape(object="string", data="array", model="string", usage="object"), 413, 415),
+    responses=replies(shape(object="string", data="array", model="string", usage="object"), 404, 413, 415),
 )
 async def embed(request: Request) -> Response:
     """Vectors of texts, by the embedder of the history (`PARLEY_EMBEDDER`), whatever `model` says."""

@@ -71,7 +71,7 @@ async def test_an_event_source_that_has_the_end_is_told_to_stop(http: httpx.Asyn
     asked = (await http.post("/v1/requests", json={"prompt": "Hello", "max_tokens": 3})).json()
     events = (await http.get(asked["events"])).text
     ids = [line.removeprefix("id: ") for line in events.splitlines() if line.startswith("id: ")]
-    assert len(set(ids)) == len(ids)
+    assert [int(ids[-2]) + 1, events.rstrip().splitlines()[-1]] == [int(ids[-1]), f"id: {ids[-1]}"]
     assert (await http.get(asked["events"], headers={"Last-Event-ID": ids[-1]})).status_code == 204
     before = await http.get(asked["events"], headers={"Last-Event-ID": ids[-2]})
     assert (before.status_code, before.text.count('"done"')) == (200, 1)

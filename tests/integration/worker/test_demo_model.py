@@ -90,12 +90,12 @@ async def test_answer_has_the_shape_that_its_request_asks_for(client: Client) ->
 
 
 async def test_shape_that_cannot_be_kept_to_is_a_bad_request(client: Client) -> None:
-    bad = {"type": "json_schema", "json_schema": {"schema": {"type": "array", "uniqueItems": True}}}
+    bad = {"type": "json_schema", "json_schema": {"schema": {"type": "array", "not": {}}}}
     answer = await client.asked(client.user(), "hello", response_format=bad)
     assert answer.end is not None
     assert answer.end.error is not None
     assert answer.end.error.code == "invalid_request"
-    assert "uniqueItems" in answer.end.error.message
+    assert "not" in answer.end.error.message
 
 
 async def test_logprobs_are_told_with_their_tokens_where_asked(client: Client) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +11,7 @@ import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from app.gateway.errors import ApiError
+from app.gateway.openai import parameters
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.parameters import IGNORED, check_parameters
 from app.wire.unsupported import UNSUPPORTED
@@ -42,3 +45,13 @@ def test_an_unsupported_parameter_is_refused_by_name_unless_its_value_asks_for_n
 
 def test_what_has_no_effect_is_reported() -> None:
     assert check(messages=[], service_tier="flex", my_own=1, prediction=None) == ["service_tier", "my_own"]
+
+
+def test_the_page_lists_every_parameter() -> None:
+    page = (Path(parameters.__file__).parent / "README.md").read_text()
+    honoured, _, rest = page.partition("Honoured in chat completions:")[2].partition("| ignored |")
+    ignored, _, refused = rest.partition("Refused:")
+    names = re.compile(r"`([a-z_]+)`")
+    assert set(names.findall(honoured)) == set(HONOURED)
+    assert dict(re.findall(r"\| `(\w+)` \| (.+) \|", ignored)) == dict(IGNORED)
+    assert set(names.findall(refused.partition(".\n")[0])) == set(UNSUPPORTED) - set(HONOURED)

@@ -85,11 +85,29 @@ def test_it_does_not_make_up_what_it_was_not_told(assistant: Assistant) -> None:
     assert "not told me" in talk(assistant, "Hello, I am Nina.", "What is my order number?")
 
 
+@pytest.mark.parametrize(
+    "result", ['{"status": "packed", "arrives": "Friday"}', "{'status': 'packed', 'arrives': 'Friday'}"]
+)
+def test_it_calls_its_tool_and_passes_the_result_on(assistant: Assistant, result: str) -> None:
+    asked = [{"role": "user", "content": "Where is my order 48213?"}]
+    (call,) = assistant.answers([asked], has_tool=True)
+    assert json.loads(call) == {"name": "order_status", "arguments": {"order_number": "48213"}}
+    called = {"type": "function", "function": json.loads(call)}
+    messages = [
+        *asked,
+        {"role": "assistant", "content": "", "tool_calls": [called]},
+        {"role": "tool", "content": result},
+    ]
+    (answer,) = assistant.answers([messages], has_tool=True)
+    assert "packed" in answer
+    assert "Friday" in answer
+
+
 def test_it_keeps_to_the_rates_of_its_card(assistant: Assistant) -> None:
     """A part of the evaluation, a little below the rates that the card states."""
     generated, free = Score(), Score()
     ask_generated(assistant, held_out(SEED, 40), generated, shown=False)
     ask_freely(assistant, FREE, free, shown=False)
-    for skill in (Skill.ECHO, Skill.REST, Skill.DECLINE):
+    for skill in (Skill.ECHO, Skill.REST, Skill.DECLINE, Skill.CALL):
         assert generated.right[skill] >= 0.9 * generated.asked[skill], str(generated)
     assert sum(free.right.values()) >= 0.7 * sum(free.asked.values()), str(free)

@@ -64,7 +64,7 @@ def test_every_wording_is_filled_in(training: list[Dialogue]) -> None:
 
 
 def test_dialogues_show_every_skill_with_and_without_a_system_prompt(unseen: list[Dialogue]) -> None:
-    assert {turn.skill for dialogue in unseen for turn in dialogue.turns} == set(Skill)
+    assert {skill for dialogue in unseen for skill in dialogue.skills} == set(Skill)
     assert {bool(dialogue.system) for dialogue in unseen} == {True, False}
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from models.demo.customer import TOOL
 from models.demo.dialogues import held_out
 from models.demo.training import tokenizer
 from models.demo.training.encoding import COPIED, Encoder
@@ -44,7 +45,8 @@ def test_what_is_trained_on_is_what_the_template_writes(words: PreTrainedTokeniz
     for dialogue in held_out(0, 50):
         last = len(dialogue.turns) - 1
         messages = [*dialogue.messages(last), {"role": "assistant", "content": dialogue.turns[last].answer}]
-        assert encoder.dialogue(dialogue).ids == words.apply_chat_template(messages)["input_ids"]
+        tools = [{"type": "function", "function": dict(TOOL)}] if dialogue.has_tool else None
+        assert encoder.dialogue(dialogue).ids == words.apply_chat_template(messages, tools=tools)["input_ids"]
 
 
 def test_only_answers_are_learnt_and_what_they_copy_weighs_more(words: PreTrainedTokenizerFast) -> None:

@@ -1,0 +1,48 @@
+"""For the scripts of this folder, which run in the environments of their clients: run checks, print a line for each.
+
+A line is JSON: the check's name, and its error or null.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+BASE_URL = f"{sys.argv[1]}/v1" if len(sys.argv) > 1 else ""
+MODEL = "demo"
+KEY = "any"
+QUESTION = "Where is my order 48213?"
+HOURS = "What are your opening hours?"
+STATUS = {"status": "packed", "arrives": "Friday"}
+
+_checks: list[tuple[str, Callable[[], Any]]] = []
+
+
+def check(name: str) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    def register(function: Callable[[], Any]) -> Callable[[], Any]:
+        _checks.append((name, function))
+        return function
+
+    return register
+
+
+def run() -> None:
+    with asyncio.Runner() as runner:
+        for name, function in _checks:
+            error = None
+            try:
+                found = function()
+                if inspect.iscoroutine(found):
+                    runner.run(found)
+            except Exception as caught:  # noqa: BLE001 - it is reported
+                error = f"{type(caught).__name__}: {caught}"
+            print(json.dumps({"check": name, "error": error}), flush=True)
+
+
+def expect(condition: object, seen: object) -> None:
+    if not condition:
+        raise AssertionError(f"unexpected: {seen!r}")
