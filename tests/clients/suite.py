@@ -23,10 +23,10 @@ class PythonClient:
     script: str
     packages: tuple[str, ...]
 
-    def command(self, url: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         packages = [part for package in self.packages for part in ("--with", package)]
         run = [sys.executable, "-m", "uv", "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
-        return [*run, *packages, "python", str(ROOM / self.script), url]
+        return [*run, *packages, "python", str(ROOM / self.script), *arguments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class NodeClient:
     name: str
     script: str
 
-    def command(self, url: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         folder = ROOM / "npm"
         installed(folder)
-        return [str(NODE), str(folder / self.script), url]
+        return [str(NODE), str(folder / self.script), *arguments]
 
 
 Client = PythonClient | NodeClient
@@ -51,7 +51,14 @@ CLIENTS: tuple[Client, ...] = (
     PythonClient("llama-index", "llama_index_client.py", ("llama-index-llms-openai-like==0.8.1",)),
     PythonClient("haystack", "haystack_client.py", ("haystack-ai==3.4.0",)),
     PythonClient("guidellm", "guidellm_client.py", ("guidellm==0.8.1",)),
+    PythonClient("vllm-bench", "vllm_bench_client.py", ("vllm==0.32.0",)),
     NodeClient("ai-sdk", "ai_sdk.mjs"),
+    PythonClient("milvus", "milvus_client.py", ("langchain-milvus==0.4.0", "langchain-openai==1.7.3")),
+    PythonClient(
+        "llama-milvus",
+        "llama_index_milvus_client.py",
+        ("llama-index-vector-stores-milvus==1.2.0", "llama-index-embeddings-openai-like==0.4.0"),
+    ),
 )
 
 
@@ -59,14 +66,22 @@ def named(name: str) -> Client:
     return next(client for client in CLIENTS if client.name == name)
 
 
-def results(client: Client, url: str) -> list[tuple[str, str | None]]:
-    """Each check of the client with its error, None if it passed. A script that does not run is one failed check."""
+def results(client: Client, gateway: str, milvus: str = "") -> list[tuple[str, str | None]]:
+    """Each check of the client with its error, None if it passed. A script that does not run is one failed check.
+
+    `gateway` and `milvus` are addresses.
+    """
     # Clients must not find a key, or report to anybody.
     quiet = {"OTEL_SDK_DISABLED": "true", "HAYSTACK_TELEMETRY_ENABLED": "False", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     environment = {**os.environ, **quiet, "OPENAI_API_KEY": "any", "HF_HUB_OFFLINE": "1"}
     try:
         done = subprocess.run(
-            client.command(url), capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
+            client.command(gateway, milvus),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env=environment,
+            check=False,
         )
     except (subprocess.SubprocessError, OSError) as error:
         return [("start", str(error))]
