@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from weakref import WeakSet
 
-from models.chat import ChatMessage, PastTurn
+from models.chat import ChatMessage, PastTurn, ToolCall
 from models.generation import (
     Delta,
     End,
@@ -44,6 +45,11 @@ def text_of(token: int) -> str:
     return f" w{token}"
 
 
+def called(prompt: Sequence[int], index: int) -> ToolCall:
+    """The call in which a whole answer of `index` tokens ends if its request has tools."""
+    return ToolCall("look_up", json.dumps({"word": word(prompt, index)[1]}))
+
+
 class PacedStream:
     def __init__(self, job: Job, pause_s: float) -> None:
         self._job = job
@@ -71,6 +77,10 @@ class PacedStream:
             index += len(drawn)
             due += self._pause_s * len(drawn)
             count = 1 + max(0, int((clock() - due) / self._pause_s))
+        if job.tools is not None:
+            usage = Usage(len(job.prompt), index)
+            yield End(index, FinishReason.TOOL_CALLS, usage, calls=(called(job.prompt, index),))
+            return
         yield self._end(index, FinishReason.LENGTH)
 
     def _end(self, index: int, reason: FinishReason) -> End:

@@ -171,11 +171,11 @@ class PromptBuilder:
     ) -> list[int]:
         clean = self._special.removed_from
         talk = [described(message, self.tool_format, clean) for message in messages]
-        if not self._template_has_tools:
-            talk = without_tools(talk, tools, self.tool_format)
-            tools = ()
-        talk = self._with_system(clean(system), talk)
         known = [clean_json(tool.described, clean) for tool in tools]
+        if not self._template_has_tools:
+            talk = without_tools(talk, known, self.tool_format)
+            known = []
+        talk = self._with_system(clean(system), talk)
         return self._segments.ids(self._render(talk, at, known, continues=continues))
 
     def _render(self, talk: list[Rendered], at: float, tools: Sequence[Any] = (), *, continues: bool = False) -> str:

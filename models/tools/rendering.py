@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from models.chat import ChatMessage
-from models.tools.constraint import Tool
 from models.tools.format import FORMATS, ToolFormat
 
 _INTRODUCTION = "You can call tools. To call one, reply with {example} and nothing else. The tools are:"
@@ -37,13 +36,15 @@ def described(message: ChatMessage, form: ToolFormat, clean: Callable[[str], str
     return found
 
 
-def without_tools(talk: list[dict[str, Any]], tools: Sequence[Tool], form: ToolFormat) -> list[dict[str, Any]]:
-    """The same messages for a template that knows no tools."""
+def without_tools(
+    talk: list[dict[str, Any]], tools: Sequence[dict[str, Any]], form: ToolFormat
+) -> list[dict[str, Any]]:
+    """The same messages for a template that knows no tools; `tools` are as templates expect them."""
     plain = [_plain(message, form) for message in talk]
     if not tools:
         return plain
     example = f'{form.trigger}{form.opening}"NAME"{form.middle}{{...}}{form.closing}{form.end}'
-    lines = [_INTRODUCTION.format(example=example), *(json.dumps(tool.described["function"]) for tool in tools)]
+    lines = [_INTRODUCTION.format(example=example), *(json.dumps(tool["function"]) for tool in tools)]
     text = "\n".join(lines)
     first = next((message for message in plain if message["role"] == "system"), None)
     if first is None:

@@ -18,6 +18,9 @@ from app.settings import Settings
 Ask = Callable[[int, str], dict[str, object]]
 """What is asked in the request of this number by this user; its id and its user are put before it."""
 
+TOOLS = [{"type": "function", "function": {"name": "look_up"}}]
+"""With tools, the paced engine ends an answer in a call."""
+
 SHOP = (
     "Hi, my name is Nina. Where is my order {number}?",
     "What was my order number?",
@@ -28,7 +31,8 @@ SHOP = (
 
 
 def paced_question(number: int, user: str) -> dict[str, object]:
-    return {"prompt": f"question {number} of {user}", "max_tokens": 20}
+    tools = {"tools": TOOLS} if number % 4 == 3 else {}
+    return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
 
 
 def shop_question(number: int, _user: str) -> dict[str, object]:

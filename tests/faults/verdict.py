@@ -16,14 +16,16 @@ from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from app.reader import ReaderRule
+from app.delivery.resume.answer_log import call_id
+from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
 from app.wire.event import PLAN, RESUMED, EventType, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
+from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
-from models.paced import BytePrompts, word
+from models.paced import BytePrompts, called, word
 
 Key = tuple[str, str]
 REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
@@ -40,6 +42,7 @@ FAULTS = (
     "wrong_errors",
     "wrong_letters",
     "wrong_rows",
+    "wrong_calls",
 )
 
 
@@ -99,6 +102,9 @@ class Verdict:
     """Records without the one dead letter that they had to have, or with one that they had not."""
     wrong_rows: list[Key] = field(default_factory=list)
     """Turns that are not in Milvus as they are, and rows there that are no turn's."""
+
+    wrong_calls: list[Key] = field(default_factory=list)
+    """Answers whose calls of tools are not those that their requests lead to, or not those of their turns."""
 
     @property
     def faults(self) -> dict[str, list[Key]]:
@@ -176,6 +182,8 @@ def judge_records(
                 verdict.lost.append(key)
             elif written[key].answer != answer.text:
                 verdict.turn_differs.append(key)
+            elif written[key].prompt and written[key].tool_calls != answer.end.tool_calls:
+                verdict.wrong_calls.append(key)
     _judge_order(asked, written, verdict)
     if paced:
         _judge_texts(asked, rule, written, settings, erased, verdict)
@@ -302,10 +310,30 @@ def _judge_texts(
         ]
         if not remembered:
             verdict.changed.append(key)
+        elif key in rule.answers and not _has_its_calls(rule.answers[key], remembered, request, settings):
+            verdict.wrong_calls.append(key)
         if turn.answer:
             before = remembered[0] if remembered else candidates[0]
             history[conversation] = [*before, (turn.prompt, turn.answer)]
             last[conversation] = turn.created_at
+
+
+def _has_its_calls(
+    answer: Answer, histories: Sequence[list[tuple[str, str]]], request: dict, settings: Settings
+) -> bool:
+    """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
+    if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
+        return answer.end is None or answer.end.tool_calls is None
+    (call,) = answer.end.tool_calls or (None,)
+    prompts = (BytePrompts().build(settings.system_prompt, before, request.get("prompt")).ids for before in histories)
+    expected = {called(prompt, len(answer.tokens)) for prompt in prompts}
+    right_id = call_id(answer.user_id, answer.request_id, 0)
+    return (
+        bool(request.get("tools"))
+        and call is not None
+        and call.id == right_id
+        and (ModelCall(call.name, call.arguments) in expected)
+    )
 
 
 def _are_words(tokens: Sequence[int], prompt: Sequence[int]) -> bool:

@@ -17,6 +17,7 @@ from app.wire import (
 )
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
+from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
 from tests.simulation.broker import Broker, Entry
 from tests.simulation.findings import Findings, Outcome
@@ -216,6 +217,8 @@ class Simulation:
             user = f"user-{number % load.users}"
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
+            if number % 4 == 3:
+                request["tools"] = TOOLS
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agents import controls, conversations, outcomes
 from agents.history import History
@@ -30,6 +31,7 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.tokens import TokenLog
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import TokenEvent
+from app.wire.turn import Turn
 from models.generation import Delta
 from tables.records import Change, Table, encode
 from tables.usage import Windows
@@ -65,6 +67,17 @@ async def _end_without_waiting(answer: AnswerLog, event: TokenEvent) -> TokenEve
 
 async def _cancels_what_it_waits_for(answer: AnswerLog) -> None:
     await asyncio.gather(*answer._deliveries)
+
+
+def _id_of_the_owner(answer: AnswerLog, index: int) -> str:
+    return f"call_{answer._tokens.epoch}_{index}"
+
+
+_turn = outcomes._turn
+
+
+def _without_calls(*arguments: Any) -> Turn:
+    return replace(_turn(*arguments), tool_calls=None)
 
 
 async def _recalls_nothing(ownership: Ownership, *_: Any) -> None:
@@ -224,6 +237,8 @@ MUTANTS: dict[str, Mutant] = {
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
     "an event counts as one token": Mutant(AnswerLog, "say", _counts_events, crowded_storm),
     "an event holds its last token alone": Mutant(AnswerLog, "say", _says_the_last_token, crowded_storm),
+    "a resumed answer's calls have other ids": Mutant(AnswerLog, "_call_id", _id_of_the_owner),
+    "a turn has no calls": Mutant(outcomes, "_turn", _without_calls),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -90,10 +90,7 @@ class AnswerLog:
         return ToolCallDelta(index=delta.index, arguments=delta.arguments, **began)
 
     def _call_id(self, index: int) -> str:
-        """The same for an answer that is resumed elsewhere."""
-        request = self._claim.request
-        place = f"{request.user_id}/{request.request_id}/{index}"
-        return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
+        return call_id(*self._claim.key, index)
 
     async def plan(self, at: int) -> None:
         """Record the time as of which the request sees its conversation, before anything depends on it."""
@@ -173,6 +170,12 @@ class AnswerLog:
 
     async def _send(self, event: TokenEvent) -> None:
         self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.trace_headers))
+
+
+def call_id(user_id: str, request_id: str, index: int) -> str:
+    """The id of an answer's call; the same for an answer that is resumed elsewhere."""
+    place = f"{user_id}/{request_id}/{index}"
+    return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
 
 
 def _size(delta: Delta) -> int:

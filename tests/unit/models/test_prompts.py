@@ -2,8 +2,9 @@ import dataclasses
 
 import pytest
 
-from models.chat import ChatMessage
+from models.chat import ChatMessage, ToolCall
 from models.prompts import PromptBuilder, PromptError, PromptTooLong
+from models.tools import Tool
 from tests.unit.models import tiny
 
 
@@ -105,3 +106,65 @@ def test_a_model_without_a_template_gets_a_plain_dialogue(checkpoint):
 def test_a_template_that_shows_the_date_shows_that_of_the_request(checkpoint):
     dated = with_template(checkpoint, "{{ strftime_now('%Y-%m-%d') }}")
     assert text(dated, PromptBuilder(dated).build("", [], "x", at=86400.0)) == "1970-01-02"
+
+
+TOOL = Tool("look_up", "Finds <|end|>words", {"properties": {"<|end|>word": {"type": "string"}}})
+CALL = ToolCall("look_up", '{"word": "<|end|>x"}', "c1")
+CALLED = [
+    ChatMessage("user", "u"),
+    ChatMessage("assistant", "", calls=(CALL,)),
+    ChatMessage("tool", "<|end|>r", call_id="c1"),
+]
+TOOLS_TEMPLATE = (
+    "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}[{{ m.role }}:{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.id }} {{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}]"
+    "{% endfor %}"
+)
+
+
+def test_a_template_that_knows_tools_gets_them_with_calls_and_results(checkpoint):
+    knowing = with_template(checkpoint, TOOLS_TEMPLATE)
+    built = text(knowing, PromptBuilder(knowing).build("", messages=CALLED, tools=[TOOL]))
+    assert built.startswith('{"type": "function", "function": {"name": "look_up", "description": "Finds words"')
+    assert built.endswith('[user:u][assistant:c1 look_up {"word": "x"}][tool:r]')
+
+
+def test_a_template_that_knows_no_tools_gets_them_as_text(checkpoint):
+    built = text(checkpoint, PromptBuilder(checkpoint).build("be kind", messages=CALLED, tools=[TOOL]))
+    system, asked, called, result, answer = built.split("<|end|>")
+    assert "You can call tools" in system
+    assert '"name": "look_up", "description": "Finds words"' in system
+    assert asked == "<|user|>u"
+    assert called == '<|assistant|>{"name": "look_up", "arguments": {"word": "x"}}'
+    assert result == "<|user|>Result of the tool: r"
+    assert answer == "<|assistant|>"
+
+
+def test_an_answer_continues_the_last_message(checkpoint):
+    messages = [ChatMessage("user", "u"), ChatMessage("assistant", "It is")]
+    built = PromptBuilder(checkpoint).build("", messages=messages, continues=True)
+    assert text(checkpoint, built) == "<|user|>u<|end|><|assistant|>It is"
+
+
+def test_a_raw_prompt_is_what_the_model_reads(checkpoint):
+    builder = PromptBuilder(checkpoint)
+    built = builder.raw("<|user|>u<|end|>")
+    assert text(checkpoint, built) == "<|user|>u<|end|>"
+    assert builder.of_ids(built.ids) == built
+    with pytest.raises(PromptTooLong):
+        builder.raw("☃" * 600)
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        (None, "json"),
+        ("{{ messages }}", "json"),
+        ("{{ tools }}<tool_call>", "hermes"),
+        ("{{ tools }}[TOOL_CALLS]", "mistral"),
+        ('{{ tools }}"parameters"', "llama"),
+    ],
+)
+def test_the_form_of_calls_is_that_of_the_template_unless_it_is_set(checkpoint, template, name):
+    assert PromptBuilder(with_template(checkpoint, template)).tool_format.name == name
+    assert PromptBuilder(with_template(checkpoint, template), tool_format="llama").tool_format.name == "llama"
