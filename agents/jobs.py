@@ -18,7 +18,6 @@ from app.wire.validation import prompt_bytes
 from models.generation import Job, OutputConstraint, Priority, Sampling, ShapeKind
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
-from models.structured.grammar import lark_of
 from models.tools import Tool, ToolChoice, tool_constraint
 from tables.records import Turn
 
@@ -156,7 +155,7 @@ def _shape(form: ResponseFormat | None) -> OutputConstraint | None:
     if form.regex is not None:
         return OutputConstraint(ShapeKind.REGEX, form.regex)
     if form.grammar is not None:
-        return OutputConstraint(ShapeKind.LARK, lark_of(form.grammar))
+        return OutputConstraint(ShapeKind.GRAMMAR, form.grammar)
     if form.choices is not None:
         return OutputConstraint(ShapeKind.CHOICES, json.dumps(form.choices))
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.schema_

@@ -64,6 +64,7 @@ class ShapeKind(enum.StrEnum):
     JSON = "json"
     REGEX = "regex"
     CHOICES = "choices"
+    GRAMMAR = "grammar"
     LARK = "lark"
 
 
@@ -72,7 +73,7 @@ class OutputConstraint:
     """An output constraint: the form of an answer's text, if the answer ends by itself.
 
     `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, a JSON list of strings,
-    or a grammar in llguidance's Lark.
+    a grammar of a request in Lark or GBNF, or one of this package in llguidance's Lark.
     """
 
     kind: ShapeKind

@@ -61,6 +61,11 @@ CLIENT_CLOSED_REQUEST = 499
 """nginx's status for this. The client never sees it, but metrics do."""
 
 
+def invalid(param: str, why: str) -> ApiError:
+    """A parameter whose value is not accepted."""
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)
+
+
 def client_left() -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
 

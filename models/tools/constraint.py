@@ -100,7 +100,7 @@ def _content(content: OutputConstraint) -> str:
             return " | ".join(map(_text, json.loads(content.rule)))
         case ShapeKind.REGEX:
             return f"/{content.rule.replace('/', chr(92) + '/')}/"
-        case ShapeKind.LARK:
+        case ShapeKind.GRAMMAR | ShapeKind.LARK:
             raise ConstraintError("a grammar cannot be combined with tools")
 
 

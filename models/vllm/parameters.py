@@ -61,5 +61,5 @@ def structure_of(shape: OutputConstraint) -> dict[str, Any]:
             return {"regex": shape.rule}
         case ShapeKind.CHOICES:
             return {"choice": json.loads(shape.rule)}
-        case ShapeKind.LARK:
+        case ShapeKind.LARK | ShapeKind.GRAMMAR:
             return {"grammar": shape.rule}

@@ -24,12 +24,12 @@ class OpenHostError(Exception):
 
 
 class Caller:
-    """An authenticated caller. A developer and a tenant's backend (`takes_users`) act for users that they name."""
+    """An authenticated caller. A developer and a tenant's backend act for users that they name."""
 
     def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
         self._request = request
         self._grant = grant
-        self.takes_users = grant is None or grant.user is None
+        self._takes_users = grant is None or grant.user is None
 
     @property
     def valid_s(self) -> float | None:
@@ -46,6 +46,13 @@ class Caller:
         if self._grant.user is None:
             return f"{self._grant.tenant}/{ANY_USER}"
         return Identity(self._grant.user, self._grant.tenant).user_id
+
+    def identity_of(self, user_id: str | None, user: str | None) -> Identity:
+        """The user of a body of OpenAI's API. With a user's own key, its `user` is only a label.
+
+        Raises `ApiError`.
+        """
+        return self.identity(user_id or (user if self._takes_users else None))
 
     def identity(self, named: str | None = None) -> Identity:
         """The user of the request. Raises `ApiError` if the caller may not act for that user."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
+from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size
 from app.gateway.openai.tools import choice_of, tools_of
-from app.wire import ErrorCode, Request
+from app.wire import Request
 
 
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
@@ -28,11 +28,11 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         """One request per choice. The first belongs to the named conversation, each other to one of its own."""
         self.check_tenant(identity)
         if self.top_logprobs and not self.logprobs:
-            raise _refused("top_logprobs", "needs logprobs")
+            raise invalid("top_logprobs", "needs logprobs")
         if not self.add_generation_prompt and not self.continue_final_message:
-            raise _refused("add_generation_prompt", "false needs continue_final_message")
+            raise invalid("add_generation_prompt", "false needs continue_final_message")
         if not self.messages:
-            raise _refused("messages", "is empty")
+            raise invalid("messages", "is empty")
         choices = self.choices
         first = self._request(identity, 0, store=store)
         check_size(first, choices)
@@ -55,7 +55,3 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             continue_final_message=self.continue_final_message,
         )
-
-
-def _refused(param: str, why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

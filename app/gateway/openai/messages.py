@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.gateway.errors import ApiError
-from app.wire import ErrorCode, Message, MessageToolCall, Role
+from app.gateway.errors import invalid
+from app.wire import Message, MessageToolCall, Role
 
 _ROLES = {
     "developer": Role.SYSTEM,
@@ -43,7 +43,7 @@ class Part(msgspec.Struct, frozen=True):
             return self.refusal or ""
         feature = _FEATURES.get(self.type)
         message = f"{feature} are not supported" if feature else f"a part of the type {self.type} is not supported"
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"messages: {message}", param="messages")
+        raise invalid("messages", message)
 
 
 Content = str | tuple[Part, ...] | None
@@ -68,8 +68,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     def message(self) -> Message:
         """Raises `ApiError`."""
         if self.function_call is not None:
-            text = "messages: function_call is not supported; use tool_calls"
-            raise ApiError(ErrorCode.INVALID_REQUEST, text, param="messages")
+            raise invalid("messages", "function_call is not supported; use tool_calls")
         return Message(
             _ROLES[self.role],
             text_of(self.content) or self.refusal or ("" if not self.tool_calls else None),

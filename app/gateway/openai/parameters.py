@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.gateway.errors import invalid
 from app.wire.unsupported import UNSUPPORTED, is_neutral
 
 IGNORED_HEADER = "X-Parley-Ignored"
@@ -44,7 +43,7 @@ def check_parameters(given: Mapping[str, msgspec.Raw], honoured: Iterable[str]) 
     known = set(honoured)
     for name, raw in given.items():
         if name in UNSUPPORTED and name not in known and not is_neutral(name, raw):
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: is not supported", param=name)
+            raise invalid(name, "is not supported")
     return [
         name for name, raw in given.items() if name not in known and name not in UNSUPPORTED and bytes(raw) != b"null"
     ]

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
+from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage, Content, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT
 from app.gateway.openai.tools import choice_of, tools_of
-from app.wire import ErrorCode, Message, MessageToolCall, Request, ResponseFormat, Role, new_request_id
+from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, new_request_id
 from app.wire.limits import is_request_id
 from app.wire.response_format import FormatType, JsonSchema
 from app.wire.tools import FunctionCall
@@ -40,7 +40,7 @@ class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
         if self.type == "text":
             return None
         if self.schema_ is None:
-            raise _refused("text", "a format of the type json_schema needs schema")
+            raise invalid("text", "a format of the type json_schema needs schema")
         schema = JsonSchema(schema_=self.schema_, name=self.name, description=self.description, strict=self.strict)
         return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=schema)
 
@@ -128,10 +128,10 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.previous_response_id is None:
             return (self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation), None
         if self.conversation is not None:
-            raise _refused("previous_response_id", "excludes conversation")
+            raise invalid("previous_response_id", "excludes conversation")
         conversation, dot, request = self.previous_response_id.removeprefix(_PREFIX).rpartition(".")
         if not self.previous_response_id.startswith(_PREFIX) or not is_request_id(request):
-            raise _refused("previous_response_id", "is not the id of a response")
+            raise invalid("previous_response_id", "is not the id of a response")
         return (conversation if dot else request), request
 
 
@@ -157,9 +157,5 @@ def _messages(items: Iterable[InputItem]) -> list[Message]:
         elif item.type == "function_call_output" and item.call_id:
             found.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
         elif item.type != "reasoning":
-            raise _refused("input", f"an item of the type {item.type} is not supported, or lacks a field")
+            raise invalid("input", f"an item of the type {item.type} is not supported, or lacks a field")
     return found
-
-
-def _refused(param: str, why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

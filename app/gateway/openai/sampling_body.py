@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
+from app.gateway.errors import ApiError, invalid
 from app.wire import ErrorCode, Priority, Request, ResponseFormat, new_request_id
 from app.wire.limits import INT64
 from app.wire.response_format import FormatType, JsonSchema
@@ -42,7 +42,7 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
         if not given:
             return None
         if len(given) > 1 or self.structural_tag:
-            raise _refused("structured_outputs", "must have one of json, regex, choice, grammar and json_object")
+            raise invalid("structured_outputs", "must have one of json, regex, choice, grammar and json_object")
         if self.json is not None:
             return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_=_schema(self.json)))
         if self.regex is not None:
@@ -94,12 +94,12 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     def choices(self) -> int:
         """Raises `ApiError`."""
         if self.n is not None and not 1 <= self.n <= MAX_CHOICES:
-            raise _refused("n", f"must be at least 1 and at most {MAX_CHOICES}")
+            raise invalid("n", f"must be at least 1 and at most {MAX_CHOICES}")
         return self.n or 1
 
     def check_tenant(self, identity: Identity) -> None:
         if self.tenant not in {None, identity.tenant}:
-            raise _refused("tenant", "must be the key's own tenant")
+            raise invalid("tenant", "must be the key's own tenant")
 
     def fields(self, identity: Identity, number: int, *, store: bool) -> dict[str, Any]:
         """The fields of the request for choice `number`; `store` applies if the body has none. Raises `ApiError`."""
@@ -128,7 +128,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         other = None if self.structured_outputs is None else self.structured_outputs.response_format
         found = [one for one in (self.response_format, other, guided.response_format) if one is not None]
         if len(found) > 1:
-            raise _refused("structured_outputs", "excludes response_format and guided_*")
+            raise invalid("structured_outputs", "excludes response_format and guided_*")
         return found[0] if found else None
 
 
@@ -139,17 +139,13 @@ def check_size(first: Request, choices: int) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413, param="n")
 
 
-def _refused(param: str, why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)
-
-
 def _schema(schema: dict[str, Any] | str) -> dict[str, Any]:
     if isinstance(schema, dict):
         return schema
     try:
         return msgspec.json.decode(schema, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError):
-        raise _refused("structured_outputs", "json is not the JSON text of an object") from None
+        raise invalid("structured_outputs", "json is not the JSON text of an object") from None
 
 
 def _priority(priority: Priority | int | None) -> Priority:

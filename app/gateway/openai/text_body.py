@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
+from app.gateway.errors import invalid
 from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size
-from app.wire import ErrorCode, Request
+from app.wire import Request
 
 _MAX_TOKENS = 16
 """OpenAI's default."""
@@ -28,7 +28,7 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         if self.prompt and all(isinstance(one, int) for one in self.prompt):
             return [self.prompt]  # type: ignore[list-item]
         if not self.prompt or any(isinstance(one, int) for one in self.prompt):
-            raise _refused("prompt", "must be a text, token ids, or a list of one of them")
+            raise invalid("prompt", "must be a text, token ids, or a list of one of them")
         return list(self.prompt)  # type: ignore[arg-type]
 
     def requests(self, identity: Identity, *, store: bool = True) -> list[Request]:
@@ -36,11 +36,11 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         self.check_tenant(identity)
         prompts, choices = self.prompts, self.choices
         if len(prompts) * choices > MAX_CHOICES:
-            raise _refused("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
+            raise invalid("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
         if self.echo and self.logprobs is not None:
-            raise _refused("echo", "excludes logprobs: those of a prompt are not computed")
+            raise invalid("echo", "excludes logprobs: those of a prompt are not computed")
         if self.echo and not all(isinstance(prompt, str) for prompt in prompts):
-            raise _refused("echo", "needs prompts that are texts")
+            raise invalid("echo", "needs prompts that are texts")
         found = [
             self._request(identity, prompt, number, store=store) for prompt in prompts for number in range(choices)
         ]
@@ -58,7 +58,3 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
             logprobs=None if self.logprobs is None else True,
             top_logprobs=self.logprobs,
         )
-
-
-def _refused(param: str, why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from app.gateway.errors import ApiError
-from app.wire import ErrorCode, NamedTool, Tool, ToolChoice
+from app.gateway.errors import invalid
+from app.wire import NamedTool, Tool, ToolChoice
 from app.wire.tools import Function, FunctionName
 
 
@@ -20,12 +20,12 @@ def tools_of(tools: Sequence[dict[str, Any]] | None) -> tuple[Tool, ...] | None:
     found = []
     for tool in tools or ():
         if (kind := tool.get("type", "function")) != "function":
-            raise _refused("tools", f"the type {kind} is not supported, only function")
+            raise invalid("tools", f"the type {kind} is not supported, only function")
         definition = tool.get("function", {name: value for name, value in tool.items() if name != "type"})
         try:
             found.append(Tool(function=msgspec.convert(definition, Function)))
         except msgspec.ValidationError as error:
-            raise _refused("tools", str(error).replace("`$.", "`")) from None
+            raise invalid("tools", str(error).replace("`$.", "`")) from None
     return tuple(found) or None
 
 
@@ -37,9 +37,5 @@ def choice_of(choice: str | dict[str, Any] | None) -> ToolChoice | None:
     if isinstance(choice, dict) and choice.get("type") == "function":
         name = (choice.get("function") or choice).get("name")
     if not isinstance(name, str):
-        raise _refused("tool_choice", 'must be none, auto, required or {"type": "function", ...} with a name')
+        raise invalid("tool_choice", 'must be none, auto, required or {"type": "function", ...} with a name')
     return NamedTool(FunctionName(name))
-
-
-def _refused(param: str, why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{param}: {why}", param=param)

@@ -59,6 +59,5 @@ async def _read(request: Request, kind: type[Body]) -> tuple[Gateway, Exchange, 
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, kind)
-    # With a user's own key, OpenAI's `user` is only a label.
-    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
+    identity = caller.identity_of(body.user_id, body.user)
     return gateway, Exchange(gateway, request, caller, identity, ignored), body, identity

@@ -41,7 +41,7 @@ async def embed(request: Request) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, _ = await read_parameters(request, EmbeddingsBody)
-    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
+    identity = caller.identity_of(body.user_id, body.user)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
         raise ApiError(

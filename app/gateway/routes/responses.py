@@ -28,7 +28,7 @@ async def respond(request: Request) -> Response:
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, ResponsesBody)
-    identity = caller.identity(body.user_id or (body.user if caller.takes_users else None))
+    identity = caller.identity_of(body.user_id, body.user)
     asked = body.request(identity, store=gateway.settings.gateway_store)
     reply = ResponsesReply(asked, body, body.model or gateway.models.default)
     return await Exchange(gateway, request, caller, identity, ignored).answer([asked], reply, stream=body.stream)

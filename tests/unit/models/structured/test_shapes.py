@@ -61,6 +61,14 @@ def test_text_of_a_regular_expression_matches_it_as_a_whole(kept: ConstraintComp
         assert text is None or re.fullmatch(regex, text), text
 
 
+@pytest.mark.parametrize("grammar", ['root ::= "a" [0-9] | "b"', 'start: "a" /[0-9]/ | "b"'])
+def test_text_of_a_grammar_follows_it(kept: ConstraintCompiler, grammar: str) -> None:
+    for seed in range(20):
+        text = walk(matcher_of(kept, OutputConstraint(ShapeKind.GRAMMAR, grammar)), seed)
+        assert text is not None
+        assert re.fullmatch("a[0-9]|b", text), text
+
+
 def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> None:
     choices = ["yes", "no", 'say "hi"', "größe 😀", "yes, of course", "back\\slash", "two\nlines", "/x/ | y"]
     shape = OutputConstraint(ShapeKind.CHOICES, json.dumps(choices))
@@ -79,6 +87,8 @@ def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> 
         (json_shape([]), "object"),
         (OutputConstraint(ShapeKind.JSON, "{"), "property name"),
         (OutputConstraint(ShapeKind.REGEX, "(a"), "unclosed group"),
+        (OutputConstraint(ShapeKind.GRAMMAR, "root ::= ("), "root"),
+        (OutputConstraint(ShapeKind.GRAMMAR, 'start: %json {"multipleOf": 999983}'), "multipleOf"),
         (OutputConstraint(ShapeKind.REGEX, r"(.*)\1"), "backreferences"),
     ],
 )
