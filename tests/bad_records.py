@@ -54,6 +54,7 @@ BAD = [
     Bad("a tool without a name", record(tools=[{"type": "function", "function": {}}])),
     Bad("a choice among no tools", record(tool_choice="required")),
     Bad("a result without its call", record(prompt=..., messages=[{"role": "tool", "content": "hi"}])),
+    Bad("a token id that is none", record(prompt=..., prompt_token_ids=[2**40])),
     Bad("a parameter that is not supported", record(best_of=3)),
     Bad("an unknown priority", record(priority="urgent")),
     Bad("max_tokens 0", record(max_tokens=0)),

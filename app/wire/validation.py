@@ -25,6 +25,7 @@ from app.wire.limits import (
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
     MAX_TOOLS,
     MAX_TOP_LOGPROBS,
@@ -153,6 +154,8 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError("raw: needs prompt")
     if request.continue_final_message and not _ends_with_assistant(request.messages):
         raise _WrongError("continue_final_message: the last message must be the assistant's and have content")
+    if not all(0 <= token <= MAX_TOKEN_ID for token in request.prompt_token_ids or ()):
+        raise _WrongError(f"prompt_token_ids: must be between 0 and {MAX_TOKEN_ID}")
     if request.tool_results is not None and len(request.tool_results) > MAX_TOOL_CALLS:
         raise _WrongError(f"tool_results: are more than {MAX_TOOL_CALLS}")
     if request.messages is not None:

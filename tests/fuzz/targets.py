@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
+import msgspec
 import websockets
 from aiokafka import AIOKafkaProducer
 
@@ -25,6 +26,26 @@ ASK = {"prompt": "Hi", "max_tokens": 2, "stop": ["x"], "metadata": {"a": [1, {"b
        "conversation_id": "c", "priority": "batch", "seed": 7, "deadline_ms": 5000}  # fmt: skip
 CHAT = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "u"}]}],
         "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}, "n": 2}  # fmt: skip
+
+TOOL = {"name": "f", "parameters": SCHEMA}
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CALLED = [{"role": "user", "content": "u"}, {"role": "assistant", "tool_calls": [CALL]},
+          {"role": "tool", "tool_call_id": "c1", "content": "r"}]  # fmt: skip
+TOOLS = {"tools": [{"type": "function", "function": TOOL}], "tool_choice": "auto", "parallel_tool_calls": False}
+BODIES = (
+    ("/v1/requests", ASK),
+    ("/v1/chat/completions", CHAT),
+    ("/v1/chat/completions", {"messages": CALLED, "max_tokens": 2, "min_tokens": 1, **TOOLS}),
+    ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 2, "structured_outputs": {"json": SCHEMA}}),
+    ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 2, "guided_grammar": 'root ::= "a" | [0-9]'}),
+    ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 2, "echo": True, "n": 2}),
+    ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2, "logprobs": 1, "stream": True}),
+    ("/v1/responses", {"input": "u", "max_output_tokens": 2, "stream": True, "tools": [{"type": "function", **TOOL}]}),
+    ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_text", "text": "u"}]},
+                                 {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                                 {"type": "function_call_output", "call_id": "c", "output": "r"}],
+                       "max_output_tokens": 2, "previous_response_id": "resp_a.b"}),
+)  # fmt: skip
 
 
 def _head(line: str, *headers: str, body: str = "") -> bytes:
@@ -89,7 +110,7 @@ class Targets:
             writer.close()
 
     async def body(self) -> None:
-        path, good = self._random.choice((("/v1/requests", ASK), ("/v1/chat/completions", CHAT)))
+        path, good = self._random.choice(BODIES)
         body = mutated(json.dumps(good).encode(), self._random)
         reply = await self._http.post(path, content=body, headers={"content-type": "application/json"})
         self._count("body", reply.status_code)
@@ -118,9 +139,11 @@ class Targets:
         assert self._producer is not None
         user, request_id = f"fuzz{self._random.randrange(20)}", uuid.UUID(int=self._random.getrandbits(128)).hex
         request = Request(request_id=request_id, user_id=user, prompt="Hi", max_tokens=2, metadata={"a": [1]})
+        called = {**TOOLS, "messages": CALLED, "request_id": request_id, "user_id": user, "max_tokens": 2}
         topic, record = self._random.choice(
             (
                 ("requests", request),
+                ("requests", msgspec.convert(called, Request)),
                 ("controls", Cancel(request_id=request_id, user_id=user)),
                 ("controls", Erase(user_id=user)),
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from app.gateway.openai.parameters import IGNORED_HEADER
 from app.wire import Request, TokenEvent
 
 _LIFE = b": waiting\n\n"
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+_LONGEST_HEADER = 1000
 
 
 class Reply(Protocol):
@@ -64,7 +67,7 @@ class Exchange:
         await completion.send()
         headers = {"X-Request-Id": asked[0].request_id}
         if self._ignored:
-            headers[IGNORED_HEADER] = ", ".join(self._ignored)[:1000].encode("ascii", "replace").decode()
+            headers[IGNORED_HEADER] = _UNPRINTABLE.sub("?", ", ".join(self._ignored))[:_LONGEST_HEADER]
         if not stream:
             await while_connected(self._http, self._read(completion, reply))
             return json_response(reply.whole(), headers=headers)

@@ -48,9 +48,9 @@ async def test_a_gzip_body_is_read_and_a_bomb_is_not(http: httpx.AsyncClient) ->
 
 
 async def test_parameters_without_effect_are_reported(http: httpx.AsyncClient) -> None:
-    body = {"messages": HELLO, "max_tokens": 1, "service_tier": "flex", "unheard_of": 1}
+    body = {"messages": HELLO, "max_tokens": 1, "service_tier": "flex", "unheard_of": 1, "line\nbreak": 1}
     done = await http.post("/v1/chat/completions", json=body)
-    assert done.headers["x-parley-ignored"] == "service_tier, unheard_of"
+    assert done.headers["x-parley-ignored"] == "service_tier, unheard_of, line?break"
 
 
 async def test_a_page_of_an_allowed_origin_may_call_and_no_other(http: httpx.AsyncClient) -> None:

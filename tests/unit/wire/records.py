@@ -115,7 +115,7 @@ content = st.one_of(
     st.fixed_dictionaries({"prompt": name}),
     st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),
     st.fixed_dictionaries({"tool_results": results}),
-    st.fixed_dictionaries({"prompt_token_ids": st.lists(count, min_size=1, max_size=3).map(tuple)}),
+    st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3).map(tuple)}),
 )
 requests = st.builds(
     lambda request_id, user_id, content, sampling: Request(

@@ -64,6 +64,8 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"continue_final_message": True}, "continue_final_message"),
         ({"previous_request_id": "a b"}, "previous_request_id"),
         ({"min_tokens": -1}, "min_tokens"),
+        ({"prompt": None, "prompt_token_ids": (2**31,)}, "prompt_token_ids"),
+        ({"prompt": None, "prompt_token_ids": (-1,)}, "prompt_token_ids"),
         ({"messages": (Message(Role.USER, "m"), Message(Role.USER, ""))}, "messages"),
         ({"messages": (Message(Role.USER, "m"),) * 2049}, "messages"),
         ({"metadata": {"a": [{}] * 6000}}, "metadata"),
