@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
+from models.chat import ChatMessage
 from models.prompts import PromptBuilder
 from tests.unit.models import tiny
-
-
-@dataclass
-class Said:
-    role: str
-    content: str
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +28,7 @@ def test_service_words_and_template_are_shared_and_no_word_of_a_user(
 
 
 def test_system_words_of_the_caller_are_the_callers(builder: PromptBuilder) -> None:
-    own = [Said("system", "be kind"), Said("user", "x")]
+    own = [ChatMessage("system", "be kind"), ChatMessage("user", "x")]
     assert shared_text(builder, "be kind", messages=own) == ""
     assert shared_text(builder, "be kind", messages=own[1:]) == "<|system|>be kind<|end|><|user|>"
 
