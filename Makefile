@@ -75,7 +75,7 @@ debug: $(STAMP)  ## a worker with asyncio's debug mode and log level debug
 	PYTHONASYNCIODEBUG=1 $(BIN)/faust -A app worker -l debug
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
-	$(BIN)/python -m app.wire.generate
+	$(BIN)/python -P app/wire/generate.py
 
 page:  ## build the chat page into the gateway (needs Node.js)
 	cd app/gateway/page && npm ci --no-audit --no-fund && npm run build

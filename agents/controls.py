@@ -105,7 +105,7 @@ class Controls:
         ]
         for inflight in inflight_requests:
             _forget_inflight(inflight, at)
-        rows = erasure(ownership.store, user_id)
+        rows = erasure(ownership.store, user_id, at)
         on_their_way = [
             Change(Table.CONVERSATIONS, records.key(*inflight.conversation), None) for inflight in inflight_requests
         ]

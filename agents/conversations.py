@@ -3,7 +3,8 @@
 1. Decode the record into a request, or write a dead letter.
 2. Wait for earlier requests of the same conversation.
 3. Build the prompt from the conversation's history.
-4. Run it in a batch on the engine, and write each token event as it comes.
+4. Run it in a batch on the engine, and write each token event as it comes. With tools over Kafka, an answer that ends
+   in calls waits for their results, and goes on with 3 (tool_rounds.py).
 5. Commit: the conversation's row, the turn, the ended id and the offset, in one transaction.
 """
 
@@ -19,6 +20,7 @@ import msgspec
 from agents.dialogue import DialogueError
 from agents.jobs import PRIORITIES, job_of, left_of, prompt_of, serving_of
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
+from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -36,6 +38,7 @@ from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import trace_headers_of
+from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
@@ -44,7 +47,8 @@ from models.structured.grammar import ConstraintError
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
-from tables.records import Conversation, Table
+from tables.records import Conversation, Table, Turn
+from tables.tool_calls import ToolRounds
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +80,7 @@ class Conversations:
         self._cancels = cancels
         self._observer = observer
         self._isolation = Isolation()
+        self._tool_calls = ToolCalls(settings)
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
@@ -99,6 +104,9 @@ class Conversations:
         """Run the request; called when no earlier request of its conversation is open."""
         inflight.started_at = inflight.time_of(partition.ownership.clock.now())
         conversation = self._conversation(partition, inflight)
+        if inflight.request.tool_mode is ToolMode.KAFKA:
+            inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
+            inflight.rounds = inflight.made
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
         if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
@@ -114,6 +122,7 @@ class Conversations:
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
         await partition.commit(commit, urgent=partition.lanes.has_queue(inflight.conversation))
         partition.ownership.inflight_requests.pop(inflight.key, None)
+        partition.ownership.calls.forget(inflight.key)
         partition.begun.pop(inflight.key, None)
         inflight.abandon()
         self._observer.answered(partition.number, inflight, answer, end)
@@ -204,6 +213,41 @@ class Conversations:
             await answer.plan(inflight.at)
         memory = memory_of(inflight, conversation, self._rules)
         inflight.recalled = bool(memory)
+        is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
+        _pass(inflight, answer, inflight.made.until(answer.index))
+        while True:
+            if inflight.rounds == inflight.made and inflight.made.missing:
+                stopped_by = await self._tool_calls.wait(partition, inflight, answer)
+                if stopped_by is not None:
+                    return await self._stopped(answer, stopped_by)
+            end = await self._round(partition, inflight, memory, answer, serving, is_resumed=is_resumed)
+            if isinstance(end, TokenEvent):
+                return end
+            is_resumed = False
+            if inflight.rounds != inflight.made:  # a round that `tokens` has lost is written again; its calls are made
+                passed = inflight.made.until(answer.index)
+                if answer.index != passed.end:
+                    return await answer.done(FinishReason.PARTIAL, end.usage)
+                _pass(inflight, answer, passed)
+                continue
+            try:
+                await self._tool_calls.ask(partition, inflight, answer, end)
+            except ToolCallsTooLargeError:
+                return await answer.done(FinishReason.LENGTH, end.usage)
+
+    async def _round(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        memory: tuple[Turn, ...],
+        answer: AnswerLog,
+        serving: ServedModel,
+        *,
+        is_resumed: bool,
+    ) -> TokenEvent | End:
+        """Let the model read its prompt and write. Returns the last event of the answer, or the calls of the round
+        if other programs run them.
+        """
         try:
             prompt = await prompt_of(inflight, memory, serving, self._settings)
             job = job_of(inflight, prompt, serving, self._settings)
@@ -212,15 +256,17 @@ class Conversations:
         except (PromptError, DialogueError, ConstraintError) as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
-        if inflight.recovered is not None and inflight.recovered.segments:
-            if not _same(inflight.recovered, serving, prompt):
-                return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.index))
+        if is_resumed and inflight.recovered is not None:
+            if not _same(inflight.recovered, serving, prompt, inflight.rounds.end):
+                return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.tokens_of_round))
             await answer.resumed()
+        if job.max_tokens < 1:
+            return await answer.done(FinishReason.LENGTH, Usage(len(prompt.ids), 0))
         return await self._attempt(partition, inflight, answer, serving.engine, job)
 
     async def _attempt(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
-    ) -> TokenEvent:
+    ) -> TokenEvent | End:
         if not inflight.replayed:
             return await self._generate(partition, inflight, answer, engine, job)
         beginning = await self._isolation.enter(inflight.attempt + 1)
@@ -240,29 +286,30 @@ class Conversations:
         engine: Engine,
         job: Job,
         on_token: Callable[[], None] = lambda: None,
-    ) -> TokenEvent:
+    ) -> TokenEvent | End:
         async with self._batches.stream(partition.number, engine, job, inflight) as stream:
             async for event in stream:
                 match event:
                     case Delta() if not answer.has_room_for(event):
-                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.index))
+                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
                     case Delta():
                         await answer.say(event)
                         on_token()
                     case End(reason=FinishReason.DEADLINE):
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
+                    case End(reason=FinishReason.TOOL_CALLS) if inflight.request.tool_mode is ToolMode.KAFKA:
+                        return event
                     case End():
                         return await answer.done(event.reason, event.usage, event.text, event.calls)
-                    case Failure(code=code) if code in REQUEST_ERROR_CODES:
-                        return await answer.error(ErrorCode(code), event.message)
-                    case Failure():
-                        return await answer.error(ErrorCode.ENGINE_ERROR, event.message)
+                    case Failure(code=code):
+                        known = ErrorCode(code) if code in REQUEST_ERROR_CODES else ErrorCode.ENGINE_ERROR
+                        return await answer.error(known, event.message)
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
         if inflight.recovered is not None and inflight.recovered.segments:
-            return await answer.done(FinishReason.PARTIAL, Usage(0, answer.index))
+            return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
 
     async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
@@ -271,7 +318,7 @@ class Conversations:
             return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
         if end is not None:
             return await answer.done(reason, end.usage, end.text)
-        return await answer.done(reason, Usage(0, answer.index))
+        return await answer.done(reason, Usage(0, answer.tokens_of_round))
 
     def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
         if inflight.request.user_id in partition.ownership.erasing:
@@ -292,7 +339,14 @@ class Conversations:
         return inflight.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
 
 
-def _same(recovered: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
-    """Whether generating again would give the same tokens: same model version and sampling settings."""
-    first = recovered.segments[0]
-    return (first.model_version, first.prompt_digest) == (serving.model_version, prompt.digest)
+def _pass(inflight: InFlightRequest, answer: AnswerLog, rounds: ToolRounds) -> None:
+    inflight.rounds = rounds
+    answer.continue_after(rounds)
+
+
+def _same(recovered: Answer, serving: ServedModel, prompt: BuiltPrompt, begin: int) -> bool:
+    """Whether generating again would give the same tokens: same model version, and same prompt of the round that begins
+    at the token index `begin`, if anything of it was said.
+    """
+    digests = {event.prompt_digest for event in recovered.segments if event.index == begin and event.tokens}
+    return recovered.segments[0].model_version == serving.model_version and digests <= {prompt.digest}

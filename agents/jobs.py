@@ -75,21 +75,27 @@ async def prompt_of(
             settings.system_prompt,
             history,
             question_of(request, memory),
-            None if request.messages is None else [chat_message(one) for one in request.messages],
-            steps=steps_of(request, memory),
-            tools=tools_of(request),
+            None
+            if request.messages is None
+            else [*(chat_message(one) for one in request.messages), *inflight.rounds.steps],
+            steps=(*steps_of(request, memory), *inflight.rounds.steps),
+            tools=tools_of(inflight, settings),
             continues=request.continue_final_message,
             reserve=reserve,
             at=inflight.at / 1000,
         )
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in history) + prompt_bytes(request)
+    size += sum(len(message.content) for message in inflight.rounds.steps)
     return build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
 
 
-def tools_of(request: Request) -> list[Tool]:
-    """The tools that the answer may call."""
-    choice = request.tool_choice
+def tools_of(inflight: InFlightRequest, settings: Settings) -> list[Tool]:
+    """The tools that the answer may call now. A `tool_choice` that demands a call is for the first round."""
+    request, rounds = inflight.request, inflight.rounds.rounds
+    if len(rounds) >= settings.tool_rounds:
+        return []
+    choice = request.tool_choice if not rounds or request.tool_choice == "none" else "auto"
     return [
         Tool(one.function.name, one.function.description or "", one.function.parameters or {})
         for one in request.tools or ()
@@ -100,33 +106,37 @@ def tools_of(request: Request) -> list[Tool]:
 def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel, settings: Settings) -> Job:
     request = inflight.request
     room = serving.engine.context_length - len(prompt.ids)
-    max_tokens = min(request.max_tokens or settings.max_tokens, room)
-    tools = tools_of(request)
+    rounds = inflight.rounds
+    max_tokens = min((request.max_tokens or settings.max_tokens) - rounds.end, room)
+    least = max(0, (request.min_tokens or 0) - rounds.end)
+    tools = tools_of(inflight, settings)
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
-        generated=inflight.recovered.tokens if inflight.recovered else (),
+        generated=inflight.recovered.tokens[rounds.end :] if inflight.recovered else (),
         max_tokens=max_tokens,
-        sampling=_sampling(request, serving),
+        sampling=_sampling(request, serving, len(rounds.rounds)),
         stop=request.stop_strings,
         priority=PRIORITIES[request.priority],
         user=request.user_id,
         tenant=request.tenant or "",
         shared=prompt.shared,
         adapter=serving.adapter,
-        shape=_tool_shape(request, tools, serving) if tools else _shape(request.response_format),
-        min_tokens=max_tokens if request.ignore_eos else min(request.min_tokens or 0, max_tokens),
+        shape=_tool_shape(inflight, tools, serving) if tools else _shape(request.response_format),
+        min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
         tools=serving.prompts.tool_format if tools else None,
     )
 
 
-def _sampling(request: Request, serving: ServedModel) -> Sampling:
+def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
+    """`number` counts the rounds of an answer with tools over Kafka; each draws its tokens with noise of its own."""
     defaults = serving.defaults
+    seed = seed_for(request.request_id) if request.seed is None else request.seed
     return Sampling(
         temperature=defaults.temperature if request.temperature is None else request.temperature,
         top_p=defaults.top_p if request.top_p is None else request.top_p,
         top_k=defaults.top_k if request.top_k is None else max(0, request.top_k),
-        seed=seed_for(request.request_id) if request.seed is None else request.seed,
+        seed=seed ^ number,
         min_p=request.min_p or 0.0,
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
@@ -136,12 +146,14 @@ def _sampling(request: Request, serving: ServedModel) -> Sampling:
     )
 
 
-def _tool_shape(request: Request, tools: list[Tool], serving: ServedModel) -> OutputConstraint:
-    named = isinstance(request.tool_choice, NamedTool)
+def _tool_shape(inflight: InFlightRequest, tools: list[Tool], serving: ServedModel) -> OutputConstraint:
+    request, is_first = inflight.request, not inflight.rounds.rounds
+    named = is_first and isinstance(request.tool_choice, NamedTool)
+    is_required = named or (is_first and request.tool_choice == "required")
     return tool_constraint(
         serving.prompts.tool_format,
         tools,
-        ToolChoice.REQUIRED if named or request.tool_choice == "required" else ToolChoice.AUTO,
+        ToolChoice.REQUIRED if is_required else ToolChoice.AUTO,
         is_single=named or request.parallel_tool_calls is False,
         marker=serving.prompts.tool_marker,
         content=_shape(request.response_format),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agents.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
+from agents.tool_rounds import stopped
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
@@ -16,12 +17,14 @@ from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import MAX_USER_LENGTH
+from app.wire.tools import ToolCall as ToolCallOnWire
 from app.wire.turn import Timing, Turn
 from models.chat import ToolCall
 from models.generation import FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Change, Conversation, Ended, Table
+from tables.tool_calls import row
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +48,30 @@ def commit_of(
 
     `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
-    ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
+    ended = _ended(inflight, now)
     if end.type is not EventType.DONE:
-        return Commit(inflight.record, (ended,))
+        return Commit(inflight.record, ended)
     memory = memory_of(inflight, conversation, rules)
     value, headers = encode(_turn(inflight, memory, answer, end, now), settings.wire_format)
     output = Outgoing(settings.topic("turns"), inflight.record.key, value, [*headers, *inflight.trace_headers])
     request = inflight.request
     calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
-    if inflight.forget or not request.store or request.is_raw or not (answer.text or calls):
-        return Commit(inflight.record, (ended,), (output,))
-    text = beginning_of(request) + answer.text
+    rounds = stopped(inflight.rounds)
+    if inflight.forget or not request.store or request.is_raw or not (answer.text or calls or rounds.rounds):
+        return Commit(inflight.record, ended, (output,))
+    text = beginning_of(request) + answer.text_of_round
     turn = records.Turn(
         request_id=request.request_id,
         prompt=question_of(request, memory),
         answer="" if calls else text,
         at=now,
-        steps=ended_in(steps_of(request, memory), text, calls),
+        steps=ended_in((*steps_of(request, memory), *rounds.steps), text, calls),
         before=before_of(request),
         after=request.previous_request_id or "",
     )
     remembered = rules.remember(conversation, turn, inflight.at)
-    row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
-    return Commit(inflight.record, (row, ended), (output,))
+    memory_row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
+    return Commit(inflight.record, (memory_row, *ended), (output,))
 
 
 def memory_of(
@@ -82,9 +86,13 @@ def memory_of(
 
 def quarantine_of(inflight: InFlightRequest, reason: str, settings: Settings, now: int) -> Commit:
     """The commit of a quarantined request: its id is marked as ended, and its record becomes a dead letter."""
-    ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
     error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=inflight.request.request_id)
-    return Commit(inflight.record, (ended,), (dead_letter_of(inflight.record, error, settings),))
+    return Commit(inflight.record, _ended(inflight, now), (dead_letter_of(inflight.record, error, settings),))
+
+
+def _ended(inflight: InFlightRequest, now: int) -> tuple[Change, ...]:
+    ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
+    return (ended, row(*inflight.key, None)) if inflight.made.rounds else (ended,)
 
 
 def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
@@ -155,5 +163,11 @@ def _turn(
             first_token_at=answer.first_at,
             finished_at=now,
         ),
-        tool_calls=None if hidden else end.tool_calls,
+        tool_calls=None if hidden else _calls(inflight, end) or None,
     )
+
+
+def _calls(inflight: InFlightRequest, end: TokenEvent) -> tuple[ToolCallOnWire, ...]:
+    """The calls of the answer: those that were made over Kafka, and those in which it ends."""
+    made = (ToolCallOnWire(call.id, call.name, call.arguments) for call in inflight.rounds.calls)
+    return (*made, *(end.tool_calls or ()))

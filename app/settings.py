@@ -125,6 +125,12 @@ class Settings(BaseSettings):
     )
     sweep_interval_s: float = Field(30.0, gt=0, description="interval of the deletion of expired conversations")
 
+    # Tools over Kafka
+    tool_timeout_s: float = Field(
+        60.0, gt=0, le=3600, description="how long an answer waits for the results of its calls (`tool_mode` `kafka`)"
+    )
+    tool_rounds: int = Field(8, ge=1, le=64, description="how often one answer may call tools (`tool_mode` `kafka`)")
+
     # Kafka
     kafka_tls: bool = Field(False, description="connect to Kafka with TLS")
     kafka_ca_file: Path | None = Field(None, description="certificate authorities (PEM), instead of the system's")
@@ -144,7 +150,7 @@ class Settings(BaseSettings):
     wire_format: Literal["json", "protobuf"] = Field("json", description="format of the records that Parley writes")
     standby_replicas: int = Field(0, ge=0, description="standbys of each partition's tables")
     requests_retention_s: int = Field(
-        7 * 86400, ge=60, description="retention of `requests` and `controls` at creation"
+        7 * 86400, ge=60, description="retention of `requests`, `controls`, `tool-calls` and `tool-results` at creation"
     )
     tokens_retention_s: int = Field(8 * 86400, ge=60, description="retention of `tokens` at creation")
     turns_retention_s: int = Field(30 * 86400, ge=60, description="retention of `turns` and `dead-letters` at creation")

@@ -17,6 +17,7 @@ from agents.conversations import Conversations
 from agents.history import History
 from agents.outcomes import reduced
 from agents.sweeper import Sweeper
+from agents.tool_results import ToolResults
 from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
@@ -98,6 +99,7 @@ class Worker:
         }
         self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
         self._usage = UsageWindows(settings)
+        self._tool_results = ToolResults(settings)
         self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -152,6 +154,7 @@ class Worker:
 
     def owned(self, partition: Partition) -> None:
         self._usage.begin(partition)
+        self._tool_results.begin(partition)
 
     def released(self, partition: Partition) -> None:
         self._history.release(partition.number)

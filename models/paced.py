@@ -46,7 +46,7 @@ def text_of(token: int) -> str:
 
 
 def called(prompt: Sequence[int], index: int) -> ToolCall:
-    """The call in which a whole answer of `index` tokens ends if its request has tools."""
+    """The call in which an answer of `index` tokens ends if its job has tools."""
     return ToolCall("look_up", json.dumps({"word": word(prompt, index)[1]}))
 
 
@@ -67,12 +67,14 @@ class PacedStream:
         index = len(job.generated)
         due = clock() + self._pause_s
         count = 1
-        while index < job.max_tokens:
+        # With tools, half of what may be said: an answer that goes on with their results has tokens left.
+        most = job.max_tokens if job.tools is None else (job.max_tokens + 1) // 2
+        while index < most:
             await asyncio.wait({self._reason}, timeout=max(0.0, due - clock()))
             if self._reason.done():
                 yield self._end(index, self._reason.result())
                 return
-            drawn = [word(job.prompt, index + at) for at in range(min(count, job.max_tokens - index))]
+            drawn = [word(job.prompt, index + at) for at in range(min(count, most - index))]
             yield Delta(index, tuple(token for token, _ in drawn), "".join(text for _, text in drawn))
             index += len(drawn)
             due += self._pause_s * len(drawn)

@@ -13,6 +13,7 @@ from tables.conversations import MemoryRules
 from tables.records import Activity, Change, Ended, Erased, Table, decode, key_parts, user_prefix
 from tables.records import key as row_key
 from tables.store import PartitionStore
+from tables.tool_calls import PROGRESS, ToolRounds
 
 
 def tombstones(
@@ -40,11 +41,15 @@ def tombstones(
                 return rules.expired(decode(value, Activity), watermark)
             case Table.ENDED:
                 return watermark - decode(value, Ended).at > ended_ms
+            case Table.CALLS:
+                return decode(value, ToolRounds).asked_at < watermark
             case _:
                 return erased_ms is not None and watermark - decode(value, Erased).at > erased_ms
 
-    for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED):
+    for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED, Table.CALLS):
         for key, value in store.scan(table):
+            if key == PROGRESS:
+                continue
             scanned[table] += 1
             if table is Table.ERASED and not old(table, value):
                 on_mark(key_parts(key)[0], decode(value, Erased))
@@ -58,10 +63,13 @@ def mark_of(store: PartitionStore, user_id: str) -> Erased | None:
     return None if raw is None else decode(raw, Erased)
 
 
-def erasure(store: PartitionStore, user_id: str) -> list[Change]:
-    """Deletions of all conversations of a user.
+def erasure(store: PartitionStore, user_id: str, at: int) -> list[Change]:
+    """Deletions of all conversations of a user, and of the calls of requests up to the time `at`.
 
     Ended request ids stay until their own expiry. They hold no text, and without them a replayed request would be
     answered again.
     """
-    return [Change(Table.CONVERSATIONS, key, None) for key, _ in store.scan(Table.CONVERSATIONS, user_prefix(user_id))]
+    prefix = user_prefix(user_id)
+    conversations = [Change(Table.CONVERSATIONS, key, None) for key, _ in store.scan(Table.CONVERSATIONS, prefix)]
+    calls = store.scan(Table.CALLS, prefix)
+    return conversations + [Change(Table.CALLS, key, None) for key, row in calls if decode(row, ToolRounds).at <= at]

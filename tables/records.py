@@ -6,6 +6,7 @@
 | ended | `["user","request id"]` | `Ended` |
 | erased | `["user"]` | `Erased` |
 | usage | tables/usage.py | |
+| calls | tables/tool_calls.py | |
 
 Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
 and not its expiry, so the TTL can be changed on a populated store. Times are Unix milliseconds.
@@ -26,6 +27,7 @@ class Table(enum.Enum):
     ENDED = "ended"
     ERASED = "erased"
     USAGE = "usage"
+    CALLS = "calls"
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,7 +98,7 @@ class Change(msgspec.Struct, frozen=True):
     value: bytes | None
 
 
-Row = TypeVar("Row", Conversation, Activity, Ended, Erased)
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 encode = msgspec.json.encode
 

@@ -1,7 +1,7 @@
 """The rows of one partition on disk, in one RocksDB.
 
-Layout: a row's key is one byte for its table (`c`, `e`, `x`, `u`) followed by the row's own key. `m` + table holds the
-offset of the last applied changelog record; `m` alone holds the time at which the store was last known to be up to
+Layout: a row's key is one byte for its table (`c`, `e`, `x`, `u`, `t`) followed by the row's own key. `m` + table holds
+the offset of the last applied changelog record; `m` alone holds the time at which the store was last known to be up to
 date. `f` + table holds fingerprints of the last few applied records, as JSON `[[offset, checksum], ...]`. They show
 whether a changelog is still the log that filled the store, or another one of the same name.
 
@@ -26,7 +26,15 @@ from tables.records import Change, Table
 
 log = logging.getLogger(__name__)
 
-_PREFIX = MappingProxyType({Table.CONVERSATIONS: b"c", Table.ENDED: b"e", Table.ERASED: b"x", Table.USAGE: b"u"})
+_PREFIX = MappingProxyType(
+    {
+        Table.CONVERSATIONS: b"c",
+        Table.ENDED: b"e",
+        Table.ERASED: b"x",
+        Table.USAGE: b"u",
+        Table.CALLS: b"t",
+    }
+)
 _META = b"m"
 _PRINTS = b"f"
 _MOST_PRINTS = 8

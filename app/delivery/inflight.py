@@ -13,6 +13,7 @@ from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
 from app.wire.request import Request
 from models.generation import FinishReason
+from tables.tool_calls import ToolRounds
 
 if TYPE_CHECKING:
     from app.delivery.resume.answer_log import AnswerLog
@@ -28,6 +29,8 @@ class InFlightRequest:
     recovered: The part of the answer that readers have already, from a former owner.
     replayed: Its record was in the log before this ownership began.
     attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
+    made: The calls of tools over Kafka that it has made, and their results, as committed.
+    rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
     recalled: Its prompt contains turns of its conversation.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.
@@ -47,6 +50,8 @@ class InFlightRequest:
     planned: bool = False
     replayed: bool = False
     attempt: int = 0
+    made: ToolRounds = field(default_factory=ToolRounds)
+    rounds: ToolRounds = field(default_factory=ToolRounds)
     recalled: bool = False
     cancelled: bool = False
     stop: FinishReason | None = None

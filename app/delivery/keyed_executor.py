@@ -16,7 +16,8 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -48,6 +49,7 @@ class KeyedExecutor(Generic[T]):
         self._ready: list[_Place[T]] = []
         self._running: dict[asyncio.Task[None], _Place[T]] = {}
         self._waiting = 0
+        self._lent = 0
         self._users: Counter[Hashable] = Counter()
 
     @property
@@ -72,6 +74,19 @@ class KeyedExecutor(Generic[T]):
         self._lanes[lane] = deque([place])
         heapq.heappush(self._ready, place)
         self._fill()
+
+    @contextmanager
+    def without_slot(self) -> Iterator[None]:
+        """Lend out the slot of a running item while it waits for something else.
+
+        The item takes it back without waiting, so a few more than `limit` items may run for a while.
+        """
+        self._lent += 1
+        self._fill()
+        try:
+            yield
+        finally:
+            self._lent -= 1
 
     def has_queue(self, lane: Hashable) -> bool:
         """Whether an item waits for another one of its lane."""
@@ -110,7 +125,7 @@ class KeyedExecutor(Generic[T]):
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._ready and len(self._running) < self._limit:
+        while self._ready and len(self._running) - self._lent < self._limit:
             place = heapq.heappop(self._ready)
             self._waiting -= 1
             task = asyncio.ensure_future(self._run(place))

@@ -37,6 +37,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.open_calls import OpenCalls
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer, stop_producer
@@ -115,6 +116,7 @@ class Ownership:
         }
         self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
         self.refused: set[RequestKey] = set()
+        self.calls = OpenCalls(store)
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
         self.recovered = RecoveredAnswers()
         self.restored = 0

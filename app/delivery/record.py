@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-REQUESTS, CONTROLS, TURNS = "requests", "controls", "turns"
+REQUESTS, CONTROLS, TURNS, TOOL_RESULTS = "requests", "controls", "turns", "tool-results"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
-"""The topics that a worker consumes. A user has the same partition in all of them, so one owner holds them together."""
+"""The topics that a worker consumes as a member of its group. A user has the same partition in all of them, so one
+owner holds them together.
+"""
 
 _OBJECT_BYTES = 256
 _VALUE_BYTES = 96

@@ -15,6 +15,7 @@ from app.wire import (
     ResponseFormat,
     Tool,
     ToolChoice,
+    ToolMode,
     ToolResult,
     new_request_id,
 )
@@ -48,6 +49,8 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     tool_results: tuple[ToolResult, ...] | None = None
+    tool_mode: ToolMode = ToolMode.CLIENT
+    tool_timeout_ms: int | None = None
     store: bool | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None

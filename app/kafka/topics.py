@@ -1,8 +1,8 @@
 """Parley's topics: their purpose, how they are created, and the check that a worker makes before it starts.
 
-`requests`, `tokens`, `turns` and `controls` are keyed by user and have the same number of partitions, so a user has the
-same partition in all of them. With different counts, a user's records would lie where their owner does not read. The
-worker creates the changelogs of its tables itself (app/delivery/commits/changelog.py).
+`requests`, `tokens`, `turns`, `controls`, `tool-calls` and `tool-results` are keyed by user and have the same number of
+partitions, so a user has the same partition in all of them. With different counts, a user's records would lie where
+their owner does not read. The worker creates the changelogs of its tables itself (app/delivery/commits/changelog.py).
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class TopicName(StrEnum):
     TURNS = "turns"
     CONTROLS = "controls"
     USAGE = "usage"
+    TOOL_CALLS = "tool-calls"
+    TOOL_RESULTS = "tool-results"
     DEAD_LETTERS = "dead-letters"
 
 
@@ -112,6 +114,8 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
+        replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
+        replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
     )
 

@@ -5,6 +5,8 @@ from app.wire.codec import (
     decode_control,
     decode_request,
     decode_token_event,
+    decode_tool_call,
+    decode_tool_result,
     decode_turn,
     decode_usage,
     encode,
@@ -18,6 +20,7 @@ from app.wire.headers import Headers, WireFormat, format_of
 from app.wire.ids import new_request_id, partition_for, seed_for
 from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.tools import (
     MessageToolCall,
     NamedTool,
@@ -25,6 +28,7 @@ from app.wire.tools import (
     ToolCall,
     ToolCallDelta,
     ToolChoice,
+    ToolMode,
     ToolResult,
 )
 from app.wire.turn import Timing, Turn
@@ -62,8 +66,11 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallDelta",
+    "ToolCallRecord",
     "ToolChoice",
+    "ToolMode",
     "ToolResult",
+    "ToolResultRecord",
     "Turn",
     "Usage",
     "UsageWindow",
@@ -75,6 +82,8 @@ __all__ = [
     "decode_control",
     "decode_request",
     "decode_token_event",
+    "decode_tool_call",
+    "decode_tool_result",
     "decode_turn",
     "decode_usage",
     "encode",

@@ -18,11 +18,12 @@ from app.wire.limits import is_request_id
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.salvage import salvage
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
 
-Record = Request | TokenEvent | Turn | Control | UsageWindow
+Record = Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
@@ -56,6 +57,14 @@ def decode_turn(value: bytes | None, headers: Headers = None) -> Turn:
 
 def decode_usage(value: bytes | None, headers: Headers = None) -> UsageWindow:
     return _decode(value, headers, UsageWindow)
+
+
+def decode_tool_call(value: bytes | None, headers: Headers = None) -> ToolCallRecord:
+    return _decode(value, headers, ToolCallRecord)
+
+
+def decode_tool_result(value: bytes | None, headers: Headers = None) -> ToolResultRecord:
+    return _decode(value, headers, ToolResultRecord)
 
 
 def decode_control(value: bytes | None, headers: Headers = None) -> Control:

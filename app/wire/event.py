@@ -39,6 +39,8 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 PLAN = "plan"
 ATTEMPT = "attempt"
 RESUMED = "resumed"
+TOOL_CALLS = "tool_calls"
+TOOL_RESULTS = "tool_results"
 
 
 class PlanDetails(msgspec.Struct, frozen=True):
@@ -67,10 +69,10 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event. Fields that do not belong to its type are None and not written.
 
     `tokens` and `text` of a `token` event are always written, even if empty; only None is left out. `prompt_digest` is
-    on the event with index 0: an owner that resumes the answer compares it with the prompt that it has rebuilt.
-    `tool_calls` of a `done` event are the answer's complete calls; those that are being written are the
-    `tool_call_deltas` of `token` events. Neither is part of `text`. A `fence` has no request and no epoch: its own
-    offset is the epoch that it begins.
+    on the first event, and on the first after each round of calls: an owner that resumes the answer compares it with
+    the prompt that it has rebuilt. `tool_calls` of a `done` event are the answer's complete calls; those that are being
+    written are the `tool_call_deltas` of `token` events. Neither is part of `text`. A `fence` has no request and no
+    epoch: its own offset is the epoch that it begins.
     """
 
     type: EventType

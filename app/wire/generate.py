@@ -1,4 +1,4 @@
-"""Write `parley_pb2.py` and its types from `parley.proto`: `python -m app.wire.generate`."""
+"""Write `parley_pb2.py` and its types from `parley.proto`: `make proto`."""
 
 from __future__ import annotations
 

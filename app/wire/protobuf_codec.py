@@ -18,6 +18,7 @@ from app.wire.event import TokenEvent
 from app.wire.limits import MAX_DEPTH
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.usage import UsageWindow
 
@@ -30,6 +31,8 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     Cancel: parley_pb2.Control,
     Erase: parley_pb2.Control,
     Control: parley_pb2.Control,
+    ToolCallRecord: parley_pb2.ToolCallRecord,
+    ToolResultRecord: parley_pb2.ToolResultRecord,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from app.wire.response_format import ResponseFormat
-from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolResult
+from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolMode, ToolResult
 
 DEFAULT_CONVERSATION = "default"
 
@@ -53,7 +53,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `previous_request_id`: the request sees the stored conversation up to the turn of that request. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
-    nothing is remembered or indexed.
+    nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
+    results of its calls.
     """
 
     request_id: str
@@ -84,6 +85,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     tool_results: tuple[ToolResult, ...] | None = None
+    tool_mode: ToolMode = ToolMode.CLIENT
+    tool_timeout_ms: int | None = None
     store: bool = True
     min_tokens: int | None = None
     ignore_eos: bool | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any, Literal
 
 import msgspec
@@ -35,6 +36,17 @@ class NamedTool(msgspec.Struct, frozen=True):
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class ToolMode(enum.StrEnum):
+    """Who runs the tools that an answer calls.
+
+    client: The client. The answer ends with its calls, and another request has their results.
+    kafka: Whoever consumes `tool-calls`. The same answer goes on with their results, which arrive on `tool-results`.
+    """
+
+    CLIENT = "client"
+    KAFKA = "kafka"
 
 
 class FunctionCall(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from app.wire.limits import (
     MAX_STOP_STRINGS,
     MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
+    MAX_TOOL_TIMEOUT_MS,
     MAX_TOOLS,
     MAX_TOP_LOGPROBS,
     MAX_USER_LENGTH,
@@ -38,7 +39,8 @@ from app.wire.limits import (
 )
 from app.wire.request import DEFAULT_CONVERSATION, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
-from app.wire.tools import NamedTool, Tool
+from app.wire.tool_records import ToolResultRecord
+from app.wire.tools import NamedTool, Tool, ToolMode
 
 _PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 
@@ -70,7 +72,7 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
 
 
-def check_partition(record: Request | Control, partition: int, partitions: int) -> None:
+def check_partition(record: Request | Control | ToolResultRecord, partition: int, partitions: int) -> None:
     """Raise `WireError` unless the record is in the partition that Kafka's default partitioner chooses for its user.
 
     In another partition it would be handled by a worker without the user's history; order, cancels and erasures of the
@@ -101,6 +103,14 @@ def validate_control(control: Control, key: bytes | None) -> None:
         _check_identity(request_id, control.user_id, key)
     except _WrongError as error:
         raise WireError(ErrorCode.INVALID_REQUEST, str(error), user_id=control.user_id) from None
+
+
+def validate_tool_result(result: ToolResultRecord, key: bytes | None) -> None:
+    """Raise `WireError` unless `result`, read with `key`, satisfies the contract."""
+    try:
+        _check_identity(result.request_id, result.user_id, key)
+    except _WrongError as error:
+        raise WireError(ErrorCode.INVALID_REQUEST, str(error), user_id=result.user_id) from None
 
 
 def prompt_bytes(request: Request) -> int:
@@ -194,6 +204,11 @@ def _check_tools(request: Request) -> None:
         raise _WrongError("tool_choice: needs tools")
     if isinstance(choice, NamedTool) and choice.function.name not in names:
         raise _WrongError(f"tool_choice: no tool has the name {choice.function.name}")
+    if request.tool_mode is ToolMode.KAFKA and not tools:
+        raise _WrongError("tool_mode: kafka needs tools")
+    if request.tool_mode is ToolMode.KAFKA and request.continue_final_message:
+        raise _WrongError("continue_final_message: excludes tool_mode kafka")
+    _in_range("tool_timeout_ms", request.tool_timeout_ms, 1, MAX_TOOL_TIMEOUT_MS)
     if tools and request.is_raw:
         raise _WrongError("tools: need a chat template, which a raw prompt does not use")
 

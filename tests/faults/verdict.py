@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,11 +23,14 @@ from app.wire import decode_token_event, decode_turn
 from app.wire.event import PLAN, RESUMED, EventType, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
+from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
 from models.paced import BytePrompts, called, word
+from tests.faults.tool_verdict import ToolTopics, possible_turns, read_tool_topics
 
 Key = tuple[str, str]
+_MOST_HISTORIES = 16
 REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
 FAULTS = (
     "lost",
@@ -80,6 +83,8 @@ class Verdict:
     late_events: int = 0
     resumed: int = 0
     refused: int = 0
+    calls: int = 0
+    """Calls of tools over Kafka."""
     lost: list[Key] = field(default_factory=list)
     duplicate_turns: list[Key] = field(default_factory=list)
     gaps: list[Key] = field(default_factory=list)
@@ -116,6 +121,7 @@ class Verdict:
 
     def line(self) -> str:
         seen = f"{self.requests} requests, {self.answered} answered, {self.turns} turns, {self.events} events"
+        seen += f", {self.calls} calls" if self.calls else ""
         seen += f", {self.epochs} epochs, {self.resumed} resumed, {self.late_events} late events dropped"
         wrong = ", ".join(f"{name} {len(found)}: {found[:3]}" for name, found in self.faults.items())
         return f"{seen}; {wrong or 'nothing wrong'}"
@@ -146,7 +152,9 @@ async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
 
 async def judge(settings: Settings, *, paced: bool = True, replay: Replay | None = None) -> Verdict:
     requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
-    verdict = judge_records(requests, tokens, turns, settings, paced=paced)
+    calls, results = [await read_topic(settings, topic) for topic in ("tool-calls", "tool-results")]
+    topics = read_tool_topics(calls, results, settings)
+    verdict = judge_records(requests, tokens, turns, settings, paced=paced, topics=topics)
     if replay is not None:
         verdict.changed += await replay(requests, tokens, turns)
     return verdict
@@ -160,9 +168,11 @@ def judge_records(
     *,
     paced: bool,
     erased: Collection[str] = (),
+    topics: ToolTopics | None = None,
 ) -> Verdict:
     """`erased` are users whose conversations were forgotten at some time."""
-    verdict = Verdict()
+    topics = topics or ToolTopics()
+    verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
     rule = _judge_tokens(tokens, verdict)
@@ -182,11 +192,14 @@ def judge_records(
                 verdict.lost.append(key)
             elif written[key].answer != answer.text:
                 verdict.turn_differs.append(key)
-            elif written[key].prompt and written[key].tool_calls != answer.end.tool_calls:
+            elif written[key].prompt and [call.id for call in written[key].tool_calls or ()] != [
+                *(call.tool_call_id for call in topics.calls.get(key, ())),
+                *(call.id for call in answer.end.tool_calls or ()),
+            ]:
                 verdict.wrong_calls.append(key)
     _judge_order(asked, written, verdict)
     if paced:
-        _judge_texts(asked, rule, written, settings, erased, verdict)
+        _judge_texts(asked, rule, written, settings, erased, topics, verdict)
     return verdict
 
 
@@ -277,6 +290,7 @@ def _judge_texts(
     turns: dict[Key, Turn],
     settings: Settings,
     erased: Collection[str],
+    topics: ToolTopics,
     verdict: Verdict,
 ) -> None:
     """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
@@ -285,8 +299,7 @@ def _judge_texts(
     is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For
     a user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
     """
-    prompts = BytePrompts()
-    history: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
     last: dict[tuple[str, str], int] = {}
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
@@ -297,30 +310,53 @@ def _judge_texts(
         # A timestamp that is ahead counts as of when the broker had the request, which is before its turn ended.
         at = verdict.plans.get(key, min(verdict.asked_at[key], turn.created_at))
         ended = last.get(conversation, 0)
-        candidates = [[]] if at - ended > ttl_ms else [history[conversation][-settings.history_turns :]]
+        known = [one[-settings.history_turns :] for one in histories[conversation]]
+        candidates = [[]] if at - ended > ttl_ms else known
         if at - ended <= ttl_ms < turn.created_at - ended:
-            candidates.append([])
+            candidates = [*candidates, []]
         if turn.user_id in erased:
-            candidates += [candidates[0][first:] for first in range(1, len(candidates[0]) + 1)]
-        tokens = rule.answers[key].tokens if key in rule.answers else ()
-        remembered = [
-            before
-            for before in candidates
-            if _are_words(tokens, prompts.build(settings.system_prompt, before, request.get("prompt")).ids)
-        ]
+            candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
+        answer = rule.answers.get(key)
+        tokens = () if answer is None else answer.tokens
+        remembered: list[list[PastTurn]] = []
+        after: list[list[PastTurn]] = []
+        for before in candidates:
+            turns_now = list(_turns_now(before, key, request, turn, tokens, topics, settings))
+            remembered += [before] if turns_now else []
+            after += [[*before, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)
-        elif key in rule.answers and not _has_its_calls(rule.answers[key], remembered, request, settings):
+        elif answer is not None and not _has_its_calls(answer, remembered, request, settings):
             verdict.wrong_calls.append(key)
         if turn.answer:
-            before = remembered[0] if remembered else candidates[0]
-            history[conversation] = [*before, (turn.prompt, turn.answer)]
+            unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
+            distinct = dict.fromkeys(map(tuple, after or unknown))
+            histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
             last[conversation] = turn.created_at
 
 
-def _has_its_calls(
-    answer: Answer, histories: Sequence[list[tuple[str, str]]], request: dict, settings: Settings
-) -> bool:
+def _turns_now(
+    before: Sequence[PastTurn],
+    key: Key,
+    request: dict,
+    turn: Turn,
+    tokens: Sequence[int],
+    topics: ToolTopics,
+    settings: Settings,
+) -> Iterator[PastTurn]:
+    """The turns that may be remembered of a request with this history; none if the engine cannot have said them."""
+
+    def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
+        return BytePrompts().build(settings.system_prompt, before, request.get("prompt"), steps=steps).ids
+
+    if request.get("tool_mode") == "kafka":
+        calls = topics.calls.get(key, ())
+        yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
+    elif _are_words(tokens, build()):
+        yield PastTurn(turn.prompt, turn.answer)
+
+
+def _has_its_calls(answer: Answer, histories: Sequence[Sequence[PastTurn]], request: dict, settings: Settings) -> bool:
     """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
     if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
         return answer.end is None or answer.end.tool_calls is None

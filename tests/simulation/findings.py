@@ -29,7 +29,9 @@ from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
 from tables.records import Conversation, Erased, Table, decode, key_parts
+from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
+from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
 from tests.simulation.process import Process
@@ -81,6 +83,7 @@ class Findings:
             self._sim.settings(),
             paced=True,
             erased=frozenset(erased),
+            topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
@@ -116,6 +119,12 @@ class Findings:
                 if dict(partition.ownership.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         wrong += self._wrong_usage(owners)
+        wrong += [
+            f"{key!r} is left in the table of calls"
+            for _, partition in owners
+            for key, _value in partition.ownership.store.scan(Table.CALLS)
+            if key != CALLS_PROGRESS
+        ]
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
@@ -159,7 +168,10 @@ class Findings:
         }
         wrong = [f"{place} has {count} dead letters" for place, count in sources.items() if count != 1]
         wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
-        return wrong + [f"{place} has a dead letter" for place in set(sources) - wanted - self._deadly_places()]
+        # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
+        results = set() if self._sim.tools is None else self._sim.tools.wrong
+        unwanted = set(sources) - wanted - results - self._deadly_places()
+        return wrong + [f"{place} has a dead letter" for place in unwanted]
 
     def _deadly_places(self) -> set[tuple[str, int, int]]:
         places = set()

@@ -25,6 +25,7 @@ from tests.simulation.group import Group
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
 from tests.simulation.process import Process
+from tests.simulation.tools import ToolPrograms
 from tests.simulation.world import EPOCH, World
 
 SESSION_S = 4.0
@@ -54,6 +55,8 @@ class Load:
     """Share of requests that a wrong partitioner puts elsewhere."""
     huge: float = 0.0
     """Share of requests beside which a record comes that no dead letter can hold whole."""
+    tools: float = 0.0
+    """Share of requests with tools over Kafka."""
     deadly: float = 0.0
     """Share of requests that end each process whose engine begins them."""
 
@@ -87,6 +90,7 @@ def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Con
         drain_s=1.0,
         sweep_interval_s=conditions.sweep_s,
         conversation_ttl_s=conditions.ttl_s,
+        tool_timeout_s=2.0,
         usage_window_s=2,
         usage_grace_s=2,
     )
@@ -119,11 +123,15 @@ class Simulation:
         self._conditions = conditions
         self._sent_until = 0.0
         self.partitions = partitions
+        self.tools: ToolPrograms | None = None
         self._in_flight = self.random.choice((1, 2, 8))
         self._wanted = workers
         for number in range(workers):
             self.start(f"w{number}")
-        self._load(load or Load())
+        load = load or Load()
+        if load.tools:
+            self.tools = ToolPrograms(seed, self.broker, self.settings())
+        self._load(load)
 
     @property
     def alive(self) -> list[Process]:
@@ -217,8 +225,7 @@ class Simulation:
             user = f"user-{number % load.users}"
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
-            if number % 4 == 3:
-                request["tools"] = TOOLS
+            request |= self._tools_of(number, load)
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -251,6 +258,11 @@ class Simulation:
                 good = {**bad, "prompt": "a good one of a known id"}
                 for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
                     self.world.after(at + late, partial(self._send, "requests", user, one))
+
+    def _tools_of(self, number: int, load: Load) -> dict[str, object]:
+        if load.tools and self.random.random() < load.tools:
+            return {"tools": TOOLS, "tool_mode": "kafka"}
+        return {"tools": TOOLS} if number % 4 == 3 else {}
 
     def _send(
         self, topic: str, user: str, record: dict[str, object], *, skew: float = 0.0, misplaced: bool = False

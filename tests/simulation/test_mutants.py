@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agents import controls, conversations, outcomes
+from agents import controls, conversations, outcomes, tool_results
 from agents.history import History
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.checkpoint import Checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
+from app.delivery.open_calls import OpenCalls
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
@@ -34,6 +35,7 @@ from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.generation import Delta
 from tables.records import Change, Table, encode
+from tables.tool_calls import BREAK, ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
@@ -44,6 +46,7 @@ from tests.simulation.faults import (
     replayed_turns,
     storm,
     suspended_sweep,
+    tool_storm,
     trouble,
     wide_storm,
 )
@@ -71,6 +74,23 @@ async def _cancels_what_it_waits_for(answer: AnswerLog) -> None:
 
 def _id_of_the_owner(answer: AnswerLog, index: int) -> str:
     return f"call_{answer._tokens.epoch}_{index}"
+
+
+def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> Change:
+    calls._decided[key] = rounds
+    return row("nobody", "nothing", None)
+
+
+def _all_of_them(partition: Partition, result: Any) -> ToolRounds | None:
+    rounds = partition.ownership.calls.decided((result.user_id, result.request_id))
+    if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
+        return None
+    others = tuple(one for one in rounds.rounds[-1].outcomes if one.call_id != result.tool_call_id)
+    return replace(rounds, rounds=(*rounds.rounds[:-1], replace(rounds.rounds[-1], outcomes=others)))
+
+
+def _only_breaks(answer: AnswerLog, rounds: ToolRounds) -> None:
+    answer._break = BREAK if rounds.text else ""
 
 
 _turn = outcomes._turn
@@ -237,8 +257,12 @@ MUTANTS: dict[str, Mutant] = {
     "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
     "an event counts as one token": Mutant(AnswerLog, "say", _counts_events, crowded_storm),
     "an event holds its last token alone": Mutant(AnswerLog, "say", _says_the_last_token, crowded_storm),
-    "a resumed answer's calls have other ids": Mutant(AnswerLog, "_call_id", _id_of_the_owner),
+    "a resumed answer's calls have other ids": Mutant(AnswerLog, "call_id", _id_of_the_owner),
     "a turn has no calls": Mutant(outcomes, "_turn", _without_calls),
+    "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
+    "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
+    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=20),
+    "a round of calls is no progress of its own": Mutant(AnswerLog, "continue_after", _only_breaks, tool_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -17,6 +17,7 @@ from tests.simulation.faults import (
     storm,
     suspend,
     suspended_sweep,
+    tool_storm,
     wide_storm,
 )
 from tests.simulation.scenario import Load, Simulation
@@ -24,6 +25,7 @@ from tests.simulation.scenario import Load, Simulation
 STORMS = 1000
 ERASURES = 200
 WIDE = 150
+TOOLS = 100
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -53,6 +55,13 @@ def test_wide_storms_leave_no_trace(first: int) -> None:
     """Clocks, expiry, erasures with a late Milvus, retention, lost tails, records of all kinds: see wide_storm."""
     for seed in range(first, first + AT_ONCE):
         outcome = wide_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, TOOLS, AT_ONCE))
+def test_calls_over_kafka_are_made_once_and_their_results_count_once(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = tool_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -25,6 +25,7 @@ from models.chat import ToolCall as ModelCall
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.registry import ServedModel
 from models.tools.parser import CallDelta
+from tables.tool_calls import BREAK, ToolRounds
 
 
 class AnswerLog:
@@ -41,6 +42,8 @@ class AnswerLog:
         self._texts = [inflight.recovered.text] if inflight.recovered else []
         self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
+        self._rounds = inflight.made
+        self._break = ""  # to write before the next text
         self.index = inflight.recovered.position if inflight.recovered else 0
         self.first_at = (
             inflight.recovered.segments[0].timestamp if inflight.recovered and inflight.recovered.segments else None
@@ -53,6 +56,19 @@ class AnswerLog:
     @property
     def text(self) -> str:
         return "".join(self._texts)
+
+    @property
+    def tokens_of_round(self) -> int:
+        return self.index - self._rounds.end
+
+    @property
+    def text_of_round(self) -> str:
+        return self.text[len(self._rounds.text) :].removeprefix(BREAK if self._rounds.text else "")
+
+    def continue_after(self, rounds: ToolRounds) -> None:
+        """What is said from here on counts from the end of these rounds: indexes, calls, usage."""
+        self._rounds = rounds
+        self._break = BREAK if rounds.text and self.text == rounds.text else ""
 
     def _now(self) -> int:
         return self._claim.time_of(self._tokens.now())
@@ -71,12 +87,13 @@ class AnswerLog:
         self._spoke_at = now
         logprobs = tuple(map(self._logprob, delta.logprobs)) or None
         calls = tuple(map(self._call_delta, delta.calls)) or None
-        event = self._event(EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text)
+        text = self._with_break(delta.text)
+        event = self._event(EventType.TOKEN, index=self._rounds.end + delta.index, tokens=delta.tokens, text=text)
         if logprobs or calls:
             event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls)
         await self._send(event)
-        self.index = delta.index + len(delta.tokens)
-        self._texts.append(delta.text)
+        self.index = event.next_index
+        self._texts.append(text)
         self._room -= _size(delta)
         if self._tokens.is_busy:
             await asyncio.shield(self._deliveries[-1])
@@ -86,11 +103,17 @@ class AnswerLog:
         return Logprob(drawn.token, self._text_of(drawn.token), drawn.logprob, rivals)
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
-        began = {"id": self._call_id(delta.index), "name": delta.name} if delta.name else {}
-        return ToolCallDelta(index=delta.index, arguments=delta.arguments, **began)
+        began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}
+        return ToolCallDelta(index=len(self._rounds.calls) + delta.index, arguments=delta.arguments, **began)
 
-    def _call_id(self, index: int) -> str:
-        return call_id(*self._claim.key, index)
+    def call_id(self, index: int) -> str:
+        """The id of a call of the current round; the same for an answer that is resumed elsewhere."""
+        return call_id(*self._claim.key, len(self._rounds.calls) + index)
+
+    def _with_break(self, text: str) -> str:
+        if text:
+            text, self._break = self._break + text, ""
+        return text
 
     async def plan(self, at: int) -> None:
         """Record the time as of which the request sees its conversation, before anything depends on it."""
@@ -100,14 +123,18 @@ class AnswerLog:
         """Record that an attempt begins, before the request can crash the worker."""
         await self._note_first(ATTEMPT, "the request is tried again", {"attempt": number})
 
+    async def notice(self, code: str, message: str, details: dict[str, Any]) -> None:
+        """Show readers something that nothing depends on."""
+        await self._send(self._notice(code, message, details))
+
     async def resumed(self) -> None:
         await self._send(self._notice(RESUMED, "a worker was lost; the answer continues"))
 
     async def _note_first(self, code: str, message: str, details: dict[str, Any]) -> None:
         await self._send(self._notice(code, message, details))
-        await self._delivered()
+        await self.delivered()
 
-    async def _delivered(self) -> None:
+    async def delivered(self) -> None:
         """Wait for all deliveries.
 
         An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
@@ -121,10 +148,19 @@ class AnswerLog:
     async def done(
         self, reason: FinishReason, usage: Usage, text: str = "", calls: Sequence[ModelCall] = ()
     ) -> TokenEvent:
-        """Write the end of the answer; `text` is text that was held back for a stop string or a call of a tool."""
+        """Write the end of the answer. `usage` is that of the current round; `text` is text that was held back for a
+        stop string or a call of a tool.
+        """
+        text = self._with_break(text)
         self._texts.append(text)
-        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=usage)
-        complete = tuple(ToolCall(self._call_id(index), call.name, call.arguments) for index, call in enumerate(calls))
+        past = self._rounds.usage
+        total = Usage(
+            past.prompt_tokens + usage.prompt_tokens,
+            past.completion_tokens + usage.completion_tokens,
+            past.cached_tokens + usage.cached_tokens,
+        )
+        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=total)
+        complete = tuple(ToolCall(self.call_id(index), call.name, call.arguments) for index, call in enumerate(calls))
         return await self._end(msgspec.structs.replace(event, tool_calls=complete) if complete else event)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
@@ -136,7 +172,7 @@ class AnswerLog:
         """
         await self._send(event)
         self.ended_at = self._now()
-        await self._delivered()
+        await self.delivered()
         return event
 
     def _event(
@@ -165,7 +201,7 @@ class AnswerLog:
             usage=usage,
             error=error,
             notice=notice,
-            prompt_digest=self.prompt_digest if index == 0 else None,
+            prompt_digest=self.prompt_digest if index == self._rounds.end else None,
         )
 
     async def _send(self, event: TokenEvent) -> None:
@@ -173,7 +209,7 @@ class AnswerLog:
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:
-    """The id of an answer's call; the same for an answer that is resumed elsewhere."""
+    """The id of call `index` of an answer."""
     place = f"{user_id}/{request_id}/{index}"
     return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
 

@@ -85,7 +85,7 @@ def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, 
         for conversation in ("default", "x", "")
     ]
     store.apply(rows, {}, now_ms=0)
-    store.apply(erasure(store, user), {}, now_ms=0)
+    store.apply(erasure(store, user, 0), {}, now_ms=0)
     left = {records.key_parts(key)[0] for key, _ in store.scan(Table.CONVERSATIONS)}
     assert left == {other} - {user}
 

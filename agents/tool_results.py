@@ -1,0 +1,161 @@
+"""The agent on `tool-results`: takes the results of calls that answers wait for.
+
+This task reads the topic with its own consumer, and only while an answer of the partition waits. The group's
+subscription is therefore the same with and without tools, and a worker without open calls pays nothing.
+
+Each result counts once, whichever process dies: results, and the position up to which the topic is read, are rows of
+the table `calls`, written in one transaction of the partition's owner. Per call the first result counts. Of what
+follows,
+
+    repeated or late    is skipped: the call has a result, or its time is over
+    too large           becomes an error that the model reads, and a dead letter
+    of no known call    becomes a dead letter
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from agents.outcomes import dead_letter_of
+from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.commits.commit import Commit, LostError
+from app.delivery.partition import Partition
+from app.delivery.record import TOOL_RESULTS, Outgoing, Record
+from app.delivery.resume.recovery import RequestKey
+from app.settings import Settings
+from app.wire.codec import decode_tool_result
+from app.wire.codes import ErrorCode
+from app.wire.error import WireError
+from app.wire.tool_records import ToolResultRecord
+from app.wire.validation import check_partition, validate_tool_result
+from tables import records
+from tables.expiry import mark_of
+from tables.records import Change, Table
+from tables.tool_calls import PROGRESS, Progress, ToolOutcome, ToolRounds, fits
+
+log = logging.getLogger(__name__)
+
+_POLL_MS = 250
+_RETRY_S = 2.0
+
+
+class ToolResults:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def begin(self, partition: Partition) -> None:
+        """Take results until the ownership ends."""
+        partition.spawn(self._take_results(partition))
+
+    async def _take_results(self, partition: Partition) -> None:
+        while True:
+            await partition.ownership.calls.some.wait()
+            try:
+                await self._follow(partition)
+            except LostError:
+                return
+            except RETRIABLE_ERRORS as error:
+                log.warning("tool results of partition %s: %r; retrying", partition.number, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _follow(self, partition: Partition) -> None:
+        """Read while an answer waits."""
+        at = partition.context.topic_partition(TOOL_RESULTS)
+        raw = partition.ownership.store.get(Table.CALLS, PROGRESS)
+        position = 0 if raw is None else msgspec.json.decode(raw, type=Progress).next
+        reader: AIOKafkaConsumer = partition.context.clients.log_reader(wait_ms=_POLL_MS)
+        try:
+            await reader.start()
+            reader.assign([at])
+            first = (await reader.beginning_offsets([at]))[at]
+            reader.seek(at, max(first, position))
+            while partition.ownership.calls.some.is_set():
+                if reads := partition.ownership.calls.pop_reads():
+                    await self._read_to_end(partition, reader, at)
+                    for read in reads:
+                        read.set_result(None)
+                await self._poll(partition, reader, at)
+        finally:
+            await reader.stop()
+
+    async def _read_to_end(self, partition: Partition, reader: AIOKafkaConsumer, at: TopicPartition) -> None:
+        end = (await reader.end_offsets([at]))[at]
+        while await reader.position(at) < end:
+            await self._poll(partition, reader, at)
+
+    async def _poll(self, partition: Partition, reader: AIOKafkaConsumer, at: TopicPartition) -> None:
+        found = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
+        if found:
+            await self._take(partition, found, await reader.position(at))
+
+    async def _take(self, partition: Partition, found: Sequence[ConsumerRecord], position: int) -> None:
+        changes: dict[RequestKey, Change] = {}
+        letters: list[Outgoing] = []
+        for consumed in found:
+            record = _record(consumed)
+            try:
+                result = decode_tool_result(record.value, record.headers)
+                validate_tool_result(result, record.key)
+                check_partition(result, record.partition, self._settings.partitions)
+                rounds = _rounds_without(partition, result)
+                if rounds is None:
+                    continue
+                error = self._too_large(result, rounds)
+                content = result.content if error is None else f"error: {error.message}"
+                outcome = ToolOutcome(result.tool_call_id, content)
+                key = (result.user_id, result.request_id)
+                changes[key] = partition.ownership.calls.decide(key, rounds.answered(outcome))
+                if error is not None:
+                    letters.append(dead_letter_of(record, error, self._settings))
+            except WireError as error:
+                letters.append(dead_letter_of(record, error, self._settings))
+        progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(position)))
+        await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
+        partition.ownership.calls.wake(changes)
+
+    def _too_large(self, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:
+        size, most = len(result.content.encode()), self._settings.max_prompt_bytes
+        if size > most:
+            return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
+        if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content))):
+            return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
+        return None
+
+
+def _rounds_without(partition: Partition, result: ToolResultRecord) -> ToolRounds | None:
+    """The rounds of the request that waits for this result; None if it does not wait any more, or its user is erased.
+
+    Raises:
+        WireError: the request has not made this call.
+    """
+    key = (result.user_id, result.request_id)
+    rounds = partition.ownership.calls.decided(key)
+    if rounds is None and (_has_ended(partition, key) or mark_of(partition.ownership.store, result.user_id)):
+        return None
+    if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
+        raise WireError(
+            ErrorCode.NOT_FOUND,
+            f"tool_call_id: request {result.request_id} of {result.user_id} has no call {result.tool_call_id}",
+        )
+    return rounds if any(call.id == result.tool_call_id for call in rounds.missing) else None
+
+
+def _has_ended(partition: Partition, key: RequestKey) -> bool:
+    return partition.ownership.store.get(Table.ENDED, records.key(*key)) is not None
+
+
+def _record(consumed: ConsumerRecord) -> Record:
+    return Record(
+        topic=TOOL_RESULTS,
+        partition=consumed.partition,
+        offset=consumed.offset,
+        timestamp=consumed.timestamp,
+        key=consumed.key,
+        value=consumed.value,
+        headers=tuple(consumed.headers),
+    )

@@ -1,0 +1,75 @@
+"""The answers of one ownership that have called tools over Kafka, and wait for results.
+
+A result is decided when its record is read, and counts once it is committed. Between the two, another result of the
+same answer may be decided, so decisions are kept here, ahead of the store. An answer goes on only when what it goes on
+with is committed: after a crash, the next owner must decide the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from app.delivery.resume.recovery import RequestKey
+from tables import records
+from tables.records import Change, Table
+from tables.store import PartitionStore
+from tables.tool_calls import ToolRounds, row
+
+
+class OpenCalls:
+    """`some` is set while an answer waits."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self.some = asyncio.Event()
+        self._store = store
+        self._decided: dict[RequestKey, ToolRounds] = {}
+        self._waiting: dict[RequestKey, asyncio.Event] = {}
+        self._reads: list[asyncio.Future[None]] = []
+
+    def decided(self, key: RequestKey) -> ToolRounds | None:
+        """The rounds of a request with the results decided so far; None if it has made no calls, or has ended."""
+        return self._decided.get(key) or self.committed(key)
+
+    def committed(self, key: RequestKey) -> ToolRounds | None:
+        raw = self._store.get(Table.CALLS, records.key(*key))
+        return None if raw is None else records.decode(raw, ToolRounds)
+
+    def decide(self, key: RequestKey, rounds: ToolRounds) -> Change:
+        """Keep the decision; returns the change to commit."""
+        self._decided[key] = rounds
+        return row(*key, rounds)
+
+    def forget(self, key: RequestKey) -> None:
+        """The request has ended, and its row is deleted."""
+        self._decided.pop(key, None)
+
+    async def read_to_end(self) -> None:
+        """Wait until all results that are in the log now are committed; called while an answer waits."""
+        read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._reads.append(read)
+        await read
+
+    def pop_reads(self) -> list[asyncio.Future[None]]:
+        """Those who wait for `read_to_end`; the caller reads to the end and resolves them."""
+        reads, self._reads = self._reads, []
+        return reads
+
+    @contextmanager
+    def waiting(self, key: RequestKey) -> Iterator[asyncio.Event]:
+        """While an answer waits; the event is set after each commit for it, and when it is to look again."""
+        changed = self._waiting[key] = asyncio.Event()
+        self.some.set()
+        try:
+            yield changed
+        finally:
+            del self._waiting[key]
+            if not self._waiting:
+                self.some.clear()
+
+    def wake(self, keys: Iterable[RequestKey]) -> None:
+        """Results of these requests are committed."""
+        for key in keys:
+            if key in self._waiting:
+                self._waiting[key].set()

@@ -1,0 +1,108 @@
+"""What the paced engine must say in an answer with tools over Kafka, given the calls and results on their topics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from agents.tool_rounds import CANCELLED, TIMED_OUT
+from app.delivery.resume.answer_log import call_id
+from app.settings import Settings
+from app.wire import ToolCallRecord, WireError, decode_tool_call, decode_tool_result
+from app.wire.turn import Turn
+from models.chat import ChatMessage, PastTurn, ToolCall
+from models.generation import FinishReason
+from models.paced import called, word
+
+Key = tuple[str, str]
+Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
+"""From the steps after the question to the ids of the prompt."""
+
+_EARLY_MS = 2000
+"""A result this long before its call expires must count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    content: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTopics:
+    """`calls` by request, in the order of their numbers; `results` has the first of each call; `wrong` are requests
+    with calls that are on the topic twice, or that have another id than they must have.
+    """
+
+    calls: dict[Key, list[ToolCallRecord]] = field(default_factory=lambda: defaultdict(list))
+    results: dict[str, Result] = field(default_factory=dict)
+    wrong: list[Key] = field(default_factory=list)
+
+
+def read_tool_topics(calls: Iterable, results: Iterable, settings: Settings) -> ToolTopics:
+    topics = ToolTopics()
+    for record in calls:
+        call = decode_tool_call(record.value, record.headers)
+        topics.calls[call.user_id, call.request_id].append(call)
+    for key, made in topics.calls.items():
+        if [call.tool_call_id for call in made] != [call_id(*key, number) for number in range(len(made))]:
+            topics.wrong.append(key)
+    for record in results:
+        try:
+            result = decode_tool_result(record.value, record.headers)
+        except WireError:
+            continue
+        if result.user_id.encode() == record.key:
+            size, most = len(result.content.encode()), settings.max_prompt_bytes
+            refused = f"error: the tool's result has {size} bytes, the limit is {most}"
+            content = result.content if size <= most else refused
+            topics.results.setdefault(result.tool_call_id, Result(content, record.timestamp))
+    return topics
+
+
+def possible_turns(
+    build: Build,
+    turn: Turn,
+    most: int,
+    tokens: Sequence[int],
+    calls: Sequence[ToolCallRecord],
+    topics: ToolTopics,
+) -> Iterator[PastTurn]:
+    """The turns that may be remembered of such an answer; none if the engine cannot have said it.
+
+    `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
+    `max_tokens`. Each round ends in a call after half of what is left (models/paced.py).
+    """
+    total = turn.answer.count(" w") or len(tokens)
+    is_stopped = turn.finish_reason in {FinishReason.CANCELLED, FinishReason.DEADLINE}
+
+    def follow(number: int, begin: int, steps: tuple[ChatMessage, ...]) -> Iterator[PastTurn]:
+        prompt = build(steps)
+        length = total - begin if number == len(calls) else (most - begin + 1) // 2
+        said = tokens[begin : begin + length]
+        words = [word(prompt, index) for index in range(length)]
+        if [token for token, _ in words[: len(said)]] != list(said):
+            return
+        text = "".join(part for _, part in words)
+        if number == len(calls):
+            yield PastTurn(turn.prompt, text, steps)
+            return
+        call = calls[number]
+        if called(prompt, length) != ToolCall(call.name, call.arguments):
+            return
+        asked = ChatMessage("assistant", text, calls=(ToolCall(call.name, call.arguments, call.tool_call_id),))
+        for content in _outcomes(call, topics, is_last=is_stopped and number == len(calls) - 1):
+            answered = ChatMessage("tool", content, call_id=call.tool_call_id, name=call.name)
+            yield from follow(number + 1, begin + length, (*steps, asked, answered))
+
+    return follow(0, 0, ())
+
+
+def _outcomes(call: ToolCallRecord, topics: ToolTopics, *, is_last: bool) -> list[str]:
+    """What the model may read as the result: the first one, or that there was none in time."""
+    result = topics.results.get(call.tool_call_id)
+    found = [] if result is None else [result.content]
+    if result is None or result.at > call.expires_at - _EARLY_MS:
+        found.append(TIMED_OUT)
+    return [*found, CANCELLED] if is_last else found
