@@ -192,8 +192,11 @@ class Conversations:
         inflight.attempt = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
 
     def _stop_waiting(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
-        """Cancel a request that has not begun without waiting for its conversation."""
-        if partition.lanes.withdraw(inflight.conversation, inflight):
+        """Cancel a request that has not begun without waiting for its conversation.
+
+        One that a former owner has begun waits: its text becomes part of the conversation.
+        """
+        if inflight.recovered is None and partition.lanes.withdraw(inflight.conversation, inflight):
             partition.spawn(self.answer(partition, inflight))
 
     async def _speak(

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from tests.faults.load import Ask, Load, paced_question
+from tests.faults.load import Ask, Load, paced_question, tool_question
 from tests.faults.outcomes import Place, wrong_errors, wrong_letters
 from tests.faults.replay import Replay
+from tests.faults.tool_programs import ToolPrograms
 from tests.faults.verdict import Key, Verdict, judge, read_topic
 from tests.faults.watch import Watch
 from tests.faults.worker_process import WorkerProcess
@@ -27,6 +28,7 @@ class Arena:
         self, cluster: KafkaCluster, settings: Settings, folder: Path, load: Load, watch: Watch, skew_s: float = 0.0
     ) -> None:
         self._skew_s = skew_s
+        self.programs: ToolPrograms | None = None
         self.cluster = cluster
         self.settings = settings
         self.folder = folder
@@ -107,7 +109,9 @@ class Arena:
         verdict.changed += self.misread
         verdict.wrong_rows += self.wrong_rows
         verdict.wrong_errors = wrong_errors(self.errors_due, verdict.errors)
-        verdict.wrong_letters = wrong_letters(self.letters_due, await read_topic(self.settings, "dead-letters"))
+        optional = set() if self.programs is None else self.programs.wrong
+        letters = await read_topic(self.settings, "dead-letters")
+        verdict.wrong_letters = wrong_letters(self.letters_due, letters, optional)
         return verdict
 
 
@@ -135,10 +139,11 @@ async def arena(
             place.start(f"w{number}")
         tending = asyncio.create_task(place.tend())
         try:
-            async with load:
-                await place.speaking()
-                yield place
-            await place.settle()
+            async with _programs(settings, ask) as place.programs:
+                async with load:
+                    await place.speaking()
+                    yield place
+                await place.settle()
             place.wrong_rows = await rows() if rows is not None else []
         finally:
             tending.cancel()
@@ -146,3 +151,13 @@ async def arena(
                 await tending
             for worker in place.workers.values():
                 worker.kill()
+
+
+@asynccontextmanager
+async def _programs(settings: Settings, ask: Ask) -> AsyncIterator[ToolPrograms | None]:
+    """Programs that run the tools that are asked for."""
+    if ask is not tool_question:
+        yield None
+        return
+    async with ToolPrograms(settings) as programs:
+        yield programs

@@ -35,6 +35,11 @@ def paced_question(number: int, user: str) -> dict[str, object]:
     return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
 
 
+def tool_question(number: int, user: str) -> dict[str, object]:
+    """What calls tools over Kafka, in several rounds."""
+    return {"prompt": f"question {number} of {user}", "max_tokens": 20, "tools": TOOLS, "tool_mode": "kafka"}
+
+
 def shop_question(number: int, _user: str) -> dict[str, object]:
     """What the demo model answers at some length, every other one sampled."""
     prompt = SHOP[number // 16 % len(SHOP)].format(number=40_000 + number)

@@ -13,7 +13,7 @@ from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
 from tests.faults.faults import KILLS, OTHERS, Fault, RebalanceStorm, Zombie
-from tests.faults.load import Ask, paced_question, shop_question
+from tests.faults.load import Ask, paced_question, shop_question, tool_question
 from tests.faults.poison import Oversize, Poison
 from tests.faults.proxy import Proxy
 from tests.faults.readers import AbsentReader, SlowReader
@@ -71,6 +71,15 @@ EXPIRY = Stage(
     (Zombie(), RebalanceStorm(), Zombie(), RebalanceStorm()),
     users=36,
     skew_s=3500.0,
+)
+TOOLS = Stage(
+    "tools over Kafka",
+    {**PACED.settings, "paced_tokens_per_s": 20.0, "tool_timeout_s": 4.0},
+    KILLS,
+    (Zombie(), RebalanceStorm()),
+    tool_question,
+    per_s=3.0,
+    users=24,
 )
 REAL = Stage(
     "demo model", {"engine": "torch", "threads": 1}, engine_faults.KILLS, engine_faults.OTHERS, shop_question, 2.0

@@ -15,13 +15,13 @@ from tests.conftest import NewSettings
 from tests.faults import engine_plugs, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
-from tests.faults.load import paced_question, shop_question
+from tests.faults.load import paced_question, shop_question, tool_question
 from tests.faults.poison import Poison
 
 
 async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault, **how: Any) -> None:
-    ask = paced_question if settings.engine == "paced" else shop_question
-    async with arena(cluster, settings, folder, ask=ask, **how) as place:
+    how.setdefault("ask", paced_question if settings.engine == "paced" else shop_question)
+    async with arena(cluster, settings, folder, **how) as place:
         for fault in faults:
             await fault.inflict(place)
             await place.speaking()
@@ -64,6 +64,14 @@ async def test_conversations_expire_by_the_brokers_clock_however_wrong_those_of_
 ) -> None:
     settings = await settings_of(new_settings, conversation_ttl_s=5.0, sweep_interval_s=1.0)
     await inflict(kafka, settings, tmp_path, KillWorker(), RebalanceStorm(joining=1), users=36, skew_s=3500.0)
+
+
+@pytest.mark.timeout(600)
+async def test_calls_over_kafka_are_made_once_and_their_results_count_once_however_workers_end(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = await settings_of(new_settings, tool_timeout_s=4.0)
+    await inflict(kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question)
 
 
 @pytest.mark.timeout(600)

@@ -25,7 +25,7 @@ from tests.simulation.group import Group
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
 from tests.simulation.process import Process
-from tests.simulation.tools import ToolPrograms
+from tests.simulation.tools import SimToolPrograms
 from tests.simulation.world import EPOCH, World
 
 SESSION_S = 4.0
@@ -123,14 +123,14 @@ class Simulation:
         self._conditions = conditions
         self._sent_until = 0.0
         self.partitions = partitions
-        self.tools: ToolPrograms | None = None
+        self.tools: SimToolPrograms | None = None
         self._in_flight = self.random.choice((1, 2, 8))
         self._wanted = workers
         for number in range(workers):
             self.start(f"w{number}")
         load = load or Load()
         if load.tools:
-            self.tools = ToolPrograms(seed, self.broker, self.settings())
+            self.tools = SimToolPrograms(seed, self.broker, self.settings())
         self._load(load)
 
     @property

@@ -32,6 +32,7 @@ STRIDE = 72  # steps apart, where a fault falls
 SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3, garbage=0.3)
 
 WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065, 3454, 4289, 4302, 4395, 5717, 12909)
+TOOLS_FOUND = (223, 309, 551, 656, 1351)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
 
@@ -75,6 +76,12 @@ def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> No
 @pytest.mark.parametrize("seed", WIDE_FOUND)
 def test_what_a_wide_storm_found_once_stays_mended(seed: int) -> None:
     outcome = wide_storm(seed).run()
+    assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", TOOLS_FOUND)
+def test_what_a_storm_of_calls_found_once_stays_mended(seed: int) -> None:
+    outcome = tool_storm(seed).run()
     assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -1,22 +1,20 @@
-"""Programs that run tools in the simulation: they answer calls soon, late, several times, or not at all."""
+"""The programs that run tools (tests/faults/tool_programs.py) in virtual time."""
 
 from __future__ import annotations
 
-import json
 import random
 from functools import partial
 
 from aiokafka import TopicPartition
 
 from app.settings import Settings
-from app.wire import ToolCallRecord, decode_tool_call
+from app.wire import decode_tool_call
+from tests.faults.tool_programs import Planned, planned
 from tests.simulation.broker import Broker
 
-_LATE_S = 3.0
 
-
-class ToolPrograms:
-    """`wrong` are the places of results that must become dead letters if a worker reads them."""
+class SimToolPrograms:
+    """`wrong` are the places of results that become dead letters if a worker reads them."""
 
     def __init__(self, seed: int, broker: Broker, settings: Settings) -> None:
         self.wrong: set[tuple[str, int, int]] = set()
@@ -34,38 +32,11 @@ class ToolPrograms:
         log = self._broker.log(TopicPartition("tool-calls", number))
         entries, self._positions[number] = log.read(self._positions.get(number, 0), 100)
         for entry in entries:
-            self._run(number, decode_tool_call(entry.value, entry.headers))
+            call = decode_tool_call(entry.value, entry.headers)
+            for one in planned(call, self._random, self._most):
+                self._broker.world.after(one.after_s, partial(self._send, number, call.user_id, one))
 
-    def _run(self, number: int, call: ToolCallRecord) -> None:
-        soon = self._random.choice((0.0, 0.01, 0.3, 1.0)) * self._random.random()
-        chance = self._random.random()
-        if chance < 0.1:
-            return
-        content = f"result of {call.tool_call_id}"
-        if chance < 0.2:
-            soon += _LATE_S
-        if chance > 0.95:
-            content = "x" * (self._most + 1)
-            self._answer(number, call, content, soon, is_wrong=True)
-            return
-        self._answer(number, call, content, soon)
-        if chance > 0.7:
-            self._answer(number, call, f"another {content}", soon + self._random.choice((0.0, 0.1, 4.0)))
-        if chance > 0.85:
-            self._append(number, call.user_id, b"{not json", soon)
-            self._answer(number, call, content, soon, is_wrong=True, tool_call_id="call_of_nobody")
-
-    def _answer(
-        self, number: int, call: ToolCallRecord, content: str, after: float, *, is_wrong: bool = False, **other: str
-    ) -> None:
-        names = ("tool_call_id", "request_id", "user_id")
-        result = {**{name: getattr(call, name) for name in names}, "content": content, **other}
-        self._append(number, call.user_id, json.dumps(result).encode(), after, is_wrong=is_wrong)
-
-    def _append(self, number: int, user: str, value: bytes, after: float, *, is_wrong: bool = True) -> None:
-        def append() -> None:
-            offset = self._broker.append(TopicPartition("tool-results", number), user.encode(), value)
-            if is_wrong:
-                self.wrong.add(("tool-results", number, offset))
-
-        self._broker.world.after(after, append)
+    def _send(self, number: int, user: str, one: Planned) -> None:
+        offset = self._broker.append(TopicPartition("tool-results", number), user.encode(), one.value)
+        if one.is_wrong:
+            self.wrong.add(("tool-results", number, offset))

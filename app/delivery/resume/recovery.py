@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from app.delivery.resume.quarantine import Attempt
 from app.reader.answer import Answer
@@ -23,6 +24,10 @@ from app.wire.event import PLAN, Notice, PlanDetails
 
 RequestKey = tuple[str, str]
 """(user_id, request_id): a request's identity."""
+
+
+class LostFenceError(KafkaError):
+    """The fence is gone; the partition has to be taken over again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,9 @@ async def recover(
     `start`.
 
     An answer that began before `start` was finished by then; its remaining events are skipped.
+
+    Raises:
+        LostFenceError: the log has lost its tail since the fence was written.
     """
     recovered = RecoveredAnswers()
     rule = ReaderRule(remember=sys.maxsize)
@@ -72,6 +80,8 @@ async def recover(
     reader.seek(topic_partition, max(start, earliest))
     while await reader.position(topic_partition) < fence:
         batches = await reader.getmany(topic_partition, timeout_ms=200)
+        if not batches and (await reader.end_offsets([topic_partition]))[topic_partition] <= fence:
+            raise LostFenceError(f"{topic_partition.topic}[{topic_partition.partition}] has lost the fence at {fence}")
         for record in batches.get(topic_partition, ()):
             if record.offset >= fence:
                 break

@@ -9,7 +9,7 @@ from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size
 from app.gateway.openai.tools import choice_of, tools_of
-from app.wire import Request
+from app.wire import Request, ToolMode
 
 
 class ChatBody(SamplingBody, frozen=True, kw_only=True):
@@ -20,6 +20,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     tools: tuple[dict[str, Any], ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    tool_mode: ToolMode = ToolMode.CLIENT
+    tool_timeout_ms: int | None = None
     continue_final_message: bool = False
     add_generation_prompt: bool = True
     conversation_id: str | None = None
@@ -53,5 +55,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             tools=tools,
             tool_choice=choice_of(self.tool_choice),
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
+            tool_mode=self.tool_mode,
+            tool_timeout_ms=self.tool_timeout_ms,
             continue_final_message=self.continue_final_message,
         )

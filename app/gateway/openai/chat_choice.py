@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, Usage
+from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, ToolMode, Usage
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.
 REASONS = {
@@ -32,6 +32,11 @@ class ChatChoice:
     @property
     def request_id(self) -> str:
         return self._request.request_id
+
+    @property
+    def shows_calls(self) -> bool:
+        """Whether the client runs the tools; it would run those that others run a second time."""
+        return self._request.tool_mode is ToolMode.CLIENT
 
     @property
     def parley(self) -> dict[str, Any]:

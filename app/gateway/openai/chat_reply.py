@@ -39,7 +39,7 @@ class ChatReply:
             self._add(choice, event, keep=False)
             if event.text or event.logprobs:
                 yield data(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs))))
-            if event.tool_call_deltas:
+            if event.tool_call_deltas and choice.shows_calls:
                 calls = [tool_call_chunk(delta) for delta in event.tool_call_deltas]
                 yield data(self._chunk(choice.delta({"tool_calls": calls})))
             if event.finish_reason is not None:

@@ -16,7 +16,7 @@ from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage, Content, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT
 from app.gateway.openai.tools import choice_of, tools_of
-from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, new_request_id
+from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, ToolMode, new_request_id
 from app.wire.limits import is_request_id
 from app.wire.response_format import FormatType, JsonSchema
 from app.wire.tools import FunctionCall
@@ -80,6 +80,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[dict[str, Any], ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    tool_mode: ToolMode = ToolMode.CLIENT
+    tool_timeout_ms: int | None = None
     text: TextConfig | None = None
     stream: bool | None = None
     store: bool | None = None
@@ -118,6 +120,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
             tools=tools,
             tool_choice=choice_of(self.tool_choice),
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
+            tool_mode=self.tool_mode,
+            tool_timeout_ms=self.tool_timeout_ms,
             response_format=self.text.format.response_format if self.text and self.text.format else None,
             metadata=self.metadata,
             store=store if self.store is None else self.store,

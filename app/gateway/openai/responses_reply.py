@@ -20,7 +20,7 @@ import msgspec
 
 from app.gateway.errors import ApiError
 from app.gateway.openai.responses_body import ResponsesBody, response_id
-from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCallDelta
+from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCallDelta, ToolMode
 
 _INCOMPLETE = {
     FinishReason.LENGTH: "max_output_tokens",
@@ -77,7 +77,8 @@ class ResponsesReply:
         self._version = event.model_version or self._version
         if event.text or event.logprobs:
             yield from self._text(event.text or "", event.logprobs or ())
-        for delta in event.tool_call_deltas or ():
+        shows_calls = self._request.tool_mode is ToolMode.CLIENT
+        for delta in event.tool_call_deltas or () if shows_calls else ():
             yield from self._call(delta)
         if event.finish_reason is not None:
             self._reason = event.finish_reason

@@ -1,0 +1,100 @@
+"""Programs that run tools: they answer calls soon, late, several times, with rubbish, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from app.settings import Settings
+from app.wire import ToolCallRecord, decode_tool_call
+
+LATE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A record for `tool-results`, to be sent after a while; a wrong one becomes a dead letter if a worker reads it."""
+
+    after_s: float
+    value: bytes
+    is_wrong: bool = False
+
+
+def planned(call: ToolCallRecord, chance: random.Random, most_bytes: int) -> Iterator[Planned]:
+    """What a call gets. `most_bytes` is the limit of a result."""
+    soon = chance.choice((0.0, 0.01, 0.3, 1.0)) * chance.random()
+    share = chance.random()
+    content = f"result of {call.tool_call_id}"
+    if share < 0.1:
+        return
+    if share < 0.2:
+        soon += LATE_S
+    if share > 0.95:
+        yield Planned(soon, _result(call, "x" * (most_bytes + 1)), is_wrong=True)
+        return
+    yield Planned(soon, _result(call, content))
+    if share > 0.7:
+        yield Planned(soon + chance.choice((0.0, 0.1, 4.0)), _result(call, f"another {content}"))
+    if share > 0.85:
+        yield Planned(soon, b"{not json", is_wrong=True)
+        yield Planned(soon, _result(call, content, tool_call_id="call_of_nobody"), is_wrong=True)
+
+
+def _result(call: ToolCallRecord, content: str, **other: str) -> bytes:
+    names = ("tool_call_id", "request_id", "user_id")
+    return json.dumps({**{name: getattr(call, name) for name in names}, "content": content, **other}).encode()
+
+
+class ToolPrograms:
+    """Reads the calls of a cluster, and answers them as planned, for as long as it is entered."""
+
+    def __init__(self, settings: Settings, seed: int = 7) -> None:
+        self.wrong: set[tuple[str, int, int]] = set()
+        """Places of results that become dead letters."""
+        self._settings = settings
+        self._chance = random.Random(seed)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        options = self._settings.cluster.options()
+        self._consumer = AIOKafkaConsumer(**options, isolation_level="read_committed", auto_offset_reset="earliest")
+        self._producer = AIOKafkaProducer(**options, enable_idempotence=True, request_timeout_ms=600_000)
+        await self._consumer.start()
+        await self._producer.start()
+        topic = self._settings.topic("tool-calls")
+        self._consumer.assign([TopicPartition(topic, number) for number in range(self._settings.partitions)])
+        await self._consumer.seek_to_beginning()
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        for task in (self._reading, *self._tasks):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._reading
+        await self._consumer.stop()
+        await self._producer.stop()
+
+    async def _read(self) -> None:
+        async for record in self._consumer:
+            call = decode_tool_call(record.value, record.headers)
+            for one in planned(call, self._chance, self._settings.max_prompt_bytes):
+                task = asyncio.create_task(self._send(call.user_id.encode(), one))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, key: bytes, one: Planned) -> None:
+        await asyncio.sleep(one.after_s)
+        sent = await self._producer.send_and_wait(self._settings.topic("tool-results"), one.value, key=key)
+        if one.is_wrong:
+            self.wrong.add((sent.topic, sent.partition, sent.offset))
