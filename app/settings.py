@@ -230,6 +230,9 @@ class Settings(BaseSettings):
         "", description="origins that browsers may call from (`https://chat.example`), with `,`; empty: none"
     )
     gateway_store: bool = Field(True, description="default of `store`: answers are remembered and indexed")
+    gateway_tools: Path | None = Field(
+        None, description="JSON file with the `tools` that the chat page offers; programs on Kafka run them"
+    )
     gateway_keep: bool = Field(False, description="answers go on when the client of a completion disconnects")
     gateway_drain_s: float = Field(5.0, ge=0, description="grace period of open requests at SIGTERM")
 
@@ -284,7 +287,9 @@ class Settings(BaseSettings):
             raise ValueError("PARLEY_TOKENS_RETENTION_S must be at least PARLEY_REQUESTS_RETENTION_S")
         return self
 
-    @field_validator("kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", mode="before")
+    @field_validator(
+        "kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", "gateway_tools", mode="before"
+    )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
         return None if value == "" else value

@@ -36,6 +36,7 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.auth.jwt import TokenSettingsError  # noqa: PLC0415
     from app.gateway.auth.keys import KeysError  # noqa: PLC0415
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
+    from app.gateway.offered_tools import ToolsFileError  # noqa: PLC0415
     from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
@@ -45,7 +46,7 @@ async def _serve(settings: Settings) -> None:
         raise WrongUseError(str(error)) from None
     try:
         edge = await new_gateway(settings, access)
-    except TracingError as error:
+    except (TracingError, ToolsFileError) as error:
         raise WrongUseError(str(error)) from None
     with ExitStack() as bound:
         listener = bound.enter_context(_bound(settings, listen, "GATEWAY"))

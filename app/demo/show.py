@@ -13,6 +13,7 @@ from app.demo.alive import while_alive
 from app.demo.gateway import DemoGateway
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
+from app.demo.tool_program import DemoTools
 from app.demo.worker import DemoWorker
 from app.folder_lock import locked
 from app.local.errors import LocalError
@@ -23,6 +24,7 @@ from app.reader import TokenReader
 from app.settings import Settings
 
 READY_TIMEOUT_S = 180.0
+DemoPart = DemoWorker | DemoGateway | DemoTools
 
 
 class Show:
@@ -46,26 +48,30 @@ class Show:
                 kafka_jars(self._report)
             worker = DemoWorker(folder / "worker")
             gateway = DemoGateway(folder / "gateway", self._settings.gateway_port)
-            with self._stopped_at_the_end(worker, gateway):
-                for part in (worker, gateway):
+            tools = DemoTools(folder / "tool")
+            with self._stopped_at_the_end(worker, gateway, tools):
+                for part in (worker, gateway, tools):
                     if part.stop():
                         self._report(f"{part.process.name} of an earlier demo was stopped")
                 begun = time.monotonic()
                 addresses = self._instance.up(report=self._report)
-                asyncio.run(self._perform(addresses, worker, gateway, begun))
+                asyncio.run(self._perform(addresses, worker, gateway, tools, begun))
                 self.told_all = True
                 self._report("done: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self._took.items()))
                 if stay:
-                    self._wait(addresses, worker, gateway)
+                    self._wait(addresses, worker, gateway, tools)
 
-    async def _perform(self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway, begun: float) -> None:
+    async def _perform(
+        self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway, tools: DemoTools, begun: float
+    ) -> None:
         from app.demo.recall import recall  # noqa: PLC0415  # takes long to import; Kafka and Milvus start first
         from app.demo.talk import talk  # noqa: PLC0415
 
         settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
         async with TokenReader(settings.cluster, settings.topic("tokens")) as reader:
             worker.spawn(addresses.as_settings())
-            gateway.spawn(addresses.as_settings())
+            tools.spawn(addresses.as_settings())
+            gateway.spawn({**addresses.as_settings(), "PARLEY_GATEWAY_TOOLS": str(tools.definitions)})
             await self._owned(reader, settings.partitions, worker)
         self._report(f"the worker is ready, with the model {settings.model!r}")
         self._took["start"] = time.monotonic() - begun
@@ -87,14 +93,14 @@ class Show:
                 raise LocalError(f"the worker was not ready after {READY_TIMEOUT_S:.0f} s; see {worker.process.log}")
             await asyncio.sleep(0.05)
 
-    def _wait(self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway) -> None:
+    def _wait(self, addresses: Addresses, *parts: DemoPart) -> None:
         self._report(f"Kafka is at {addresses.broker}, Milvus at {addresses.milvus_uri}")
         settings = "".join(f"{name}={value} " for name, value in addresses.as_settings().items())
         prefix = settings if self._instance.env_file.is_of_another else ""
-        self._report(f"try it: {gateway.address}, or {prefix}.venv/bin/parley chat --user you")
+        self._report(f"try it: the chat page, or {prefix}.venv/bin/parley chat --user you")
         self._report("everything stays up until Ctrl-C")
         while True:
-            for part in (worker, gateway):
+            for part in parts:
                 part.process.require_alive()
             time.sleep(0.5)
 
@@ -105,12 +111,12 @@ class Show:
         self._took[name] = time.monotonic() - begun
 
     @contextmanager
-    def _stopped_at_the_end(self, worker: DemoWorker, gateway: DemoGateway) -> Iterator[None]:
+    def _stopped_at_the_end(self, *parts: DemoPart) -> Iterator[None]:
         try:
             yield
         finally:
             with _undisturbed():
-                for part in (gateway, worker):
+                for part in reversed(parts):
                     if part.stop():
                         self._report(f"{part.process.name} stopped")
                 self._instance.down(self._report)

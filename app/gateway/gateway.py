@@ -20,6 +20,7 @@ from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.connections import Gate
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
+from app.gateway.offered_tools import offered_tools
 from app.gateway.openai.served import ServedModels, context_lengths
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
@@ -55,13 +56,14 @@ class Gateway:
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
+        self.tools = offered_tools(settings.gateway_tools)
         self.models = ServedModels(settings.models, context_lengths(settings))
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` to its end, whoever asked for it."""
+        """Run `work` to its end, even if the request that needs it is cancelled."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

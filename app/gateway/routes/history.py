@@ -23,12 +23,20 @@ _MOST_QUERY = 4096
 _TITLE = 80
 
 
-@router.get("/me", responses=replies(shape(user_id="string", tenant=["string", "null"], development="boolean")))
+@router.get(
+    "/me",
+    responses=replies(shape(user_id="string", tenant=["string", "null"], development="boolean", tools="array")),
+)
 async def me(request: Request) -> Response:
-    """The caller as the gateway identifies it."""
+    """The caller as the gateway identifies it, and the tools that the chat page offers."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    reply = {"user_id": identity.user, "tenant": identity.tenant, "development": gateway.access.development}
+    reply = {
+        "user_id": identity.user,
+        "tenant": identity.tenant,
+        "development": gateway.access.development,
+        "tools": gateway.tools,
+    }
     return json_response(reply)
 
 

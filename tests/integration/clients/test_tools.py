@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from openai import AsyncOpenAI
 
+from app.demo.order_tool import tools
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.clients.conftest import ASKED, HELLO, TOOL
 from tests.integration.worker.client import Client
@@ -88,3 +96,51 @@ async def test_a_conversation_on_kafka_remembers_calls_and_takes_their_results(w
         first, second, _ = await client.turns_of(user, 3)
         assert first.tool_calls == asked.end.tool_calls
         assert (second.prompt, second.answer) == (first.prompt, answer.text)
+
+
+@pytest.fixture
+async def order_program(worker: WorkerProcess) -> AsyncIterator[None]:
+    serving = asyncio.create_task(tools.serve(worker.settings))
+    yield
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
+
+
+@pytest.mark.usefixtures("order_program")
+async def test_a_program_on_kafka_runs_the_tools_and_the_client_reads_one_answer(client: AsyncOpenAI) -> None:
+    given = {"model": "demo", "messages": ASKED, "tools": tools.definitions, "extra_body": {"tool_mode": "kafka"}}
+    done = await client.chat.completions.create(**given)
+    assert (done.choices[0].finish_reason, done.choices[0].message.tool_calls) == ("stop", None)
+    assert any(status in done.choices[0].message.content for status in ("packed", "shipped", "way", "waiting"))
+    chunks = [chunk async for chunk in await client.chat.completions.create(**given, stream=True)]
+    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+    assert all(delta.tool_calls is None for delta in deltas)
+    assert "".join(delta.content or "" for delta in deltas) == done.choices[0].message.content
+    response = await client.responses.create(
+        model="demo",
+        input="Where is my order 48213?",
+        tools=[{"type": "function", **tools.definitions[0]["function"], "strict": True}],
+        extra_body={"tool_mode": "kafka"},
+    )
+    assert [item.type for item in response.output] == ["message"]
+
+
+async def test_the_example_of_a_tool_prints_the_call_and_the_answer(worker: WorkerProcess) -> None:
+    settings = worker.settings
+    names = ("broker", "topic_prefix", "partitions")
+    environment = {f"PARLEY_{name.upper()}": str(getattr(settings, name)) for name in names}
+    root = Path(__file__).parents[3]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "deploy/examples/order_tool.py",
+        cwd=root,
+        env={**os.environ, **environment, "PYTHONPATH": str(root)},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    lines = out.decode().splitlines()
+    assert lines[0] == "[ann asks for order 48213]", (lines, err.decode())
+    assert "Friday" in lines[1]
+    assert lines[-1] == "[stop]"

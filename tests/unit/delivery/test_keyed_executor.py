@@ -216,3 +216,24 @@ async def test_error_of_an_item_is_reported_and_its_lane_goes_on() -> None:
     while not answered:
         await asyncio.sleep(0)
     assert [str(error) for error in errors] == ["bad"]
+
+
+async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
+    waiting, began = asyncio.Event(), []
+
+    async def answer(item: str) -> None:
+        began.append(item)
+        if item == "a1":
+            with lanes.without_slot():
+                await waiting.wait()
+            began.append("a1 again")
+
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, lambda _error: None)
+    for item in ("a1", "a2", "b1"):
+        lanes.add(item[0], item)
+    await asyncio.sleep(0.01)
+    assert began == ["a1", "b1"]
+    waiting.set()
+    await asyncio.sleep(0.01)
+    assert began == ["a1", "b1", "a1 again", "a2"]
+    assert lanes.running == 0

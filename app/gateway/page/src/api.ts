@@ -1,5 +1,13 @@
 /** The gateway, as the page calls it. */
 
+/** A call of a tool; `result` is what the tool said, as far as it is known. */
+export interface Call {
+  id: string
+  name: string
+  arguments: string
+  result?: string
+}
+
 export interface Turn {
   request_id: string
   prompt: string
@@ -8,6 +16,7 @@ export interface Turn {
   usage: { completion_tokens: number }
   model_version: string
   created_at: number
+  tool_calls?: Call[] | null
 }
 
 export interface Conversation {
@@ -29,6 +38,7 @@ export interface Hit {
 export interface Me {
   user_id: string
   development: boolean
+  tools: object[]
 }
 
 export class Refusal extends Error {
@@ -40,8 +50,8 @@ export class Refusal extends Error {
   }
 }
 
-/** Who asks: a name in development, a key elsewhere. */
-export const caller = { user: '', key: '', development: true }
+/** Who asks: a name in development, a key elsewhere. `tools` are those that answers may call. */
+export const caller = { user: '', key: '', development: true, tools: [] as object[] }
 
 export function request(path: string, options: RequestInit = {}): Promise<Response> {
   const address = new URL(path, location.origin)

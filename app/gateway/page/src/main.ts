@@ -74,6 +74,7 @@ async function enter(): Promise<void> {
     if (turn !== entering) return // somebody else has come in since
     caller.user = told.user_id
     caller.development = told.development
+    caller.tools = told.tools
   } catch (error) {
     if (!(error instanceof Refusal) || error.status !== 401) throw error
     caller.development = false

@@ -1,4 +1,8 @@
 declare module '*/reader.mjs' {
+  export interface NoticeDetails {
+    calls?: { id: string; name: string; arguments: string }[]
+    results?: { tool_call_id: string; content: string }[]
+  }
   export interface TokenEvent {
     type: 'token' | 'notice' | 'done' | 'error'
     request_id: string
@@ -11,7 +15,8 @@ declare module '*/reader.mjs' {
     finish_reason?: string
     usage?: { prompt_tokens: number; completion_tokens: number; cached_tokens: number }
     error?: { code: string; message: string }
-    notice?: { code: string; message: string }
+    tool_calls?: { id: string; name: string; arguments: string }[]
+    notice?: { code: string; message: string; details?: NoticeDetails }
   }
   export class Answer {
     constructor(userId: string, requestId: string, conversationId?: string)

@@ -1,7 +1,7 @@
 /** What was said to one request: live while it is made, or whole where it is of the past. */
 
-import { Answer, type TokenEvent } from '../../../reader/reader.mjs'
-import type { Turn } from './api'
+import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
+import type { Call, Turn } from './api'
 
 const SILENCE_MS = 2500
 // Tokens that came all at once, of an answer that was there already, tell no speed.
@@ -19,6 +19,7 @@ export class Said {
   onChange: () => void = () => undefined
   note = ''
   reason = ''
+  calls: Call[] = []
   private readonly answer: Answer
   private finalText: string | null = null
   private finalTokens: number | null = null
@@ -40,6 +41,7 @@ export class Said {
     said.finalTokens = turn.usage.completion_tokens
     said.reason = turn.finish_reason
     said.model = turn.model_version
+    said.calls = turn.tool_calls ?? []
     return said
   }
 
@@ -65,7 +67,8 @@ export class Said {
 
   take(event: TokenEvent): void {
     if (event.type === 'notice') {
-      this.say(event.notice?.message ?? '')
+      this.learn(event.notice?.details ?? {})
+      this.say(event.notice?.code === 'tool_results' ? '' : (event.notice?.message ?? ''))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
@@ -77,6 +80,7 @@ export class Said {
       this.lastAt = performance.now()
     }
     if (newOwner && event.type === 'token') this.note = 'The worker was lost; another one took over, and the answer goes on.'
+    if (event.tool_calls) this.learn({ calls: event.tool_calls })
     if (this.answer.end) this.ends(this.answer.end)
     this.onChange()
   }
@@ -97,6 +101,16 @@ export class Said {
     if (!this.isOver && silent && !this.note) {
       this.say(this.firstAt === null ? 'Waiting for a worker.' : 'The worker is silent; waiting for it or for another one.')
     } else if (!silent && /^(Waiting|The worker is silent)/.test(this.note)) this.say('')
+  }
+
+  /** Calls of tools, and their results. */
+  private learn({ calls = [], results = [] }: NoticeDetails): void {
+    const known = new Set(this.calls.map((call) => call.id))
+    this.calls.push(...calls.filter((call) => !known.has(call.id)).map((call) => ({ ...call })))
+    for (const { tool_call_id, content } of results) {
+      const call = this.calls.find((one) => one.id === tool_call_id)
+      if (call) call.result = content
+    }
   }
 
   private ends(end: TokenEvent): void {

@@ -1,6 +1,6 @@
 /** The conversation that is open: its turns, and what is asked in it. */
 
-import { ask, cancel, Refusal, turnsOf } from './api'
+import { ask, caller, cancel, Refusal, turnsOf } from './api'
 import { byId } from './dom'
 import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
@@ -152,7 +152,8 @@ export class Talk {
     const one: Running = { requestId, conversationId, prompt, askedAt }
     begins(one)
     try {
-      await ask({ ...context, conversation_id: conversationId, request_id: requestId })
+      const tools = caller.tools.length ? { tools: caller.tools, tool_mode: 'kafka' } : {}
+      await ask({ ...context, ...tools, conversation_id: conversationId, request_id: requestId })
     } catch (error) {
       ended(requestId)
       throw error

@@ -1,5 +1,6 @@
 /** One question on the page, and its answers: one is shown, the others can be leafed to. */
 
+import type { Call } from './api'
 import { element } from './dom'
 import { tail, type Relation } from './ids'
 import { markdown } from './markdown'
@@ -31,6 +32,7 @@ export class TurnView {
   private painting = false
   private offered = ''
   private readonly answer = element('div', { className: 'answer' })
+  private readonly calls = element('div', { className: 'calls', hidden: true })
   private readonly note = element('p', { className: 'note', hidden: true })
   private readonly actions = element('div', { className: 'actions' })
 
@@ -45,7 +47,7 @@ export class TurnView {
     const question = element('div', { className: 'prompt' }, prompt)
     question.setAttribute('role', 'group')
     question.setAttribute('aria-label', 'You')
-    this.node = element('article', {}, question, this.answer, this.note, this.actions)
+    this.node = element('article', {}, question, this.calls, this.answer, this.note, this.actions)
     this.watch(first)
   }
 
@@ -116,6 +118,9 @@ export class TurnView {
   private paint(): void {
     const { last } = this
     this.answer.replaceChildren(markdown(this.text.trimStart()))
+    const calls = this.parts.flatMap((part) => part.calls)
+    this.calls.replaceChildren(...calls.map(callView))
+    this.calls.hidden = calls.length === 0
     this.note.textContent = last.note
     this.note.hidden = !last.note
     this.node.dataset.request = last.requestId
@@ -160,6 +165,13 @@ export class TurnView {
     made.disabled = to < 0 || to >= this.variants.length
     return made
   }
+}
+
+/** A call of a tool, and what the tool said. */
+function callView({ name, arguments: given, result }: Call): HTMLElement {
+  const line = element('p', {}, element('code', {}, `${name}(${given})`))
+  if (result !== undefined) line.append(' → ', element('code', {}, result))
+  return line
 }
 
 function button(label: string, act: () => void): HTMLButtonElement {

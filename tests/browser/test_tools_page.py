@@ -1,0 +1,59 @@
+"""Tools on the page: the gateway offers them, a program on Kafka runs them, and the page shows calls and results."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import pytest
+from playwright.async_api import BrowserContext, expect
+
+from app.settings import Settings
+from app.tools import Tools
+from tests.browser.test_page import LONG_MS, enter, say, stored
+from tests.integration.gateway.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.usefixtures("worker")
+tools = Tools()
+
+
+@tools.tool
+async def look_up(word: str) -> str:
+    """What a word means."""
+    return f"the meaning of{word}"
+
+
+@pytest.fixture
+async def program(settings: Settings) -> AsyncIterator[None]:
+    serving = asyncio.create_task(tools.serve(settings))
+    yield
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
+
+
+@pytest.fixture(scope="module")
+def offering_gateway(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    folder = tmp_path_factory.mktemp("offering")
+    (folder / "tools.json").write_text(json.dumps(tools.definitions))
+    offering = settings.model_copy(update={"gateway_tools": folder / "tools.json", "max_tokens": 8})
+    with GatewayProcess(offering, folder / "gateway.log") as gateway:
+        yield gateway
+
+
+@pytest.mark.usefixtures("program")
+async def test_a_call_and_its_result_are_shown_and_found_again(
+    context: BrowserContext, offering_gateway: GatewayProcess
+) -> None:
+    page = await enter(context, offering_gateway, "tess")
+    await say(page, "What does it mean?")
+    calls = page.locator("article").last.locator(".calls p")
+    await expect(calls.first).to_contain_text("look_up", timeout=LONG_MS)
+    await expect(calls.first).to_contain_text("the meaning of", timeout=LONG_MS)
+    await expect(page.locator("article").last).to_have_attribute("data-state", "length", timeout=LONG_MS)
+    assert await calls.count() > 1
+    await stored(offering_gateway, "tess", 1)
+    await page.reload()
+    await expect(calls.first).to_contain_text("look_up", timeout=LONG_MS)

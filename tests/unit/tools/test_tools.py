@@ -1,0 +1,158 @@
+"""Functions and MCP servers as tools: schemas, calls, and what goes wrong in them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+from mcp import Client
+from mcp.server import MCPServer
+
+from app.tools import Tools, current_call
+from app.wire import ToolCallRecord, decode_tool_result, encode
+from app.wire.headers import WireFormat
+
+
+class Size(StrEnum):
+    SMALL = "small"
+    LARGE = "large"
+
+
+class Address(msgspec.Struct):
+    city: str
+    zip: str | None = None
+
+
+def call_of(name: str, arguments: str, *, left_s: float = 60.0) -> ToolCallRecord:
+    now = int(time.time() * 1000)
+    return ToolCallRecord(
+        tool_call_id="call_1",
+        name=name,
+        arguments=arguments,
+        request_id="r1",
+        user_id="ann",
+        conversation_id="default",
+        created_at=now,
+        expires_at=now + int(left_s * 1000),
+    )
+
+
+async def answered(tools: Tools, name: str, arguments: str, **fields: Any) -> tuple[str, bool]:
+    value, headers = encode(call_of(name, arguments, **fields))
+    answer = await tools.answer(value, headers)
+    assert answer is not None
+    result = decode_tool_result(*answer)
+    assert (result.tool_call_id, result.request_id, result.user_id) == ("call_1", "r1", "ann")
+    return result.content, result.is_error
+
+
+def ordering() -> Tools:
+    tools = Tools()
+
+    @tools.tool
+    async def order(item: str, size: Size = Size.SMALL, to: Address | None = None) -> dict[str, Any]:
+        """Order a thing."""
+        return {"item": item, "size": size, "to": to, "by": current_call.get().user_id}
+
+    @tools.tool(name="now", description="The hour.")
+    def hour() -> str:
+        return "noon"
+
+    return tools
+
+
+def test_schemas_follow_from_annotations_and_defaults() -> None:
+    order, hour = (one["function"] for one in ordering().definitions)
+    assert (order["name"], order["description"]) == ("order", "Order a thing.")
+    assert order["parameters"]["required"] == ["item"]
+    assert order["parameters"]["additionalProperties"] is False
+    assert order["parameters"]["properties"]["size"]["default"] == "small"
+    assert set(order["parameters"]["$defs"]) == {"Size", "Address"}
+    assert (hour["name"], hour["description"], hour["parameters"]["properties"]) == ("now", "The hour.", {})
+
+
+async def test_functions_get_their_arguments_and_return_text_or_json() -> None:
+    content, is_error = await answered(ordering(), "order", '{"item": "tea", "to": {"city": "Oslo"}}')
+    assert not is_error
+    expected = {"item": "tea", "size": "small", "to": {"city": "Oslo", "zip": None}, "by": "ann"}
+    assert json.loads(content) == expected
+    assert await answered(ordering(), "now", "{}") == ("noon", False)
+
+
+@pytest.mark.parametrize("arguments", ["{", '{"item": 3}', '{"item": "tea", "colour": "red"}', "{}"])
+async def test_arguments_that_do_not_fit_are_an_error_that_the_model_reads(arguments: str) -> None:
+    content, is_error = await answered(ordering(), "order", arguments)
+    assert is_error
+    assert content.startswith("error: wrong arguments: ")
+
+
+async def test_a_function_that_raises_or_takes_too_long_is_an_error() -> None:
+    tools = Tools()
+
+    @tools.tool
+    async def broken() -> None:
+        raise LookupError("no such order")
+
+    @tools.tool
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    assert await answered(tools, "broken", "{}") == ("error: LookupError: no such order", True)
+    assert await answered(tools, "slow", "{}", left_s=0.1) == ("error: slow did not answer in time", True)
+
+
+async def test_calls_of_other_tools_rubbish_and_calls_whose_time_is_over_get_no_answer() -> None:
+    tools = ordering()
+    for call in (call_of("other", "{}"), call_of("now", "{}", left_s=-1)):
+        assert await tools.answer(*encode(call)) is None
+    assert await tools.answer(b"{not json", ()) is None
+
+
+async def test_the_answer_has_the_format_and_the_trace_of_the_call() -> None:
+    value, headers = encode(call_of("now", "{}"), WireFormat.PROTOBUF)
+    trace = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    answer = await ordering().answer(value, [*headers, trace])
+    assert answer is not None
+    assert decode_tool_result(*answer).content == "noon"
+    assert trace in answer[1]
+
+
+def test_parameters_need_names_annotations_and_their_tools_other_names() -> None:
+    tools = ordering()
+    with pytest.raises(ValueError, match="two tools now"):
+        tools.tool(name="now")(lambda: "")
+
+    def bare(x) -> None: ...  # type: ignore[no-untyped-def]
+
+    def many(*xs: int) -> None: ...
+
+    for function, why in ((lambda: None, "must be 1-64"), (bare, "needs an annotation"), (many, "can be named")):
+        with pytest.raises(TypeError, match=why):
+            tools.tool(function)
+
+
+async def test_the_tools_of_an_mcp_server_are_tools() -> None:
+    server = MCPServer("shop")
+
+    @server.tool()
+    def price(item: Annotated[str, "what is bought"]) -> str:
+        """What a thing costs."""
+        if item == "ghost":
+            raise ValueError("not for sale")
+        return f"{item}: 3 euros"
+
+    tools = Tools()
+    async with Client(server) as client:
+        await tools.add_mcp(client)
+        (definition,) = tools.definitions
+        assert definition["function"]["description"] == "What a thing costs."
+        assert definition["function"]["parameters"]["required"] == ["item"]
+        assert await answered(tools, "price", '{"item": "tea"}') == ("tea: 3 euros", False)
+        content, is_error = await answered(tools, "price", '{"item": "ghost"}')
+    assert is_error
+    assert content.startswith("error: ")
