@@ -28,7 +28,10 @@ from app.wire import (
     Tool,
     ToolCall,
     ToolCallDelta,
+    ToolCallRecord,
+    ToolMode,
     ToolResult,
+    ToolResultRecord,
     Turn,
     Usage,
     UsageWindow,
@@ -114,6 +117,7 @@ tools = st.dictionaries(
 content = st.one_of(
     st.fixed_dictionaries({"prompt": name}),
     st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),
+    st.fixed_dictionaries({"prompt": name, "tools": tools, "tool_mode": st.just(ToolMode.KAFKA)}),
     st.fixed_dictionaries({"tool_results": results}),
     st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3).map(tuple)}),
 )
@@ -203,3 +207,18 @@ usage_windows = st.builds(
     created_at=count,
 )
 controls = st.builds(Cancel, request_id=request_id, user_id=name) | st.builds(Erase, user_id=name)
+tool_calls = st.builds(
+    ToolCallRecord,
+    tool_call_id=name,
+    name=name,
+    arguments=text,
+    request_id=request_id,
+    user_id=name,
+    conversation_id=name,
+    created_at=count,
+    expires_at=count,
+    tenant=maybe(name),
+)
+tool_results = st.builds(
+    ToolResultRecord, tool_call_id=name, request_id=request_id, user_id=name, content=text, is_error=st.booleans()
+)

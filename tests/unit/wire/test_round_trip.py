@@ -11,12 +11,16 @@ from app.wire import (
     EventType,
     Request,
     TokenEvent,
+    ToolCallRecord,
+    ToolResultRecord,
     Turn,
     UsageWindow,
     WireFormat,
     decode_control,
     decode_request,
     decode_token_event,
+    decode_tool_call,
+    decode_tool_result,
     decode_turn,
     decode_usage,
     encode,
@@ -65,6 +69,18 @@ def test_usage_window_survives(window: UsageWindow, wire_format: WireFormat) -> 
 @given(control=records.controls)
 def test_control_survives(control: Control, wire_format: WireFormat) -> None:
     assert decode_control(*encode(control, wire_format)) == control
+
+
+@both_formats
+@given(call=records.tool_calls)
+def test_tool_call_survives(call: ToolCallRecord, wire_format: WireFormat) -> None:
+    assert decode_tool_call(*encode(call, wire_format)) == call
+
+
+@both_formats
+@given(result=records.tool_results)
+def test_tool_result_survives(result: ToolResultRecord, wire_format: WireFormat) -> None:
+    assert decode_tool_result(*encode(result, wire_format)) == result
 
 
 def test_token_event_always_says_its_tokens_text_index_and_epoch() -> None:
