@@ -13,7 +13,7 @@ from models.tools.parser import CallDelta, ToolCallParser
 class AnswerText:
     """Like `TextStream`; with a tool format, calls are separated from the text."""
 
-    __slots__ = ("_marker", "_parser", "_stream")
+    __slots__ = ("_parser", "_stream")
 
     def __init__(self, vocabulary: Vocabulary, stop: Sequence[str], form: ToolFormat | None) -> None:
         self._stream = TextStream(vocabulary, stop, None if form is None else vocabulary.special(form.trigger))

@@ -10,7 +10,7 @@ from app.wire import Request
 _MAX_TOKENS = 16
 """OpenAI's default."""
 
-Prompt = str | tuple[int, ...] | tuple[str, ...] | tuple[tuple[int, ...], ...]
+Prompt = str | tuple[int, ...]
 
 
 class TextBody(SamplingBody, frozen=True, kw_only=True):
@@ -21,15 +21,15 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
     logprobs: int | None = None
 
     @property
-    def prompts(self) -> list[str | tuple[int, ...]]:
+    def prompts(self) -> list[Prompt]:
         """Raises `ApiError`."""
         if isinstance(self.prompt, str):
             return [self.prompt]
-        if self.prompt and all(isinstance(one, int) for one in self.prompt):
-            return [self.prompt]  # type: ignore[list-item]
-        if not self.prompt or any(isinstance(one, int) for one in self.prompt):
+        ids = tuple(one for one in self.prompt if isinstance(one, int))
+        prompts = [one for one in self.prompt if not isinstance(one, int)]
+        if bool(ids) == bool(prompts):
             raise invalid("prompt", "must be a text, token ids, or a list of one of them")
-        return list(self.prompt)  # type: ignore[arg-type]
+        return [ids] if ids else [*prompts]
 
     def requests(self, identity: Identity, *, store: bool = True) -> list[Request]:
         """One request per choice, `n` of each prompt."""
@@ -47,7 +47,7 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         check_size(found[0], choices)
         return found
 
-    def _request(self, identity: Identity, prompt: str | tuple[int, ...], number: int, *, store: bool) -> Request:
+    def _request(self, identity: Identity, prompt: Prompt, number: int, *, store: bool) -> Request:
         text = prompt if isinstance(prompt, str) else None
         return Request(
             **self.fields(identity, number, store=store),

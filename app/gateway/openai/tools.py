@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from app.gateway.errors import invalid
-from app.wire import NamedTool, Tool, ToolChoice
-from app.wire.tools import Function, FunctionName
+from app.gateway.errors import ApiError, invalid
+from app.wire import Tool, ToolChoice
+from app.wire.tools import Function
 
 
 def tools_of(tools: Sequence[dict[str, Any]] | None) -> tuple[Tool, ...] | None:
@@ -31,11 +31,15 @@ def tools_of(tools: Sequence[dict[str, Any]] | None) -> tuple[Tool, ...] | None:
 
 def choice_of(choice: str | dict[str, Any] | None) -> ToolChoice | None:
     """Raises `ApiError`."""
-    if choice is None or (isinstance(choice, str) and choice in {"none", "auto", "required"}):
-        return choice  # type: ignore[return-value]
-    name = None
-    if isinstance(choice, dict) and choice.get("type") == "function":
-        name = (choice.get("function") or choice).get("name")
-    if not isinstance(name, str):
-        raise invalid("tool_choice", 'must be none, auto, required or {"type": "function", ...} with a name')
-    return NamedTool(FunctionName(name))
+    if isinstance(choice, dict):
+        if choice.get("type") != "function":
+            raise _wrong_choice()
+        choice = {**choice, "function": choice.get("function") or {"name": choice.get("name")}}
+    try:
+        return msgspec.convert(choice, ToolChoice | None)
+    except msgspec.ValidationError:
+        raise _wrong_choice() from None
+
+
+def _wrong_choice() -> ApiError:
+    return invalid("tool_choice", 'must be none, auto, required or {"type": "function", ...} with a name')

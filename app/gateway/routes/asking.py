@@ -16,7 +16,7 @@ from app.gateway.ask_body import AskBody
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.body import read_body, schema_of
-from app.gateway.errors import ApiError, json_response
+from app.gateway.errors import ApiError, invalid, json_response
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import EVENTS, replies, shape
@@ -123,7 +123,7 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
     caller = await gateway.access.caller(request)
     identity = caller.identity()
     if not is_request_id(request_id):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", param="request_id")
+        raise invalid("request_id", "must be 1-64 of A-Z a-z 0-9 . _ : -")
     gateway.limits.look(identity)
     return gateway, identity, caller
 

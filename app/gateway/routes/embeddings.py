@@ -11,11 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.body import read_parameters, schema_of
-from app.gateway.errors import ApiError, json_response
+from app.gateway.errors import invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
-from app.wire import ErrorCode
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
@@ -44,14 +43,11 @@ async def embed(request: Request) -> Response:
     identity = caller.identity_of(body.user_id, body.user)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, f"input: must be 1-{_MOST_TEXTS} texts that are not empty", param="input"
-        )
+        raise invalid("input", f"must be 1-{_MOST_TEXTS} texts that are not empty")
     gateway.limits.look(identity)
     vectors, tokens = await while_connected(request, gateway.searching.embed(identity.user_id, texts))
     if body.dimensions not in {None, vectors.shape[1]}:
-        message = f"dimensions: the embedder has {vectors.shape[1]}"
-        raise ApiError(ErrorCode.INVALID_REQUEST, message, param="dimensions")
+        raise invalid("dimensions", f"the embedder has {vectors.shape[1]}")
     as_text = body.encoding_format == "base64"
     data: list[dict[str, Any]] = [
         {
