@@ -18,7 +18,7 @@ from functools import partial
 import msgspec
 
 from agents.dialogue import DialogueError
-from agents.jobs import PRIORITIES, job_of, left_of, prompt_of, serving_of
+from agents.jobs import PRIORITIES, PromptLogprobsError, job_of, left_of, prompt_of, serving_of
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
 from app.delivery.batches import Batches
@@ -256,7 +256,7 @@ class Conversations:
             job = job_of(inflight, prompt, serving, self._settings)
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
-        except (PromptError, DialogueError, ConstraintError) as error:
+        except (PromptError, PromptLogprobsError, DialogueError, ConstraintError) as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
         if is_resumed and inflight.recovered is not None:

@@ -10,8 +10,9 @@ from agents.dialogue import chat_message, check_dialogue, history_of, question_o
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.ids import seed_for
+from app.wire.limits import MAX_PROMPT_LOGPROBS
 from app.wire.request import Priority as RequestPriority
-from app.wire.request import Request
+from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
@@ -31,6 +32,10 @@ PRIORITIES = MappingProxyType(
 
 # Tokenizing a shorter text takes a millisecond or two; a longer one would block the event loop.
 _INLINE_BYTES = 8192
+
+
+class PromptLogprobsError(ValueError):
+    """The log probabilities of a prompt cannot be reported; one line for the sender."""
 
 
 def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedModel | None:
@@ -58,6 +63,7 @@ async def prompt_of(
         PromptTooLong: the prompt does not fit the model's context, even without history.
         PromptError: the model's chat template rejects it.
         DialogueError: the conversation does not have what the request refers to.
+        PromptLogprobsError: the log probabilities of this prompt cannot be reported.
     """
     request = inflight.request
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
@@ -87,7 +93,24 @@ async def prompt_of(
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in history) + prompt_bytes(request)
     size += sum(len(message.content) for message in inflight.rounds.steps)
-    return build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+    prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+    if request.prompt_logprobs is not None:
+        _check_prompt_logprobs(request, request.prompt_logprobs, prompt, settings)
+    return prompt
+
+
+def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, settings: Settings) -> None:
+    has_own_system = any(message.role is Role.SYSTEM for message in request.messages or ())
+    if settings.system_prompt and not request.is_raw and not has_own_system:
+        raise PromptLogprobsError(
+            "prompt_logprobs: they would reveal this service's system prompt; send a system message of your own, or a "
+            "raw prompt"
+        )
+    if len(prompt.ids) * (1 + top) > MAX_PROMPT_LOGPROBS:
+        raise PromptLogprobsError(
+            f"prompt_logprobs: {len(prompt.ids)} tokens with {top} alternatives each are more than "
+            f"{MAX_PROMPT_LOGPROBS} entries"
+        )
 
 
 def tools_of(inflight: InFlightRequest, settings: Settings) -> list[Tool]:
@@ -125,6 +148,7 @@ def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel,
         shape=_tool_shape(inflight, tools, serving) if tools else _shape(request.response_format),
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
         tools=serving.prompts.tool_format if tools else None,
+        prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
     )
 
 

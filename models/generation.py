@@ -98,7 +98,9 @@ class Job:
     cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness, and limit the reuse of computed
     pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA adapter of the
     engine; empty means the model itself. No end-of-sequence token is drawn before the answer has `min_tokens`. `tools`
-    is the form in which the answer may call tools; such calls are not text.
+    is the form in which the answer may call tools; such calls are not text. `prompt_logprobs`: how many of the
+    likeliest tokens are reported with each token of the prompt; None reports nothing, and neither does a job with
+    `generated`.
     """
 
     id: str
@@ -115,6 +117,7 @@ class Job:
     shape: OutputConstraint | None = None
     min_tokens: int = 0
     tools: ToolFormat | None = None
+    prompt_logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +129,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """A token's log probability, before temperature and filters, and those of the likeliest tokens."""
+    """A token's log probability, before temperature and filters, and those of the likeliest tokens.
+
+    `rank` is 1 for the likeliest token of the vocabulary; None for a drawn token, where it is not computed.
+    """
 
     token: int
     logprob: float
     top: tuple[tuple[int, float], ...] = ()
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,9 @@ class Delta:
     """Tokens `index` to `index + len(tokens)` of the answer, never an end-of-sequence token.
 
     `text` is what they add: it never ends in half a character or in the beginning of a possible stop string. `logprobs`
-    has one entry per token if the job asked for them; `calls` are the parts of calls that the tokens add.
+    has one entry per token if the job asked for them; `calls` are the parts of calls that the tokens add. The first
+    `Delta` has the `prompt_logprobs`, one entry per token of the prompt but the first; it has no tokens if the answer
+    ends at once.
     """
 
     index: int
@@ -146,6 +155,7 @@ class Delta:
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
     calls: tuple[CallDelta, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

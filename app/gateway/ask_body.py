@@ -59,6 +59,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool = False
     previous_request_id: str | None = None
     keep_context: bool = False
+    prompt_logprobs: int | None = None
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none."""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 FIELDS = frozenset(
     {"key", "type", "request_id", "user_id", "conversation_id", "tenant", "model", "prompt", "messages", "metadata"}
-    | {"max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "logprobs", "top_logprobs", "logit_bias"}
+    | {
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "logprobs",
+        "top_logprobs",
+        "logit_bias",
+        "prompt_logprobs",
+    }
     | {"deadline_ms", "priority", "response_format", "presence_penalty", "frequency_penalty", "repetition_penalty"}
 )
 _KINDS = (

@@ -57,12 +57,15 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 class Logprob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One token's log probability, and those of the likeliest alternatives."""
+    """One token's log probability, and those of the likeliest alternatives. A prompt's token has its `rank`, too; 1 is
+    the likeliest of the vocabulary.
+    """
 
     token: int
     text: str
     logprob: float
     top: tuple[Logprob, ...] = ()
+    rank: int | None = None
 
 
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,8 +74,9 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `tokens` and `text` of a `token` event are always written, even if empty; only None is left out. `prompt_digest` is
     on the first event, and on the first after each round of calls: an owner that resumes the answer compares it with
     the prompt that it has rebuilt. `tool_calls` of a `done` event are the answer's complete calls; those that are being
-    written are the `tool_call_deltas` of `token` events. Neither is part of `text`. A `fence` has no request and no
-    epoch: its own offset is the epoch that it begins.
+    written are the `tool_call_deltas` of `token` events. Neither is part of `text`. `prompt_logprobs` of the first
+    `token` event has one entry per token of the prompt but the first. A `fence` has no request and no epoch: its own
+    offset is the epoch that it begins.
     """
 
     type: EventType
@@ -93,6 +97,7 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_digest: str | None = None
     tool_calls: tuple[ToolCall, ...] | None = None
     tool_call_deltas: tuple[ToolCallDelta, ...] | None = None
+    prompt_logprobs: tuple[Logprob, ...] | None = None
 
     @property
     def is_end(self) -> bool:

@@ -54,7 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `previous_request_id`: the request sees the stored conversation up to the turn of that request. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
-    results of its calls.
+    results of its calls. `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
+    prompt.
     """
 
     request_id: str
@@ -95,6 +96,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     continue_final_message: bool = False
     previous_request_id: str | None = None
     keep_context: bool = False
+    prompt_logprobs: int | None = None
 
     @property
     def is_raw(self) -> bool:

@@ -45,7 +45,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "moderation": _NOTHING,
         "n": (None, 1),
         "prompt_embeds": _NOTHING,
-        "prompt_logprobs": (None,),
         "reasoning": _NOTHING,
         "reasoning_effort": (None, "none"),
         "return_token_ids": _NOTHING,

@@ -240,6 +240,7 @@ def _check_sampling(request: Request) -> None:
     _in_range("repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_PENALTY)
     _in_range("seed", request.seed, INT64.start, INT64.stop - 1)
     _in_range("top_logprobs", request.top_logprobs, 0, MAX_TOP_LOGPROBS)
+    _in_range("prompt_logprobs", request.prompt_logprobs, 0, MAX_TOP_LOGPROBS)
     _in_range("deadline_ms", request.deadline_ms, 0, INT64.stop - 1)
     stop = request.stop_strings
     if len(stop) > MAX_STOP_STRINGS:

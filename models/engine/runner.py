@@ -24,6 +24,7 @@ from models.engine.compute.graphs import DecodeGraphs
 from models.engine.compute.layout import lay_out
 from models.engine.compute.lora import Lora
 from models.engine.compute.pages import PagePool
+from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
 from models.engine.step import Step
 from models.generation import Sampling
@@ -90,8 +91,9 @@ class Runner:
         self.times.forward += time.perf_counter() - packed
         self.times.steps += 1
         self.times.tokens += batch.count
-        drawn = sample(logits, _drawing(batch)) if batch.draws else None
-        return Step(slices, batch.draws, drawn, began)
+        drawn = sample(logits[: len(batch.draws)], _drawing(batch)) if batch.draws else None
+        scores = PromptScores(logits[len(batch.draws) :], batch.scored) if batch.scored else None
+        return Step(slices, batch.draws, drawn, began, scores)
 
     def _logits(self, batch: Batch) -> Tensor:
         self.lora.route(batch.order)

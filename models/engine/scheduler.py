@@ -19,13 +19,16 @@ from models.engine.waiting import WaitingRows
 
 @dataclass(slots=True)
 class Limits:
-    """`chunk`: prompt tokens in a step with decoding sequences; `lone_chunk`: in a step without."""
+    """`chunk`: prompt tokens in a step with decoding sequences; `lone_chunk`: in a step without; `scored`: in any step,
+    tokens that are scored, because each has a row of logits.
+    """
 
     max_running: int = 64
     chunk: int = 256
     lone_chunk: int = 2048
     headroom: int = 64  # tokens of an answer that must fit into memory for its sequence to be admitted
     aging_s: float = 5.0
+    scored: int = 128
 
 
 class Scheduler:
@@ -58,12 +61,14 @@ class Scheduler:
             part for part in slices if part.row.pages
         ]  # securing a later sequence may have preempted an earlier one
         budget = self.limits.chunk if slices else self.limits.lone_chunk
+        scored = self.limits.scored
         for row in sorted((row for row in self.running if row.pending > 1), key=_importance):
-            if budget <= 0:
-                break
-            count = min(row.pending, budget)
+            count = min(row.pending, budget if row.scores is None else min(budget, scored))
+            if count <= 0:
+                continue
             slices.append(ScheduledChunk(row, row.computed, count))
             budget -= count
+            scored -= slices[-1].scored
         return slices
 
     def follow(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:

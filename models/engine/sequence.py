@@ -10,7 +10,7 @@ from models.answer_text import AnswerText
 from models.detokenizer import Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
 from models.engine.stream import TokenStream
-from models.generation import Delta, End, FinishReason, Job, Usage
+from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.sampler import Draw, Token, adjusts
 from models.structured import Matcher
 
@@ -36,6 +36,7 @@ class SequenceState:
         "pages",
         "prompt_length",
         "published",
+        "scores",
         "sequence",
         "sharing",
         "stream",
@@ -62,6 +63,8 @@ class SequenceState:
         self.pages: list[int] = []
         self.published = 0
         self.node: Node = self.sharing.start
+        is_scored = job.prompt_logprobs is not None and not job.generated
+        self.scores: list[TokenLogprob] | None = [] if is_scored else None  # None once they are delivered
 
     @property
     def answered(self) -> int:
@@ -127,13 +130,14 @@ class SequenceState:
         """The events of a drawn token."""
         token = drawn.token
         assert self.text is not None
-        if token in eos:
-            return None, self.end(FinishReason.STOP)
+        scores, self.scores = tuple(self.scores or ()), None
         index = self.answered
+        if token in eos:
+            return Delta(index, (), "", prompt_logprobs=scores) if scores else None, self.end(FinishReason.STOP)
         self.tokens.append(token)
         logprobs = () if drawn.logprob is None else (drawn.logprob,)
         text, calls = self.text.step(token)
-        delta = Delta(index, (token,), text, logprobs, calls)
+        delta = Delta(index, (token,), text, logprobs, calls, scores)
         if self.matcher is not None:
             self.matcher.advance(token)
         if self.text.stopped:
@@ -156,9 +160,9 @@ class SequenceState:
 
     def hold(self, pool: PagePool, spare: int = 0) -> bool:
         """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be
-        left.
+        left. A prompt whose tokens are scored is computed from its beginning.
         """
-        found, node = pool.match(self.sharing, self.tokens[:-1])
+        found, node = pool.match(self.sharing, () if self.scores is not None else self.tokens[:-1])
         need = pages_for(len(self.tokens), pool.size) - len(found)
         # Checked before any page is taken, because taking could evict someone's published page.
         fresh = pool.allocate(need) if need + spare <= pool.available else None
@@ -192,6 +196,8 @@ class SequenceState:
     def let_go(self, pool: PagePool, *, forget: bool = False) -> list[int]:
         """Release all pages; returns those that no sequence holds any more."""
         freed = pool.release(self.pages, forget=forget)
+        if self.scores is not None:
+            self.scores = []
         self.pages, self.computed, self.published, self.node = [], 0, 0, self.sharing.start
         return freed
 
@@ -212,6 +218,13 @@ class ScheduledChunk:
     @property
     def draws(self) -> bool:
         return self.start + self.count >= len(self.row.tokens)
+
+    @property
+    def scored(self) -> int:
+        """How many of its tokens, from the first on, give the log probability of the prompt's token after them."""
+        if self.row.scores is None:
+            return 0
+        return max(0, min(self.start + self.count, self.row.prompt_length - 1) - self.start)
 
     @property
     def token(self) -> int:

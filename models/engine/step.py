@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk
 from models.sampler import Drawn, Token
 
@@ -17,6 +18,7 @@ class Step:
     draws: Sequence[tuple[ScheduledChunk, int]]
     drawn: Drawn | None
     began: float
+    scores: PromptScores | None = None
 
     def read(self) -> list[tuple[ScheduledChunk, list[Token]]]:
         """For every slice, its next token and the one after each token of its draft; waits for them."""

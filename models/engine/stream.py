@@ -68,7 +68,8 @@ class TokenStream:
         tokens = tuple(token for part in parts for token in part.tokens)
         logprobs = tuple(logprob for part in parts for logprob in part.logprobs)
         calls = tuple(call for part in parts for call in part.calls)
-        return Delta(event.index, tokens, "".join(part.text for part in parts), logprobs, calls)
+        text = "".join(part.text for part in parts)
+        return Delta(event.index, tokens, text, logprobs, calls, event.prompt_logprobs)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -257,12 +257,16 @@ class Worker:
         """Process what the step has drawn. Tokens of a sequence that has ended since its start are dropped."""
         try:
             drawn = step.read()
+            scores = list(step.scores.read()) if step.scores is not None else []
         except Exception as error:  # noqa: BLE001  as above
             self._next = None  # a token that cannot be decoded came before
             self._contain([part for part in step.slices if not part.row.ended], error)
             return
         if self._speculation is not None:
             self._speculation.learn(step.slices, drawn, time.perf_counter() - step.began)
+        for part, logprobs in scores:
+            if part.row.scores is not None:
+                part.row.scores += logprobs
         tokens = {id(part): found for part, found in drawn}
         for part in step.slices:
             if part.row.ended:

@@ -39,6 +39,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         repetition_penalty=sampling.repetition_penalty,
         logit_bias=dict(sampling.logit_bias) or None,
         logprobs=sampling.logprobs,
+        prompt_logprobs=None if job.generated else job.prompt_logprobs,
         max_tokens=room,
         min_tokens=max(0, min(job.min_tokens - len(job.generated), room)),
         stop_token_ids=sorted(eos),

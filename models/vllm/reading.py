@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from models.answer_text import AnswerText
@@ -61,9 +62,14 @@ class Reading:
                 over = FinishReason.STOP
                 break
         events: list[StreamEvent] = []
+        scores = self._prompt_logprobs(output)
+        if scores and not generated:
+            events.append(Delta(self.index, (), "", prompt_logprobs=scores))
         if generated:
-            logprobs = tuple(map(_logprob, generated, completion.logprobs or ()))
-            events.append(Delta(self.index, tuple(generated), text, logprobs, tuple(calls)))
+            most = self._job.sampling.logprobs or 0
+            found = zip(generated, completion.logprobs or (), strict=False)
+            logprobs = tuple(_logprob(token, entries, most) for token, entries in found)
+            events.append(Delta(self.index, tuple(generated), text, logprobs, tuple(calls), scores))
             self.index += len(generated)
         if over is None and completion.finish_reason is not None:
             over = REASONS.get(completion.finish_reason)
@@ -72,6 +78,12 @@ class Reading:
         if over is not None:
             events.append(self.end(over))
         return events
+
+    def _prompt_logprobs(self, output: Any) -> tuple[TokenLogprob, ...]:
+        """VLLM reports them once, with an empty entry for the first token."""
+        most = self._job.prompt_logprobs or 0
+        found = zip(self._job.prompt[1:], (output.prompt_logprobs or ())[1:], strict=False)
+        return tuple(replace(_logprob(token, entries, most), rank=entries[token].rank) for token, entries in found)
 
     def end(self, reason: FinishReason) -> End:
         self.ended = True
@@ -86,9 +98,7 @@ class Reading:
         return Failure(self.index, code, (message.splitlines() or [code])[0])
 
 
-def _logprob(token: int, found: dict[int, Any]) -> TokenLogprob:
-    """The likeliest tokens are ordered by rank, and the drawn one is listed even if it is not among them."""
-    own = found[token]
-    ranked = sorted((entry.rank or 0, other, entry.logprob) for other, entry in found.items())
-    top = len(found) - (1 if own.rank == len(found) and own.rank > 1 else 0)
-    return TokenLogprob(token, own.logprob, tuple((other, logprob) for _, other, logprob in ranked[:top]))
+def _logprob(token: int, entries: dict[int, Any], most: int) -> TokenLogprob:
+    """`entries` are those of the `most` likeliest tokens, and of `token` if it is not among them."""
+    ranked = sorted((entry.rank or 0, other, entry.logprob) for other, entry in entries.items())
+    return TokenLogprob(token, entries[token].logprob, tuple((other, logprob) for _, other, logprob in ranked[:most]))

@@ -86,11 +86,12 @@ class AnswerLog:
             self.first_at = self._now()
         self._spoke_at = now
         logprobs = tuple(map(self._logprob, delta.logprobs)) or None
+        scores = tuple(map(self._logprob, delta.prompt_logprobs)) or None
         calls = tuple(map(self._call_delta, delta.calls)) or None
         text = self._with_break(delta.text)
         event = self._event(EventType.TOKEN, index=self._rounds.end + delta.index, tokens=delta.tokens, text=text)
-        if logprobs or calls:
-            event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls)
+        if logprobs or calls or scores:
+            event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls, prompt_logprobs=scores)
         await self._send(event)
         self.index = event.next_index
         self._texts.append(text)
@@ -98,9 +99,9 @@ class AnswerLog:
         if self._tokens.is_busy:
             await asyncio.shield(self._deliveries[-1])
 
-    def _logprob(self, drawn: TokenLogprob) -> Logprob:
-        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in drawn.top)
-        return Logprob(drawn.token, self._text_of(drawn.token), drawn.logprob, rivals)
+    def _logprob(self, one: TokenLogprob) -> Logprob:
+        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in one.top)
+        return Logprob(one.token, self._text_of(one.token), one.logprob, rivals, one.rank)
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
         began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}

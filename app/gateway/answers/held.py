@@ -57,6 +57,6 @@ class Held:
 
 def bytes_of(event: TokenEvent) -> int:
     """Upper bound of the memory of one event."""
-    logprobs = sum(1 + len(one.top) for one in event.logprobs or ())
+    logprobs = sum(1 + len(one.top) for one in (*(event.logprobs or ()), *(event.prompt_logprobs or ())))
     texts = len(event.text or "") + len(event.model_version or "") + len(event.error.message if event.error else "")
     return _EVENT_BYTES + _CHARACTER_BYTES * texts + _TOKEN_BYTES * len(event.tokens or ()) + _LOGPROB_BYTES * logprobs

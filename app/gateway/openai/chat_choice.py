@@ -27,6 +27,7 @@ class ChatChoice:
         self._reason: FinishReason | None = None
         self._texts: list[str] = []
         self._logprobs: list[Logprob] = []
+        self._prompt_logprobs: tuple[Logprob, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
 
     @property
@@ -53,6 +54,11 @@ class ChatChoice:
         if keep:
             self._texts.append(event.text or "")
             self._logprobs += event.logprobs or ()
+            self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
+
+    @property
+    def prompt_logprobs(self) -> list[dict[str, Any] | None] | None:
+        return prompt_logprobs_of(self._request, self._prompt_logprobs)
 
     def delta(self, delta: dict[str, Any], logprobs: Any = None, *, finish: bool = False) -> dict[str, Any]:
         reason = REASONS[self._reason] if finish and self._reason else None
@@ -89,6 +95,22 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
 
 def logprobs_of(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
     return {"content": [_logprob(one, with_top=True) for one in logprobs], "refusal": None} if logprobs else None
+
+
+def prompt_logprobs_of(request: Request, logprobs: Sequence[Logprob]) -> list[dict[str, Any] | None] | None:
+    """In vLLM's format: nothing for the first token, then a dictionary by token id; None if not requested."""
+    if request.prompt_logprobs is None:
+        return None
+    return [None, *({str(rival.token): _ranked(rival, rank) for rival, rank in _by_rank(one)} for one in logprobs)]
+
+
+def _by_rank(one: Logprob) -> list[tuple[Logprob, int | None]]:
+    """The token itself, then the likeliest ones."""
+    return [(one, one.rank), *((rival, at) for at, rival in enumerate(one.top, 1) if rival.token != one.token)]
+
+
+def _ranked(one: Logprob, rank: int | None) -> dict[str, Any]:
+    return {"logprob": one.logprob, "rank": rank, "decoded_token": one.text}
 
 
 def _logprob(one: Logprob, *, with_top: bool) -> dict[str, Any]:

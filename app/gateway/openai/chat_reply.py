@@ -58,11 +58,14 @@ class ChatReply:
             self._add(self._choices[number], event, keep=True)
 
     def whole(self) -> dict[str, Any]:
+        first = self._choices[0]
+        prompt_logprobs = first.prompt_logprobs
         return {
             **self._head("chat.completion"),
             "choices": [choice.whole for choice in self._choices],
             "usage": self._usage,
-            "parley": self._choices[0].parley,
+            "parley": first.parley,
+            **({} if prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs}),
         }
 
     def _add(self, choice: ChatChoice, event: TokenEvent, *, keep: bool) -> None:

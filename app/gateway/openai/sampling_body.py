@@ -85,6 +85,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     metadata: dict[str, Any] | None = None
     store: bool | None = None
+    prompt_logprobs: int | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -103,10 +104,12 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
 
     def fields(self, identity: Identity, number: int, *, store: bool) -> dict[str, Any]:
         """The fields of the request for choice `number`; `store` applies if the body has none. Raises `ApiError`."""
+        if self.stream and self.prompt_logprobs is not None:
+            raise invalid("prompt_logprobs", "excludes stream")
         request_id = new_request_id()
         names = (
             "temperature", "top_p", "top_k", "min_p", "stop", "presence_penalty", "frequency_penalty", "min_tokens",
-            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata",
+            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata", "prompt_logprobs",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},

@@ -37,8 +37,6 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         prompts, choices = self.prompts, self.choices
         if len(prompts) * choices > MAX_CHOICES:
             raise invalid("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
-        if self.echo and self.logprobs is not None:
-            raise invalid("echo", "excludes logprobs: those of a prompt are not computed")
         if self.echo and not all(isinstance(prompt, str) for prompt in prompts):
             raise invalid("echo", "needs prompts that are texts")
         found = [
@@ -49,8 +47,11 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
 
     def _request(self, identity: Identity, prompt: Prompt, number: int, *, store: bool) -> Request:
         text = prompt if isinstance(prompt, str) else None
+        fields = self.fields(identity, number, store=store)
+        if self.echo and self.prompt_logprobs is None:
+            fields["prompt_logprobs"] = self.logprobs
         return Request(
-            **self.fields(identity, number, store=store),
+            **fields,
             prompt=text,
             raw=text is not None,
             prompt_token_ids=None if isinstance(prompt, str) else prompt,

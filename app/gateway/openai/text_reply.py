@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.gateway.errors import ApiError
-from app.gateway.openai.chat_choice import REASONS
+from app.gateway.openai.chat_choice import REASONS, prompt_logprobs_of
 from app.gateway.openai.chat_reply import DONE, data
 from app.wire import Logprob, Request, TokenEvent, Usage
 
 
 class TextReply:
-    """`per_prompt`: choices of each prompt. With `echo` a choice begins with its prompt."""
+    """`per_prompt`: choices of each prompt. With `echo` a choice begins with its prompt, and its log probabilities with
+    those of the prompt's tokens.
+    """
 
     def __init__(
         self, requests: Sequence[Request], model: str, *, per_prompt: int = 1, echo: bool = False, wants_usage: bool
@@ -24,10 +26,12 @@ class TextReply:
         self._wants_usage = wants_usage
         self._created = int(time.time())
         self._version: str | None = None
+        self._echo = echo
         self._echoed = [request.prompt or "" if echo else "" for request in requests]
         self._texts = [[echoed] for echoed in self._echoed]
         self._lengths = [len(echoed) for echoed in self._echoed]
         self._logprobs: list[list[dict[str, Any]]] = [[] for _ in requests]
+        self._prompt_logprobs: list[tuple[Logprob, ...]] = [() for _ in requests]
         self._reasons: list[str | None] = [None for _ in requests]
         self._usages: list[Usage | None] = [None for _ in requests]
 
@@ -38,10 +42,7 @@ class TextReply:
                 self._logprobs[number].append(logprobs)
 
     def whole(self) -> dict[str, Any]:
-        choices = [
-            self._choice(number, "".join(self._texts[number]), _joined(self._logprobs[number]))
-            for number in range(len(self._requests))
-        ]
+        choices = [self._whole_choice(number) for number in range(len(self._requests))]
         return {**self._head(), "choices": choices, "usage": self._usage}
 
     def first_chunks(self) -> Iterator[bytes]:
@@ -69,9 +70,19 @@ class TextReply:
         self._usages[number] = event.usage or self._usages[number]
         if event.finish_reason is not None:
             self._reasons[number] = REASONS[event.finish_reason]
-        logprobs = _logprobs(event.logprobs, self._lengths[number]) if event.logprobs else None
+        self._prompt_logprobs[number] = event.prompt_logprobs or self._prompt_logprobs[number]
+        parts = []
+        if self._echo and event.prompt_logprobs:
+            parts.append(_echo_logprobs(self._echoed[number], event.prompt_logprobs))
+        if event.logprobs:
+            parts.append(_logprobs(event.logprobs, self._lengths[number]))
         self._lengths[number] += len(event.text or "")
-        return logprobs
+        return _joined(parts)
+
+    def _whole_choice(self, number: int) -> dict[str, Any]:
+        choice = self._choice(number, "".join(self._texts[number]), _joined(self._logprobs[number]))
+        prompt_logprobs = prompt_logprobs_of(self._requests[number], self._prompt_logprobs[number])
+        return choice if prompt_logprobs is None else {**choice, "prompt_logprobs": prompt_logprobs}
 
     def _choice(self, number: int, text: str, logprobs: dict[str, Any] | None) -> dict[str, Any]:
         return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": self._reasons[number]}
@@ -109,6 +120,13 @@ def _logprobs(logprobs: Sequence[Logprob], offset: int) -> dict[str, Any]:
         "top_logprobs": [{rival.text: rival.logprob for rival in (one, *one.top)} for one in logprobs],
         "text_offset": offsets,
     }
+
+
+def _echo_logprobs(prompt: str, logprobs: Sequence[Logprob]) -> dict[str, Any]:
+    """Those of the prompt. Its first token, which no event contains, is the beginning that the others leave."""
+    first = prompt[: max(0, len(prompt) - sum(len(one.text) for one in logprobs))]
+    rest = _logprobs(logprobs, len(first))
+    return {name: [value, *rest[name]] for name, value in zip(rest, (first, None, None, 0), strict=True)}
 
 
 def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -43,8 +43,8 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """One step. `numbers` are its tokens, their positions and their slots, `count` of each, then the `drawing` tokens
-    that draw, then the pages of its groups.
+    """One step. `numbers` are its tokens, their positions and their slots, `count` of each, then the `drawing` places
+    of the tokens that need logits, those that draw before those of `scored`, then the pages of its groups.
 
     One tensor, because it goes to a GPU in one copy, and into a script in one hand-over: for each tensor that it lets
     go of, a script waits for the interpreter.
@@ -58,6 +58,7 @@ class Batch:
         tuple[ScheduledChunk, int]
     ]  # the slices that draw, and after how many tokens of their draft; in the order of `last`
     order: list[ScheduledChunk] = field(default_factory=list)  # all slices, in the order of `tokens`
+    scored: list[ScheduledChunk] = field(default_factory=list)
 
     @property
     def tokens(self) -> Tensor:
@@ -90,6 +91,7 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
     slots = [place.part.row.pages[place.position // size] * size + place.position % size for place in single]
     last = [at for at, place in enumerate(single) if place.part.draws]
     draws = [(single[at].part, single[at].offset) for at in last]
+    scored = [(place.part, at) for at, place in enumerate(single) if place.part.scored]
     for part in chunks:
         row, start, end = part.row, part.start, part.start + part.count
         tokens += row.tokens[start:end]
@@ -98,6 +100,10 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
         if part.draws:
             last.append(len(tokens) - 1)
             draws.append((part, 0))
+        if part.scored:
+            scored.append((part, len(tokens) - part.count))
+    for part, at in scored:
+        last += range(at, at + part.scored)
     last = last or [0]
     numbers = [*tokens, *positions, *slots, *last]
     groups = []
@@ -113,7 +119,7 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
         numbers += pages
         first += part.count
     order = [*(place.part for place in single), *chunks]
-    return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order)
+    return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order, [part for part, _ in scored])
 
 
 def _places(slices: Sequence[ScheduledChunk]) -> list[Place]:

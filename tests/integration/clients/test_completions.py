@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, BadRequestError
 
 from tests.integration.clients.conftest import ASKED, HELLO
 
@@ -18,7 +18,9 @@ async def test_a_completion_continues_the_text_without_template(client: AsyncOpe
     chat = await client.chat.completions.create(model="demo", messages=ASKED, temperature=0)
     assert chat.usage.prompt_tokens == done.usage.prompt_tokens
     echo = await client.completions.create(model="demo", prompt=[prompt, "Hi"], max_tokens=3, echo=True, n=2)
-    assert [choice.text.startswith(text) for choice, text in zip(echo.choices, [prompt] * 2 + ["Hi"] * 2, strict=True)]
+    assert all(
+        choice.text.startswith(text) for choice, text in zip(echo.choices, [prompt] * 2 + ["Hi"] * 2, strict=True)
+    )
     assert [choice.index for choice in echo.choices] == [0, 1, 2, 3]
     stream = await client.completions.create(
         model="demo", prompt=[1, 2, 3], max_tokens=4, stream=True, logprobs=1, stream_options={"include_usage": True}
@@ -26,6 +28,45 @@ async def test_a_completion_continues_the_text_without_template(client: AsyncOpe
     chunks = [chunk async for chunk in stream]
     assert chunks[-1].usage.prompt_tokens == 3
     assert sum(len(chunk.choices[0].logprobs.tokens) for chunk in chunks if chunk.choices and chunk.choices[0].logprobs)
+
+
+async def test_an_echoed_prompt_has_the_log_probabilities_that_an_evaluation_sums(client: AsyncOpenAI) -> None:
+    prompt = "Where is my order 48213?"
+    given = {"model": "demo", "prompt": prompt, "max_tokens": 2, "echo": True, "logprobs": 1, "temperature": 0}
+    done = await client.completions.create(**given)
+    (choice,) = done.choices
+    found = choice.logprobs
+    assert len(found.tokens) == done.usage.total_tokens
+    assert "".join(found.tokens) == choice.text
+    assert all(choice.text[at:].startswith(token) for at, token in zip(found.text_offset, found.tokens, strict=True))
+    assert (found.token_logprobs[0], found.top_logprobs[0]) == (None, None)
+    assert all(
+        max(top.values()) >= logprob
+        for logprob, top in zip(found.token_logprobs[1:], found.top_logprobs[1:], strict=True)
+    )
+    assert len(choice.prompt_logprobs) == done.usage.prompt_tokens
+    chunks = [chunk async for chunk in await client.completions.create(**given, stream=True)]
+    parts = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert "".join(part.text for part in parts) == choice.text
+    assert [logprob for part in parts if part.logprobs for logprob in part.logprobs.token_logprobs] == pytest.approx(
+        found.token_logprobs, abs=1e-4
+    )
+
+
+async def test_prompt_logprobs_are_in_the_format_of_vllm(client: AsyncOpenAI) -> None:
+    given = {"model": "demo", "messages": ASKED, "max_tokens": 2, "extra_body": {"prompt_logprobs": 2}}
+    done = await client.chat.completions.create(**given)
+    first, *rest = done.prompt_logprobs
+    assert first is None
+    assert len(rest) == done.usage.prompt_tokens - 1
+    for entries in rest:
+        assert 2 <= len(entries) <= 3
+        assert {1, 2} <= {entry["rank"] for entry in entries.values()}
+        assert all(entry["logprob"] <= 0 and isinstance(entry["decoded_token"], str) for entry in entries.values())
+    with pytest.raises(BadRequestError, match="prompt_logprobs: excludes stream"):
+        await client.chat.completions.create(**given, stream=True)
+    with pytest.raises(BadRequestError, match="prompt_logprobs"):
+        await client.chat.completions.create(**{**given, "extra_body": {"prompt_logprobs": 21}})
 
 
 async def test_ignore_eos_and_min_tokens_keep_the_answer_going(client: AsyncOpenAI) -> None:

@@ -16,7 +16,15 @@ from aiokafka.errors import KafkaError
 
 from app.delivery.commits.changelog import changelog_config, changelog_topic, create_changelogs
 from app.kafka.clients import KafkaUnusableError
-from app.kafka.topics import TopicName, TopicsError, check_topics, configure_topics, create_topics, find_topics, topic_specs
+from app.kafka.topics import (
+    TopicName,
+    TopicsError,
+    check_topics,
+    configure_topics,
+    create_topics,
+    find_topics,
+    topic_specs,
+)
 from app.local.kafka import KafkaCluster
 from app.local.ports import free_port
 from app.settings import Settings

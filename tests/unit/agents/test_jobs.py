@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.jobs import job_of, left_of, prompt_of, serving_of
+from agents.jobs import PromptLogprobsError, job_of, left_of, prompt_of, serving_of
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent
@@ -46,6 +46,23 @@ async def test_a_long_prompt_is_built_in_a_thread_and_is_the_same() -> None:
 async def test_a_prompt_beyond_the_context_is_refused() -> None:
     with pytest.raises(PromptTooLong):
         await prompt_of(inflight_of(prompt="x" * CONTEXT), (), SERVING, SETTINGS)
+
+
+async def test_log_probabilities_do_not_reveal_the_services_system_prompt() -> None:
+    secret = SETTINGS.model_copy(update={"system_prompt": "secret"})
+    with pytest.raises(PromptLogprobsError, match="system prompt"):
+        await prompt_of(inflight_of(prompt_logprobs=1), (), SERVING, secret)
+    own = (Message(Role.SYSTEM, "mine"), Message(Role.USER, "hello"))
+    for allowed in ({"prompt": None, "messages": own}, {"raw": True}):
+        await prompt_of(inflight_of(prompt_logprobs=1, **allowed), (), SERVING, secret)
+
+
+async def test_log_probabilities_of_a_prompt_have_room_in_one_event() -> None:
+    inflight = inflight_of(prompt="x" * 1000, prompt_logprobs=3)
+    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
+    assert job_of(inflight, prompt, SERVING, SETTINGS).prompt_logprobs == 3
+    with pytest.raises(PromptLogprobsError, match="more than 4096 entries"):
+        await prompt_of(inflight_of(prompt="x" * 1000, prompt_logprobs=4), (), SERVING, SETTINGS)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 77), (5, 5), (CONTEXT * 2, CONTEXT - 8)])

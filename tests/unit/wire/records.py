@@ -81,6 +81,7 @@ sampling = st.fixed_dictionaries(
         "stop": name | st.lists(name, min_size=1, max_size=4).map(tuple),
         "logprobs": st.booleans(),
         "top_logprobs": st.integers(0, 20),
+        "prompt_logprobs": st.integers(0, 20),
         "priority": st.sampled_from(Priority),
         "deadline_ms": count,
         "tenant": text,
@@ -133,7 +134,14 @@ requests = st.builds(
 
 usage = st.builds(Usage, count, count, count)
 leaf = st.builds(Logprob, token=count, text=text, logprob=finite)
-logprob = st.builds(Logprob, token=count, text=text, logprob=finite, top=st.lists(leaf, max_size=2).map(tuple))
+logprob = st.builds(
+    Logprob,
+    token=count,
+    text=text,
+    logprob=finite,
+    top=st.lists(leaf, max_size=2).map(tuple),
+    rank=maybe(st.integers(1, 2**20)),
+)
 about = {
     "request_id": request_id,
     "user_id": name,
@@ -151,6 +159,7 @@ token_events = st.one_of(
         text=text,
         prompt_digest=maybe(text),
         logprobs=maybe(st.lists(logprob, min_size=1, max_size=2).map(tuple)),
+        prompt_logprobs=maybe(st.lists(logprob, min_size=1, max_size=2).map(tuple)),
         tool_call_deltas=maybe(
             st.lists(st.builds(ToolCallDelta, count, maybe(text), maybe(text), text), min_size=1, max_size=2).map(tuple)
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.generation import Delta, End, Failure, Job, Sampling, Stream, StreamEvent
+from models.generation import Delta, End, Failure, Job, Sampling, Stream, StreamEvent, TokenLogprob
 
 GREEDY = Sampling(temperature=0)
 
@@ -15,6 +15,7 @@ class Answer:
     text: str = ""
     ends: list[StreamEvent] = field(default_factory=list)
     cached: int = 0
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def end(self) -> End | Failure:
@@ -33,6 +34,10 @@ async def read(stream: Stream, said: int = 0) -> Answer:
         assert event.index == said + len(answer.tokens)
         if isinstance(event, Delta):
             assert event.tokens
+            assert not (answer.tokens and event.prompt_logprobs), (
+                "log probabilities of the prompt after its first event"
+            )
+            answer.prompt_logprobs = event.prompt_logprobs or answer.prompt_logprobs
             answer.tokens += event.tokens
             answer.text += event.text
         else:

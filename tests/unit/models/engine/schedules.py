@@ -112,7 +112,8 @@ async def run_schedule(
         said = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
         priority, user = chance.choice(list(Priority)), chance.choice("ab")
         cancel = chance.random() * 0.05 if chance.random() < 0.15 else None
-        made = job(prompt, count, generated=said, priority=priority, user=user)
+        scored = 2 if len(prompt) % 5 == 0 else None
+        made = job(prompt, count, generated=said, priority=priority, user=user, prompt_logprobs=scored)
         return Ask(made, truth, cancel, chance.random() * 0.05)
 
     async def one(ask: Ask) -> None:
@@ -122,6 +123,8 @@ async def run_schedule(
             asyncio.get_running_loop().call_later(ask.cancel, stream.cancel)
         answer = await read(stream, len(ask.job.generated))
         assert answer.reason in ([FinishReason.CANCELLED] if ask.cancel is not None else []) + [FinishReason.LENGTH]
+        if ask.job.prompt_logprobs is not None and not ask.job.generated and answer.tokens:
+            assert [one.token for one in answer.prompt_logprobs] == list(ask.job.prompt[1:])
         found = [*ask.job.generated, *answer.tokens]
         tally.answers += 1
         tally.tokens += len(answer.tokens)

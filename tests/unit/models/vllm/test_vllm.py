@@ -9,7 +9,7 @@ import pytest
 
 from models.checkpoints import CheckpointError, describe_checkpoint
 from models.engine.stream import EngineDied
-from models.generation import FinishReason, OutputConstraint, Priority, Sampling, ShapeKind
+from models.generation import Delta, FinishReason, OutputConstraint, Priority, Sampling, ShapeKind
 from models.vllm import VllmOptions, create_vllm_engine
 from models.vllm.parameters import prompt_of, seed_of
 from tests.unit.models.engine.reading import Answer, job, read
@@ -132,6 +132,14 @@ async def test_shape_is_told_in_vllms_words(engine, shape: OutputConstraint, fie
 async def test_shape_that_vllm_refuses_is_a_bad_request(engine) -> None:
     (answer,) = await ask(engine, job(PROMPT, 2, shape=OutputConstraint(ShapeKind.REGEX, "(")))
     assert answer.reason == "invalid_request"
+
+
+async def test_log_probabilities_of_the_prompt_come_with_the_first_tokens(engine) -> None:
+    (stream,) = engine.submit([job(PROMPT, 3, prompt_logprobs=1)])
+    deltas = [event async for event in stream if isinstance(event, Delta)]
+    assert [one.token for one in deltas[0].prompt_logprobs] == list(PROMPT[1:])
+    assert {(one.logprob, one.rank, one.top) for one in deltas[0].prompt_logprobs} == {(-2.5, 7, ((9, -1.5),))}
+    assert not any(delta.prompt_logprobs for delta in deltas[1:])
 
 
 async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:

@@ -59,7 +59,12 @@ class AsyncLLM:
                 over = "stop" if token in (sampling_params.stop_token_ids or ()) else None
                 if over is None and count + 1 == sampling_params.max_tokens:
                     over = "length"
-                yield self._output(request_id, prompt, token, over, sampling_params.logprobs)
+                output = self._output(request_id, prompt, token, over, sampling_params.logprobs)
+                if count == 0 and sampling_params.prompt_logprobs is not None:
+                    rival = {9: Logprob(-1.5, 1)} if sampling_params.prompt_logprobs else {}
+                    ids = prompt["prompt_token_ids"]
+                    output.prompt_logprobs = [None, *({token: Logprob(-2.5, 7)} | rival for token in ids[1:])]
+                yield output
                 if over is not None:
                     return
         except (asyncio.CancelledError, GeneratorExit):
