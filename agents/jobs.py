@@ -16,7 +16,7 @@ from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
-from models.generation import Job, OutputConstraint, Priority, Sampling, ShapeKind
+from models.generation import ConstraintKind, Job, OutputConstraint, Priority, Sampling
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
@@ -145,7 +145,7 @@ def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel,
         tenant=request.tenant or "",
         shared=prompt.shared,
         adapter=serving.adapter,
-        shape=_tool_shape(inflight, tools, serving) if tools else _shape(request.response_format),
+        constraint=_tool_constraint(inflight, tools, serving) if tools else _constraint(request.response_format),
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
         tools=serving.prompts.tool_format if tools else None,
         prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
@@ -170,7 +170,7 @@ def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
     )
 
 
-def _tool_shape(inflight: InFlightRequest, tools: list[Tool], serving: ServedModel) -> OutputConstraint:
+def _tool_constraint(inflight: InFlightRequest, tools: list[Tool], serving: ServedModel) -> OutputConstraint:
     request, is_first = inflight.request, not inflight.rounds.rounds
     named = is_first and isinstance(request.tool_choice, NamedTool)
     is_required = named or (is_first and request.tool_choice == "required")
@@ -180,19 +180,19 @@ def _tool_shape(inflight: InFlightRequest, tools: list[Tool], serving: ServedMod
         ToolChoice.REQUIRED if is_required else ToolChoice.AUTO,
         is_single=named or request.parallel_tool_calls is False,
         marker=serving.prompts.tool_marker,
-        content=_shape(request.response_format),
+        content=_constraint(request.response_format),
     )
 
 
-def _shape(form: ResponseFormat | None) -> OutputConstraint | None:
+def _constraint(form: ResponseFormat | None) -> OutputConstraint | None:
     """Keep the order in which the schema names its properties; the answer uses the same order."""
     if form is None or form.type is FormatType.TEXT:
         return None
     if form.regex is not None:
-        return OutputConstraint(ShapeKind.REGEX, form.regex)
+        return OutputConstraint(ConstraintKind.REGEX, form.regex)
     if form.grammar is not None:
-        return OutputConstraint(ShapeKind.GRAMMAR, form.grammar)
+        return OutputConstraint(ConstraintKind.GRAMMAR, form.grammar)
     if form.choices is not None:
-        return OutputConstraint(ShapeKind.CHOICES, json.dumps(form.choices))
+        return OutputConstraint(ConstraintKind.CHOICES, json.dumps(form.choices))
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.schema_
-    return OutputConstraint(ShapeKind.JSON, json.dumps(schema))
+    return OutputConstraint(ConstraintKind.JSON, json.dumps(schema))

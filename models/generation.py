@@ -60,7 +60,7 @@ class Sampling:
     logprobs: int | None = None
 
 
-class ShapeKind(enum.StrEnum):
+class ConstraintKind(enum.StrEnum):
     JSON = "json"
     REGEX = "regex"
     CHOICES = "choices"
@@ -76,7 +76,7 @@ class OutputConstraint:
     a grammar of a request in Lark or GBNF, or one of this package in llguidance's Lark.
     """
 
-    kind: ShapeKind
+    kind: ConstraintKind
     rule: str
 
 
@@ -94,13 +94,13 @@ class Job:
     """One answer to generate.
 
     `prompt` and `generated` are token ids; `generated` is the beginning of the answer that readers have already.
-    `max_tokens` counts the whole answer, `generated` included. `shape` constrains the text; an answer that `max_tokens`
-    cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness, and limit the reuse of computed
-    pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA adapter of the
-    engine; empty means the model itself. No end-of-sequence token is drawn before the answer has `min_tokens`. `tools`
-    is the form in which the answer may call tools; such calls are not text. `prompt_logprobs`: how many of the
-    likeliest tokens are reported with each token of the prompt; None reports nothing, and neither does a job with
-    `generated`.
+    `max_tokens` counts the whole answer, `generated` included. The text satisfies `constraint`; an answer that
+    `max_tokens` cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness, and limit the reuse of
+    computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA
+    adapter of the engine; empty means the model itself. No end-of-sequence token is drawn before the answer has
+    `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. `prompt_logprobs`:
+    how many of the likeliest tokens are reported with each token of the prompt; None reports nothing, and neither does
+    a job with `generated`.
     """
 
     id: str
@@ -114,7 +114,7 @@ class Job:
     tenant: str = ""
     shared: int = 0
     adapter: str = ""
-    shape: OutputConstraint | None = None
+    constraint: OutputConstraint | None = None
     min_tokens: int = 0
     tools: ToolFormat | None = None
     prompt_logprobs: int | None = None

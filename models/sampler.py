@@ -105,9 +105,9 @@ def _chooser(device: str) -> Callable[..., tuple[Tensor, Tensor]]:
 def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """Apply penalties, biases and output constraints of those rows that have any."""
     rows = [row for row, draw in enumerate(draws) if adjusts(draw.sampling)]
-    shaped = [row for row, draw in enumerate(draws) if draw.allowed is not None]
+    constrained = [row for row, draw in enumerate(draws) if draw.allowed is not None]
     curbed = [row for row, draw in enumerate(draws) if draw.forbidden]
-    if not rows and not shaped and not curbed:
+    if not rows and not constrained and not curbed:
         return logits
     logits = logits.clone()
     for row in rows:
@@ -124,9 +124,9 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         if changes:
             where = torch.tensor(list(changes), device=logits.device)
             logits[row, where] += torch.tensor(list(changes.values()), dtype=logits.dtype, device=logits.device)
-    if shaped:
-        outside = _outside([draws[row].allowed or b"" for row in shaped], logits.shape[1], logits.device)
-        at = torch.tensor(shaped, device=logits.device)
+    if constrained:
+        outside = _outside([draws[row].allowed or b"" for row in constrained], logits.shape[1], logits.device)
+        at = torch.tensor(constrained, device=logits.device)
         logits[at] = logits[at].masked_fill(outside, -torch.inf)
     for row in curbed:
         rest = logits[row].clone()

@@ -94,7 +94,7 @@ class TorchEngine:
             runner=self._runner,
             scheduler=self.scheduler,
             adapters=self._adapters,
-            shapes=ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
+            constraints=ConstraintCompiler(checkpoint.tokenizer, model.config.vocab_size, checkpoint.eos),
             speculation=self.speculation,
             vocabulary=Vocabulary(checkpoint.tokenizer),
             eos=checkpoint.eos,

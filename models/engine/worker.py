@@ -84,7 +84,7 @@ class Worker:
         runner: Runner,
         scheduler: Scheduler,
         adapters: Adapters,
-        shapes: ConstraintCompiler,
+        constraints: ConstraintCompiler,
         speculation: Speculation | None,
         vocabulary: Vocabulary,
         eos: frozenset[int],
@@ -101,7 +101,7 @@ class Worker:
         self._runner = runner
         self._scheduler = scheduler
         self._adapters = adapters
-        self._shapes = shapes
+        self._constraints = constraints
         self._speculation = speculation
         self._vocabulary = vocabulary
         self._eos = eos
@@ -168,7 +168,7 @@ class Worker:
             case Stopped():
                 self._stopping = True
                 self._adapters.stop()
-                self._shapes.stop()
+                self._constraints.stop()
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
         self._sequence += 1
@@ -176,23 +176,23 @@ class Worker:
         self._rows[stream] = row
         try:
             end = row.read(self._vocabulary, self._eos)
-            shape = None if job.shape is None else self._shapes.ask(job.shape, job.user)
+            constraint = None if job.constraint is None else self._constraints.ask(job.constraint, job.user)
         except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(row, "engine_error", error)
             return
         if end is not None:
             self._end(row, end)
             return
-        if shape is None:
+        if constraint is None:
             self._place(row)
         else:
-            row.compiling = shape
-            shape.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
+            row.compiling = constraint
+            constraint.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
 
-    def _place(self, row: SequenceState, shape: Future[Matcher] | None = None) -> None:
+    def _place(self, row: SequenceState, constraint: Future[Matcher] | None = None) -> None:
         """The sequence has everything but its adapter."""
         try:
-            end = row.begin(None if shape is None else shape.result().copy())
+            end = row.begin(None if constraint is None else constraint.result().copy())
         except Exception as error:  # noqa: BLE001  as above
             self._fail(row, "engine_error", error)
             return

@@ -15,7 +15,7 @@ from llguidance.gbnf_to_lark import any_to_lark
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-from models.generation import OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint
 from models.structured.schema import closed
 
 LONGEST_ERROR = 300
@@ -38,19 +38,19 @@ class ConstraintError(Exception):
     """A constraint has no meaning or is too large; one line for people."""
 
 
-def grammar_of(shape: OutputConstraint) -> str:
+def grammar_of(constraint: OutputConstraint) -> str:
     """Raises `ConstraintError` if it is not JSON; compiling it shows whether the grammar makes sense."""
-    if shape.kind is ShapeKind.LARK:
-        return LLMatcher.grammar_from_lark(shape.rule)
-    if shape.kind is ShapeKind.GRAMMAR:
-        return LLMatcher.grammar_from_lark(_lark_of(shape.rule))
-    if shape.kind is ShapeKind.REGEX:
-        return LLMatcher.grammar_from_regex(shape.rule)
+    if constraint.kind is ConstraintKind.LARK:
+        return LLMatcher.grammar_from_lark(constraint.rule)
+    if constraint.kind is ConstraintKind.GRAMMAR:
+        return LLMatcher.grammar_from_lark(_lark_of(constraint.rule))
+    if constraint.kind is ConstraintKind.REGEX:
+        return LLMatcher.grammar_from_regex(constraint.rule)
     try:
-        rule = json.loads(shape.rule)
+        rule = json.loads(constraint.rule)
     except (ValueError, RecursionError) as error:
         raise ConstraintError(one_line(str(error))) from None
-    if shape.kind is ShapeKind.CHOICES:
+    if constraint.kind is ConstraintKind.CHOICES:
         return LLMatcher.grammar_from_lark(
             "start: " + " | ".join(json.dumps(choice, ensure_ascii=False) for choice in rule)
         )

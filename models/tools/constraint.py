@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.generation import OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint
 from models.structured.grammar import WHITESPACE, ConstraintError, prepared
 from models.tools.format import ToolFormat
 
@@ -77,7 +77,7 @@ def tool_constraint(
         rules = [f"start: {lead} | TEXT", *rules, f"lead[lazy]: TEXT {trigger}", r"TEXT: /(.|\n)*/"]
     else:
         rules = [f"start: TEXT? {calls} | TEXT", *rules, r"TEXT: /(.|\n)*/"]
-    return OutputConstraint(ShapeKind.LARK, "\n".join(["%llguidance {}", *rules]))
+    return OutputConstraint(ConstraintKind.LARK, "\n".join(["%llguidance {}", *rules]))
 
 
 def _call(form: ToolFormat, tools: Sequence[Tool]) -> str:
@@ -94,13 +94,13 @@ def _arguments(number: int, tool: Tool) -> str:
 
 def _content(content: OutputConstraint) -> str:
     match content.kind:
-        case ShapeKind.JSON:
+        case ConstraintKind.JSON:
             return _json(json.loads(content.rule))
-        case ShapeKind.CHOICES:
+        case ConstraintKind.CHOICES:
             return " | ".join(map(_text, json.loads(content.rule)))
-        case ShapeKind.REGEX:
+        case ConstraintKind.REGEX:
             return f"/{content.rule.replace('/', chr(92) + '/')}/"
-        case ShapeKind.GRAMMAR | ShapeKind.LARK:
+        case ConstraintKind.GRAMMAR | ConstraintKind.LARK:
             raise ConstraintError("a grammar cannot be combined with tools")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from models.generation import Job, OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, Job, OutputConstraint
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK63 = (1 << 63) - 1
@@ -45,7 +45,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         stop_token_ids=sorted(eos),
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
-        structured_outputs=None if job.shape is None else StructuredOutputsParams(**structure_of(job.shape)),
+        structured_outputs=None if job.constraint is None else StructuredOutputsParams(**structure_of(job.constraint)),
     )
 
 
@@ -54,13 +54,13 @@ def seed_of(job: Job) -> int:
     return (job.sampling.seed + GOLDEN * len(job.generated)) & MASK63
 
 
-def structure_of(shape: OutputConstraint) -> dict[str, Any]:
-    match shape.kind:
-        case ShapeKind.JSON:
-            return {"json": shape.rule, "disable_any_whitespace": True}
-        case ShapeKind.REGEX:
-            return {"regex": shape.rule}
-        case ShapeKind.CHOICES:
-            return {"choice": json.loads(shape.rule)}
-        case ShapeKind.LARK | ShapeKind.GRAMMAR:
-            return {"grammar": shape.rule}
+def structure_of(constraint: OutputConstraint) -> dict[str, Any]:
+    match constraint.kind:
+        case ConstraintKind.JSON:
+            return {"json": constraint.rule, "disable_any_whitespace": True}
+        case ConstraintKind.REGEX:
+            return {"regex": constraint.rule}
+        case ConstraintKind.CHOICES:
+            return {"choice": json.loads(constraint.rule)}
+        case ConstraintKind.LARK | ConstraintKind.GRAMMAR:
+            return {"grammar": constraint.rule}

@@ -39,7 +39,7 @@ class Reading:
         if self.room <= 0:
             return self.end(FinishReason.LENGTH)
         # vLLM's grammar would start again after the existing part
-        return self.end(FinishReason.PARTIAL) if self._job.shape is not None and self._job.generated else None
+        return self.end(FinishReason.PARTIAL) if self._job.constraint is not None and self._job.generated else None
 
     def read(self, output: Any) -> list[StreamEvent]:
         """The events of a `RequestOutput`, which contains what is new."""

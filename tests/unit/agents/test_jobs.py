@@ -12,7 +12,7 @@ from app.wire.ids import seed_for
 from app.wire.request import Message, Priority, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from models import generation
-from models.generation import OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint
 from models.paced import CONTEXT, paced
 from models.prompts import PromptTooLong
 from models.registry import ModelRegistry, ServedModel
@@ -106,27 +106,27 @@ async def test_penalties_and_biases_reach_the_sampler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "shape"),
+    ("form", "constraint"),
     [
         (None, None),
         (ResponseFormat(type=FormatType.TEXT), None),
-        (ResponseFormat(type=FormatType.JSON_OBJECT), OutputConstraint(ShapeKind.JSON, '{"type": "object"}')),
+        (ResponseFormat(type=FormatType.JSON_OBJECT), OutputConstraint(ConstraintKind.JSON, '{"type": "object"}')),
         (
             ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_={"b": 1, "a": 2})),
-            OutputConstraint(ShapeKind.JSON, '{"b": 1, "a": 2}'),
+            OutputConstraint(ConstraintKind.JSON, '{"b": 1, "a": 2}'),
         ),
-        (ResponseFormat(type=FormatType.REGEX, regex="a+"), OutputConstraint(ShapeKind.REGEX, "a+")),
+        (ResponseFormat(type=FormatType.REGEX, regex="a+"), OutputConstraint(ConstraintKind.REGEX, "a+")),
         (
             ResponseFormat(type=FormatType.CHOICES, choices=("b", "a")),
-            OutputConstraint(ShapeKind.CHOICES, '["b", "a"]'),
+            OutputConstraint(ConstraintKind.CHOICES, '["b", "a"]'),
         ),
     ],
 )
-async def test_response_format_becomes_the_shape_of_the_answer(
-    form: ResponseFormat | None, shape: OutputConstraint | None
+async def test_response_format_becomes_the_constraint_of_the_answer(
+    form: ResponseFormat | None, constraint: OutputConstraint | None
 ) -> None:
     prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    assert job_of(inflight_of(response_format=form), prompt, SERVING, SETTINGS).shape == shape
+    assert job_of(inflight_of(response_format=form), prompt, SERVING, SETTINGS).constraint == constraint
 
 
 async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from models.generation import OutputConstraint, Sampling, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint, Sampling
 from models.sampler import Drawn
 from tests.unit.models.engine.reading import GREEDY, job, read
 
@@ -29,7 +29,7 @@ async def test_what_is_said_is_the_same_whether_or_not_steps_overlap(engines, sa
     [
         {"sampling": Sampling(temperature=0, frequency_penalty=1.0)},
         {"sampling": Sampling(temperature=0, logprobs=1)},
-        {"shape": OutputConstraint(ShapeKind.JSON, "")},
+        {"constraint": OutputConstraint(ConstraintKind.JSON, "")},
     ],
 )
 async def test_no_step_is_started_ahead_where_the_next_token_decides_about_it(engines, fields):

@@ -24,9 +24,9 @@ TOOLS = [
 
 
 def asking(form: ToolFormat, seed: int, generated: tuple[int, ...] = ()) -> Job:
-    shape = tool_constraint(form, TOOLS, ToolChoice.REQUIRED)
+    constraint = tool_constraint(form, TOOLS, ToolChoice.REQUIRED)
     sampling = Sampling(temperature=1.0, seed=seed)
-    return job(PROMPT, 200, shape=shape, sampling=sampling, tools=form, generated=generated)
+    return job(PROMPT, 200, constraint=constraint, sampling=sampling, tools=form, generated=generated)
 
 
 async def read(engine, asked: Job) -> tuple[list[int], str, list[tuple[int, str, str]], End]:
@@ -87,6 +87,6 @@ async def test_no_end_is_drawn_before_the_least_number_of_tokens(engines) -> Non
 async def test_a_complete_call_ends_the_answer_whatever_its_least_length(engines) -> None:
     engine = await engines(tiny.checkpoint(eos=True))
     form = FORMATS["json"]
-    shape = tool_constraint(form, TOOLS[1:], ToolChoice.REQUIRED, is_single=True)
-    _, _, _, end = await read(engine, job(PROMPT, 100, shape=shape, tools=form, min_tokens=100))
+    constraint = tool_constraint(form, TOOLS[1:], ToolChoice.REQUIRED, is_single=True)
+    _, _, _, end = await read(engine, job(PROMPT, 100, constraint=constraint, tools=form, min_tokens=100))
     assert (end.reason, [call.name for call in end.calls]) == (FinishReason.TOOL_CALLS, ["help"])

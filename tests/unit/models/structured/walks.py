@@ -1,4 +1,4 @@
-"""Answers by chance: a model that knows nothing, bound by a shape alone."""
+"""Random answers: a model that knows nothing, bound by a constraint alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def eos() -> int:
     return int(tokenizer().eos_token_id)
 
 
-def shapes() -> ConstraintCompiler:
+def constraints() -> ConstraintCompiler:
     return ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
 
 
@@ -63,8 +63,8 @@ def walk(matcher: Matcher, seed: int) -> str | None:
     return str(tokenizer().decode(said))
 
 
-def matcher_of(kept: ConstraintCompiler, shape: OutputConstraint) -> Matcher:
-    return kept.ask(shape).result(timeout=30).copy()
+def matcher_of(kept: ConstraintCompiler, constraint: OutputConstraint) -> Matcher:
+    return kept.ask(constraint).result(timeout=30).copy()
 
 
 def check(answer: Any, schema: dict[str, Any]) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from models.generation import OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
 from tests.unit.models.structured.schemas import random_schema
-from tests.unit.models.structured.walks import check, matcher_of, shapes, tokenizer, walk
+from tests.unit.models.structured.walks import check, constraints, matcher_of, tokenizer, walk
 from tests.unit.models.tools.test_parser import every_format, written
 
 ORDER = Tool("order_status", "", {"properties": {"order": {"type": "integer"}}, "required": ["order"]})
@@ -20,14 +20,14 @@ OBJECT = {"type": "object", "properties": {"help": {"type": "boolean"}}, "requir
 
 @pytest.fixture
 def kept() -> Iterator[ConstraintCompiler]:
-    made = shapes()
+    made = constraints()
     yield made
     made.stop()
 
 
-def accepts(kept: ConstraintCompiler, shape: OutputConstraint, text: str) -> bool:
+def accepts(kept: ConstraintCompiler, constraint: OutputConstraint, text: str) -> bool:
     """Whether the text is a whole answer."""
-    matcher = matcher_of(kept, shape)
+    matcher = matcher_of(kept, constraint)
     ids = tokenizer()(text, add_special_tokens=False).input_ids
     if matcher.fitting(ids) < len(ids):
         return False
@@ -73,14 +73,14 @@ def test_calls_of_a_thousand_required_tools_conform(kept: ConstraintCompiler, fo
 
 @every_format
 def test_auto_allows_text_or_complete_calls_of_known_tools(kept: ConstraintCompiler, form: ToolFormat) -> None:
-    shape = tool_constraint(form, [ORDER, HELP])
-    assert accepts(kept, shape, "Hello Nina! 1 < 2")
-    assert accepts(kept, shape, "")
-    assert accepts(kept, shape, written(form, ("order_status", '{"order": 4711}')))
-    assert accepts(kept, shape, written(form, ("order_status", '{"order": 4711}'), ("help", "{}")))
-    assert accepts(kept, shape, "One moment. " + written(form, ("help", "{}"))) or not form.leads
+    constraint = tool_constraint(form, [ORDER, HELP])
+    assert accepts(kept, constraint, "Hello Nina! 1 < 2")
+    assert accepts(kept, constraint, "")
+    assert accepts(kept, constraint, written(form, ("order_status", '{"order": 4711}')))
+    assert accepts(kept, constraint, written(form, ("order_status", '{"order": 4711}'), ("help", "{}")))
+    assert accepts(kept, constraint, "One moment. " + written(form, ("help", "{}"))) or not form.leads
     for wrong in (("order_status", '{"order": "4711"}'), ("order_status", "{}"), ("other", "{}"), ("help", '{"a": 1}')):
-        assert not accepts(kept, shape, written(form, wrong))
+        assert not accepts(kept, constraint, written(form, wrong))
 
 
 @every_format
@@ -98,13 +98,13 @@ def test_single_allows_one_call_and_required_no_text(kept: ConstraintCompiler, f
 def test_an_answer_without_calls_has_the_form_of_the_response_format(
     kept: ConstraintCompiler, form: ToolFormat
 ) -> None:
-    shape = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.JSON, json.dumps(OBJECT)))
-    assert accepts(kept, shape, '{"help": true}')
-    assert accepts(kept, shape, written(form, ("order_status", '{"order": 1}')))
-    assert not accepts(kept, shape, "Hello")
-    yes = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.CHOICES, '["yes", "no"]'))
+    constraint = tool_constraint(form, [ORDER], content=OutputConstraint(ConstraintKind.JSON, json.dumps(OBJECT)))
+    assert accepts(kept, constraint, '{"help": true}')
+    assert accepts(kept, constraint, written(form, ("order_status", '{"order": 1}')))
+    assert not accepts(kept, constraint, "Hello")
+    yes = tool_constraint(form, [ORDER], content=OutputConstraint(ConstraintKind.CHOICES, '["yes", "no"]'))
     assert (accepts(kept, yes, "yes"), accepts(kept, yes, "maybe")) == (True, False)
-    digits = tool_constraint(form, [ORDER], content=OutputConstraint(ShapeKind.REGEX, "[0-9]+/[0-9]"))
+    digits = tool_constraint(form, [ORDER], content=OutputConstraint(ConstraintKind.REGEX, "[0-9]+/[0-9]"))
     assert (accepts(kept, digits, "12/1"), accepts(kept, digits, "a")) == (True, False)
 
 

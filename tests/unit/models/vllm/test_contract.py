@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from models.checkpoints import describe_checkpoint
-from models.generation import OutputConstraint, Sampling, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint, Sampling
 from models.vllm import VllmOptions, create_vllm_engine
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.vllm.conftest import FAKE
@@ -63,7 +63,7 @@ def test_stand_in_offers_nothing_that_vllm_does_not() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-async def test_real_vllm_answers_resumes_and_keeps_to_a_shape() -> None:
+async def test_real_vllm_answers_resumes_and_keeps_to_a_constraint() -> None:
     folder, checkpoint = describe_checkpoint("demo")
     options = VllmOptions(more={"gpu_memory_utilization": 0.3, "enforce_eager": True})
     engine = create_vllm_engine(str(folder), checkpoint, options)
@@ -73,13 +73,13 @@ async def test_real_vllm_answers_resumes_and_keeps_to_a_shape() -> None:
     jobs = [
         job(prompt, 12, sampling=greedy),
         job(prompt, 12, sampling=Sampling(seed=3, logprobs=2)),
-        job(prompt, 12, shape=OutputConstraint(ShapeKind.REGEX, "[0-9]{4}")),
+        job(prompt, 12, constraint=OutputConstraint(ConstraintKind.REGEX, "[0-9]{4}")),
     ]
-    whole, drawn, shaped = await asyncio.gather(*map(read, engine.submit(jobs)))
+    whole, drawn, constrained = await asyncio.gather(*map(read, engine.submit(jobs)))
     (stream,) = engine.submit([job(prompt, 12, sampling=greedy, generated=tuple(whole.tokens[:3]))])
     rest = await read(stream, 3)
     await engine.stop()
     assert [*whole.tokens[:3], *rest.tokens] == whole.tokens
     assert drawn.reason in {"stop", "length"}
-    assert len(shaped.text) == 4
-    assert shaped.text.isdigit()
+    assert len(constrained.text) == 4
+    assert constrained.text.isdigit()

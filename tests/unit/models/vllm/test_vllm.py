@@ -9,7 +9,7 @@ import pytest
 
 from models.checkpoints import CheckpointError, describe_checkpoint
 from models.engine.stream import EngineDied
-from models.generation import Delta, FinishReason, OutputConstraint, Priority, Sampling, ShapeKind
+from models.generation import ConstraintKind, Delta, FinishReason, OutputConstraint, Priority, Sampling
 from models.vllm import VllmOptions, create_vllm_engine
 from models.vllm.parameters import prompt_of, seed_of
 from tests.unit.models.engine.reading import Answer, job, read
@@ -109,28 +109,30 @@ async def test_resumed_answer_does_not_draw_the_noise_of_its_beginning_again() -
     assert 0 <= seed_of(job(PROMPT, sampling=Sampling(seed=-(2**63)))) < 2**63
 
 
-async def test_resumed_answer_with_a_shape_is_partial_because_a_grammar_cannot_begin_in_its_midst(engine) -> None:
-    shape = OutputConstraint(ShapeKind.REGEX, "[a-z ]+")
-    (answer,) = await ask(engine, job(PROMPT, 9, generated=(20, 21), shape=shape))
+async def test_resumed_answer_with_a_constraint_is_partial_because_a_grammar_cannot_begin_in_its_midst(engine) -> None:
+    constraint = OutputConstraint(ConstraintKind.REGEX, "[a-z ]+")
+    (answer,) = await ask(engine, job(PROMPT, 9, generated=(20, 21), constraint=constraint))
     assert (answer.reason, answer.end.index) == (FinishReason.PARTIAL, 2)
     assert not engine._llm.asked
 
 
 @pytest.mark.parametrize(
-    ("shape", "field", "value"),
+    ("constraint", "field", "value"),
     [
-        (OutputConstraint(ShapeKind.JSON, '{"type": "object"}'), "json", '{"type": "object"}'),
-        (OutputConstraint(ShapeKind.REGEX, "a+"), "regex", "a+"),
-        (OutputConstraint(ShapeKind.CHOICES, '["yes", "no"]'), "choice", ["yes", "no"]),
+        (OutputConstraint(ConstraintKind.JSON, '{"type": "object"}'), "json", '{"type": "object"}'),
+        (OutputConstraint(ConstraintKind.REGEX, "a+"), "regex", "a+"),
+        (OutputConstraint(ConstraintKind.CHOICES, '["yes", "no"]'), "choice", ["yes", "no"]),
     ],
 )
-async def test_shape_is_told_in_vllms_words(engine, shape: OutputConstraint, field: str, value: object) -> None:
-    await ask(engine, job(PROMPT, 2, shape=shape))
+async def test_constraint_is_told_in_vllms_words(
+    engine, constraint: OutputConstraint, field: str, value: object
+) -> None:
+    await ask(engine, job(PROMPT, 2, constraint=constraint))
     assert getattr(engine._llm.asked[0][1].structured_outputs, field) == value
 
 
-async def test_shape_that_vllm_refuses_is_a_bad_request(engine) -> None:
-    (answer,) = await ask(engine, job(PROMPT, 2, shape=OutputConstraint(ShapeKind.REGEX, "(")))
+async def test_constraint_that_vllm_refuses_is_a_bad_request(engine) -> None:
+    (answer,) = await ask(engine, job(PROMPT, 2, constraint=OutputConstraint(ConstraintKind.REGEX, "(")))
     assert answer.reason == "invalid_request"
 
 

@@ -17,7 +17,7 @@ from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
 from models.engine.speculation.lookup import Lookup
 from models.engine.speculation.record import PROBE, Chance
-from models.generation import OutputConstraint, Sampling, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read
 from tests.unit.models.engine.schedules import Free, Tally, make, run_schedule
@@ -106,13 +106,15 @@ async def test_answers_to_many_prompts_are_the_same_as_without_guessing(pair, wa
 
 
 @both_ways
-async def test_shapes_penalties_stop_strings_and_logprobs_are_the_same(pair, way: str) -> None:
+async def test_constraints_penalties_stop_strings_and_logprobs_are_the_same(pair, way: str) -> None:
     plain, guessing = await pair(**WAYS[way]())
     schema = {"type": "object", "properties": {"status": {"enum": ["open", "closed"]}, "n": {"type": "integer"}}}
     schema |= {"required": ["status", "n"], "additionalProperties": False}
     jobs = [
-        job(PROMPT, 60, shape=OutputConstraint(ShapeKind.JSON, json.dumps(schema)), sampling=Sampling(seed=3)),
-        job(PROMPT, 60, shape=OutputConstraint(ShapeKind.REGEX, "(ab|cd){3,9}")),
+        job(
+            PROMPT, 60, constraint=OutputConstraint(ConstraintKind.JSON, json.dumps(schema)), sampling=Sampling(seed=3)
+        ),
+        job(PROMPT, 60, constraint=OutputConstraint(ConstraintKind.REGEX, "(ab|cd){3,9}")),
         job(PROMPT, 60, sampling=Sampling(0.0, presence_penalty=0.5, frequency_penalty=0.2, repetition_penalty=1.05)),
         job(PROMPT, 60, sampling=Sampling(0.7, top_k=20, top_p=0.9, min_p=0.01, seed=4)),
         job(PROMPT, 60, stop=("e",)),
@@ -188,8 +190,8 @@ async def test_model_of_a_shorter_context_or_a_larger_table_guesses_where_it_can
     else:
         draft = dataclasses.replace(draft, context_length=changes["max_position_embeddings"])
     plain, guessing = await pair(mode=SpeculationMode.AUTO, draft=draft)
-    shape = OutputConstraint(ShapeKind.REGEX, "[a-z ]{30}")
-    jobs = [job(PROMPT, 30), job(tuple(range(5, 120)), 30), job(PROMPT, 40, shape=shape)]
+    constraint = OutputConstraint(ConstraintKind.REGEX, "[a-z ]{30}")
+    jobs = [job(PROMPT, 30), job(tuple(range(5, 120)), 30), job(PROMPT, 40, constraint=constraint)]
     assert [one.tokens for one in await ask(guessing, *jobs)] == [one.tokens for one in await ask(plain, *jobs)]
     assert guessing._worker._speculation is not None
     assert guessing.speculation.right > 0

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from models.generation import OutputConstraint, ShapeKind
+from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
-from models.structured import shapes as shapes_module
+from models.structured import compiler as compiler_module
 from tests.unit.models.structured.schemas import random_schema
-from tests.unit.models.structured.walks import check, eos, matcher_of, shapes, tokenizer, tokens_of, walk
+from tests.unit.models.structured.walks import check, constraints, eos, matcher_of, tokenizer, tokens_of, walk
 
 
 @pytest.fixture
 def kept() -> Iterator[ConstraintCompiler]:
-    made = shapes()
+    made = constraints()
     yield made
     made.stop()
 
@@ -29,8 +29,8 @@ def ids(text: str) -> list[int]:
     return found
 
 
-def json_shape(schema: object) -> OutputConstraint:
-    return OutputConstraint(ShapeKind.JSON, json.dumps(schema))
+def json_constraint(schema: object) -> OutputConstraint:
+    return OutputConstraint(ConstraintKind.JSON, json.dumps(schema))
 
 
 def answers(kept: ConstraintCompiler, seeds: range) -> int:
@@ -38,7 +38,7 @@ def answers(kept: ConstraintCompiler, seeds: range) -> int:
     ended = 0
     for seed in seeds:
         schema = random_schema(seed)
-        text = walk(matcher_of(kept, json_shape(schema)), seed)
+        text = walk(matcher_of(kept, json_constraint(schema)), seed)
         if text is not None:
             ended += 1
             check(json.loads(text), schema)
@@ -57,58 +57,62 @@ def test_answers_to_a_thousand_schemas_are_what_they_describe(kept: ConstraintCo
 @pytest.mark.parametrize("regex", ["[A-Z]{2}-[0-9]{1,3}", "^(yes|no)$", "(ä|😀)+", "a.c", "(?i)ja|nein"])
 def test_text_of_a_regular_expression_matches_it_as_a_whole(kept: ConstraintCompiler, regex: str) -> None:
     for seed in range(20):
-        text = walk(matcher_of(kept, OutputConstraint(ShapeKind.REGEX, regex)), seed)
+        text = walk(matcher_of(kept, OutputConstraint(ConstraintKind.REGEX, regex)), seed)
         assert text is None or re.fullmatch(regex, text), text
 
 
 @pytest.mark.parametrize("grammar", ['root ::= "a" [0-9] | "b"', 'start: "a" /[0-9]/ | "b"'])
 def test_text_of_a_grammar_follows_it(kept: ConstraintCompiler, grammar: str) -> None:
     for seed in range(20):
-        text = walk(matcher_of(kept, OutputConstraint(ShapeKind.GRAMMAR, grammar)), seed)
+        text = walk(matcher_of(kept, OutputConstraint(ConstraintKind.GRAMMAR, grammar)), seed)
         assert text is not None
         assert re.fullmatch("a[0-9]|b", text), text
 
 
 def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> None:
     choices = ["yes", "no", 'say "hi"', "größe 😀", "yes, of course", "back\\slash", "two\nlines", "/x/ | y"]
-    shape = OutputConstraint(ShapeKind.CHOICES, json.dumps(choices))
-    assert {walk(matcher_of(kept, shape), seed) for seed in range(300)} == set(choices)
+    constraint = OutputConstraint(ConstraintKind.CHOICES, json.dumps(choices))
+    assert {walk(matcher_of(kept, constraint), seed) for seed in range(300)} == set(choices)
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
+    ("constraint", "told"),
     [
-        (json_shape({"type": "array", "not": {}}), "not"),
-        (json_shape({"not": {"type": "string"}}), "not"),
-        (json_shape({"$ref": "http://127.0.0.1/schema"}), "127.0.0.1"),
-        (json_shape({"type": "strin"}), "strin"),
-        (json_shape({"type": "integer", "minimum": 5, "maximum": 3}), "minimum"),
-        (json_shape({"type": "array", "not": {}, "x-guidance": {"lenient": True}}), "not"),
-        (json_shape([]), "object"),
-        (OutputConstraint(ShapeKind.JSON, "{"), "property name"),
-        (OutputConstraint(ShapeKind.REGEX, "(a"), "unclosed group"),
-        (OutputConstraint(ShapeKind.GRAMMAR, "root ::= ("), "root"),
-        (OutputConstraint(ShapeKind.GRAMMAR, 'start: %json {"multipleOf": 999983}'), "multipleOf"),
-        (OutputConstraint(ShapeKind.REGEX, r"(.*)\1"), "backreferences"),
+        (json_constraint({"type": "array", "not": {}}), "not"),
+        (json_constraint({"not": {"type": "string"}}), "not"),
+        (json_constraint({"$ref": "http://127.0.0.1/schema"}), "127.0.0.1"),
+        (json_constraint({"type": "strin"}), "strin"),
+        (json_constraint({"type": "integer", "minimum": 5, "maximum": 3}), "minimum"),
+        (json_constraint({"type": "array", "not": {}, "x-guidance": {"lenient": True}}), "not"),
+        (json_constraint([]), "object"),
+        (OutputConstraint(ConstraintKind.JSON, "{"), "property name"),
+        (OutputConstraint(ConstraintKind.REGEX, "(a"), "unclosed group"),
+        (OutputConstraint(ConstraintKind.GRAMMAR, "root ::= ("), "root"),
+        (OutputConstraint(ConstraintKind.GRAMMAR, 'start: %json {"multipleOf": 999983}'), "multipleOf"),
+        (OutputConstraint(ConstraintKind.REGEX, r"(.*)\1"), "backreferences"),
     ],
 )
-def test_shape_that_would_not_be_kept_to_is_refused_in_one_line(
-    kept: ConstraintCompiler, shape: OutputConstraint, told: str
+def test_constraint_that_would_not_be_kept_to_is_refused_in_one_line(
+    kept: ConstraintCompiler, constraint: OutputConstraint, told: str
 ) -> None:
     with pytest.raises(ConstraintError, match=told) as caught:
-        kept.ask(shape).result(timeout=30)
+        kept.ask(constraint).result(timeout=30)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("shape", [json_shape({"$ref": "#"}), OutputConstraint(ShapeKind.REGEX, r"[^\s\S]")])
-def test_shape_that_nothing_has_is_refused_in_plain_words(kept: ConstraintCompiler, shape: OutputConstraint) -> None:
+@pytest.mark.parametrize(
+    "constraint", [json_constraint({"$ref": "#"}), OutputConstraint(ConstraintKind.REGEX, r"[^\s\S]")]
+)
+def test_constraint_that_nothing_has_is_refused_in_plain_words(
+    kept: ConstraintCompiler, constraint: OutputConstraint
+) -> None:
     with pytest.raises(ConstraintError) as caught:
-        kept.ask(shape).result(timeout=30)
+        kept.ask(constraint).result(timeout=30)
     assert str(caught.value) == "it can never be satisfied"
 
 
-def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: ConstraintCompiler) -> None:
-    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "Hello Nina! ((a{1,1000}){30,1000}){1,1000}"))
+def test_constraint_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ConstraintKind.REGEX, "Hello Nina! ((a{1,1000}){30,1000}){1,1000}"))
 
     def follow() -> None:
         for token in ids("Hello Nina! " + "a" * 200):
@@ -120,19 +124,19 @@ def test_shape_that_grows_too_large_ends_without_a_word_of_what_was_said(kept: C
     assert str(caught.value) == "it is too large"
 
 
-def test_shape_is_compiled_once(kept: ConstraintCompiler) -> None:
-    shape = json_shape({"type": "object"})
-    asked = [kept.ask(shape) for _ in range(3)]
+def test_constraint_is_compiled_once(kept: ConstraintCompiler) -> None:
+    constraint = json_constraint({"type": "object"})
+    asked = [kept.ask(constraint) for _ in range(3)]
     assert len({id(one.result(timeout=30)) for one in asked}) == 1
-    assert kept.ask(shape).result(timeout=30) is asked[0].result()
+    assert kept.ask(constraint).result(timeout=30) is asked[0].result()
 
 
-def test_the_longest_unused_shape_is_dropped(kept: ConstraintCompiler) -> None:
-    shape = OutputConstraint(ShapeKind.REGEX, "[a-z]+")
-    first = kept.ask(shape).result(timeout=30)
+def test_the_longest_unused_constraint_is_dropped(kept: ConstraintCompiler) -> None:
+    constraint = OutputConstraint(ConstraintKind.REGEX, "[a-z]+")
+    first = kept.ask(constraint).result(timeout=30)
     for number in range(300):
-        kept.ask(OutputConstraint(ShapeKind.REGEX, f"a{{{number + 1}}}")).result(timeout=30)
-    assert kept.ask(shape).result(timeout=30) is not first
+        kept.ask(OutputConstraint(ConstraintKind.REGEX, f"a{{{number + 1}}}")).result(timeout=30)
+    assert kept.ask(constraint).result(timeout=30) is not first
 
 
 @pytest.mark.parametrize(
@@ -147,32 +151,32 @@ def test_the_longest_unused_shape_is_dropped(kept: ConstraintCompiler) -> None:
 def test_multiples_that_take_too_many_states_are_refused_at_once(
     kept: ConstraintCompiler, schema: dict[str, Any]
 ) -> None:
-    kept.ask(json_shape({"type": "null"})).result(timeout=30)
+    kept.ask(json_constraint({"type": "null"})).result(timeout=30)
     with pytest.raises(ConstraintError, match="multipleOf: it is too large"):
-        kept.ask(json_shape(schema)).result(timeout=30)
+        kept.ask(json_constraint(schema)).result(timeout=30)
 
 
 @pytest.mark.parametrize("factor", [1, 7, 0.01, 2.5, 100_000, 1e9])
 def test_usual_multiples_are_followed(kept: ConstraintCompiler, factor: float) -> None:
-    kept.ask(json_shape({"type": "number", "multipleOf": factor})).result(timeout=30)
+    kept.ask(json_constraint({"type": "number", "multipleOf": factor})).result(timeout=30)
 
 
 class Compiling:
     """Compilations that last until the test lets them end, in the place of llguidance's."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, shapes: ConstraintCompiler) -> None:
-        self.shapes = shapes
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, constraints: ConstraintCompiler) -> None:
+        self.constraints = constraints
         self.begun: list[str] = []
         self._go_on = threading.Semaphore(0)
-        monkeypatch.setattr(shapes_module, "_compile", self._compile)
+        monkeypatch.setattr(compiler_module, "_compile", self._compile)
 
-    def _compile(self, shape: OutputConstraint, _tokenizer: Any) -> Any:
-        self.begun.append(shape.rule)
+    def _compile(self, constraint: OutputConstraint, _tokenizer: Any) -> Any:
+        self.begun.append(constraint.rule)
         assert self._go_on.acquire(timeout=30)
-        return shapes_module._Compiled(None, ConstraintError("made by a test"))
+        return compiler_module._Compiled(None, ConstraintError("made by a test"))
 
     def ask(self, user: str, *rules: str) -> list[Future[Matcher]]:
-        return [self.shapes.ask(OutputConstraint(ShapeKind.REGEX, rule), user) for rule in rules]
+        return [self.constraints.ask(OutputConstraint(ConstraintKind.REGEX, rule), user) for rule in rules]
 
     def end(self, count: int) -> None:
         for _ in range(count):
@@ -191,7 +195,7 @@ def compiling(monkeypatch: pytest.MonkeyPatch, kept: ConstraintCompiler) -> Iter
     compiling.end(100)
 
 
-def test_a_users_many_shapes_delay_another_user_by_the_one_in_hand(compiling: Compiling) -> None:
+def test_a_users_many_constraints_delay_another_user_by_the_one_in_hand(compiling: Compiling) -> None:
     compiling.ask("nina", *(f"n{number}" for number in range(20)))
     compiling.until(2)
     asked = compiling.ask("omar", "o0", "o1")
@@ -203,7 +207,7 @@ def test_a_users_many_shapes_delay_another_user_by_the_one_in_hand(compiling: Co
         assert isinstance(one.exception(timeout=30), ConstraintError)
 
 
-def test_a_shape_whose_askers_have_left_is_not_compiled(compiling: Compiling) -> None:
+def test_a_constraint_whose_askers_have_left_is_not_compiled(compiling: Compiling) -> None:
     compiling.ask("nina", "n0", "n1")
     compiling.until(2)
     left, *others = compiling.ask("nina", "n2", "n3", "n3")
@@ -221,22 +225,22 @@ def test_a_panic_of_the_compiler_is_one_plain_line(kept: ConstraintCompiler, mon
     def panic(_shape: OutputConstraint) -> str:
         raise Panic("thread panicked at src/earley/parser.rs: the sender's words")
 
-    monkeypatch.setattr(shapes_module, "grammar_of", panic)
+    monkeypatch.setattr(compiler_module, "grammar_of", panic)
     with pytest.raises(ConstraintError) as caught:
-        kept.ask(json_shape({"type": "object", "title": "panic"})).result(timeout=30)
+        kept.ask(json_constraint({"type": "object", "title": "panic"})).result(timeout=30)
     assert str(caught.value) == "it is too large"
 
 
 def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: ConstraintCompiler) -> None:
-    shape = json_shape(random_schema(3))
-    whole, said = matcher_of(kept, shape), []
+    constraint = json_constraint(random_schema(3))
+    whole, said = matcher_of(kept, constraint), []
     for step in range(60):
         allowed = [token for token in tokens_of(whole.allowed()) if token != eos()]
         if not allowed:
             break
         said.append(allowed[step * 7919 % len(allowed)])
         whole.advance(said[-1])
-        resumed = matcher_of(kept, shape)
+        resumed = matcher_of(kept, constraint)
         for token in said:
             resumed.advance(token)
         assert (resumed.allowed(), resumed.complete) == (whole.allowed(), whole.complete)
@@ -244,8 +248,8 @@ def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: C
 
 
 def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:
-    matcher = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
-    alone = matcher_of(kept, json_shape({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    matcher = matcher_of(kept, json_constraint({"type": "object", "properties": {"a": {"type": "integer"}}}))
+    alone = matcher_of(kept, json_constraint({"type": "object", "properties": {"a": {"type": "integer"}}}))
     text = ids('{"a": 12}')
     ahead = matcher.ahead(text)
     assert len(ahead) == len(text) + 1
@@ -256,15 +260,15 @@ def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:
     assert matcher.complete
 
 
-def test_looking_ahead_ends_where_the_shape_does_not_go_on(kept: ConstraintCompiler) -> None:
-    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "[0-9]+x"))
+def test_looking_ahead_ends_where_the_constraint_does_not_go_on(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ConstraintKind.REGEX, "[0-9]+x"))
     text = ids("12yx")
     assert matcher.fitting(text) == len(ids("12"))
     assert len(matcher.ahead(text)) == len(ids("12")) + 1
 
 
-def test_token_that_the_shape_does_not_allow_is_an_error(kept: ConstraintCompiler) -> None:
-    matcher = matcher_of(kept, OutputConstraint(ShapeKind.REGEX, "[0-9]+"))
+def test_token_that_the_constraint_does_not_allow_is_an_error(kept: ConstraintCompiler) -> None:
+    matcher = matcher_of(kept, OutputConstraint(ConstraintKind.REGEX, "[0-9]+"))
     with pytest.raises(ConstraintError) as caught:
         matcher.advance(ids("x")[0])
     assert str(caught.value) == "the answer so far violates it"

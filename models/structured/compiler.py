@@ -48,7 +48,7 @@ class _Compiled(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    shape: OutputConstraint
+    constraint: OutputConstraint
     user: str
     askers: list[Future[Matcher]] = field(default_factory=list)
 
@@ -70,15 +70,15 @@ class ConstraintCompiler:
         self._making = threading.Lock()
         self._made: LLTokenizer | None = None
 
-    def ask(self, shape: OutputConstraint, user: str = "") -> Future[Matcher]:
+    def ask(self, constraint: OutputConstraint, user: str = "") -> Future[Matcher]:
         """A matcher to copy, or `ConstraintError`, as soon as it is compiled. Cancel the future if it is not needed."""
         asker: Future[Matcher] = Future()
         with self._lock:
-            found = self._compiled.get(shape)
+            found = self._compiled.get(constraint)
             if found is not None:
-                self._compiled.move_to_end(shape)
+                self._compiled.move_to_end(constraint)
             else:
-                task = self._running.get(shape) or self._waiting.setdefault(shape, _Task(shape, user))
+                task = self._running.get(constraint) or self._waiting.setdefault(constraint, _Task(constraint, user))
                 task.askers.append(asker)
                 self._start()
         if found is not None:
@@ -97,24 +97,24 @@ class ConstraintCompiler:
 
     def _start(self) -> None:
         while len(self._running) < COMPILERS and not self._stopped:
-            for shape in [shape for shape, task in self._waiting.items() if _left(task)]:
-                del self._waiting[shape]
+            for constraint in [constraint for constraint, task in self._waiting.items() if _left(task)]:
+                del self._waiting[constraint]
             if not self._waiting:
                 return
             task = min(self._waiting.values(), key=lambda one: self._users[one.user])
-            del self._waiting[task.shape]
-            self._running[task.shape] = task
+            del self._waiting[task.constraint]
+            self._running[task.constraint] = task
             self._users[task.user] += 1
             self._compilers.submit(self._compile, task)
 
     def _compile(self, task: _Task) -> None:
-        compiled = _compile(task.shape, self._tokenizer)
+        compiled = _compile(task.constraint, self._tokenizer)
         with self._lock:
-            del self._running[task.shape]
+            del self._running[task.constraint]
             self._users[task.user] -= 1
             if not self._users[task.user]:
                 del self._users[task.user]
-            self._compiled[task.shape] = compiled
+            self._compiled[task.constraint] = compiled
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
             askers = list(task.askers)
@@ -124,7 +124,7 @@ class ConstraintCompiler:
 
     @cached_property
     def _compilers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="shapes")
+        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="constraints")
 
     def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first constraint."""
@@ -138,9 +138,9 @@ def _left(task: _Task) -> bool:
     return all(asker.cancelled() for asker in task.askers)
 
 
-def _compile(shape: OutputConstraint, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
+def _compile(constraint: OutputConstraint, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
     try:
-        matcher = LLMatcher(tokenizer(), grammar_of(shape), log_level=QUIET)
+        matcher = LLMatcher(tokenizer(), grammar_of(constraint), log_level=QUIET)
         if not matcher.is_error():
             # A constraint that allows no first token is rejected before the answer begins.
             matcher.compute_bitmask()
