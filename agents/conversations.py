@@ -2,7 +2,7 @@
 
 1. Decode the record into a request, or write a dead letter.
 2. Wait for earlier requests of the same conversation.
-3. Build the prompt from the conversation's history.
+3. Decide which model answers, and build the prompt from the conversation's history.
 4. Run it in a batch on the engine, and write each token event as it comes. With tools over Kafka, an answer that ends
    in calls waits for their results, and goes on with 3 (tool_rounds.py).
 5. Commit: the conversation's row, the turn, the ended id and the offset, in one transaction.
@@ -31,12 +31,13 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
 from app.delivery.resume.recovery import RequestKey
+from app.policy.planner import Planner
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
-from app.wire.event import TokenEvent
+from app.wire.event import PlanDetails, TokenEvent
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
@@ -72,7 +73,9 @@ class Conversations:
         batches: Batches,
         cancels: Cancels,
         observer: Observer,
+        planner: Planner,
     ) -> None:
+        self._planner = planner
         self._settings = settings
         self._servings = servings
         self._rules = rules
@@ -107,6 +110,7 @@ class Conversations:
         if inflight.request.tool_mode is ToolMode.KAFKA:
             inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
             inflight.rounds = inflight.made
+        inflight.plan = self._plan(inflight)
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
         if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
@@ -128,6 +132,13 @@ class Conversations:
         self._observer.answered(partition.number, inflight, answer, end)
         for settle in inflight.on_commit:
             settle()
+
+    def _plan(self, inflight: InFlightRequest) -> PlanDetails:
+        """Decide about the answer, unless it is not generated any more."""
+        has_end = inflight.recovered is not None and inflight.recovered.end is not None
+        if has_end or inflight.stop is not None or inflight.attempt >= MOST_ATTEMPTS:
+            return inflight.logged
+        return self._planner.plan(inflight)
 
     def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
         ownership = partition.ownership
@@ -184,9 +195,9 @@ class Conversations:
         inflight.replayed = ownership.is_replayed(inflight.record)
         inflight.recovered = ownership.recovered.answers.pop(inflight.key, None)
         plan = ownership.recovered.plans.pop(inflight.key, None)
-        if plan is not None and plan.at is not None:
-            inflight.at = plan.at
-            inflight.planned = True
+        if plan is not None:
+            inflight.logged = inflight.plan = plan
+            inflight.at = inflight.at if plan.at is None else plan.at
         begins_at = inflight.recovered.position if inflight.recovered else 0
         lost = lost_attempts(ownership.recovered.attempts.pop(inflight.key, None), begins_at)
         inflight.attempt = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
@@ -212,8 +223,8 @@ class Conversations:
             return await self._stopped(answer, inflight.stop)
         if serving is None:
             return await self._nobody(inflight, answer)
-        if inflight.at < inflight.record.timestamp and not inflight.planned:
-            await answer.plan(inflight.at)
+        if inflight.plan != inflight.logged:
+            await answer.plan(inflight.plan)
         memory = memory_of(inflight, conversation, self._rules)
         inflight.recalled = bool(memory)
         is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)

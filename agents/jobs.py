@@ -39,12 +39,12 @@ class PromptLogprobsError(ValueError):
 
 
 def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedModel | None:
-    """The model that answers: the one that has already begun the answer, else the one that the request names. None if
-    no model has that name.
+    """The model that answers: the one that has already begun the answer, else the one of the plan, else the one that
+    the request names. None if no model has that name.
     """
     recovered = inflight.recovered.segments if inflight.recovered else ()
     began = servings.find(recovered[0].model_version or "") if recovered else None
-    return began or servings.find(inflight.request.model)
+    return began or servings.find(inflight.plan.model or inflight.request.model)
 
 
 def left_of(inflight: InFlightRequest, now: int) -> float | None:

@@ -164,6 +164,9 @@ def _turn(
             finished_at=now,
         ),
         tool_calls=None if hidden else _calls(inflight, end) or None,
+        route=inflight.plan.route,
+        experiment=inflight.plan.experiment,
+        arm=inflight.plan.arm,
     )
 
 

@@ -126,6 +126,9 @@ class UsageWindows:
             cost=self._prices.find(turn.model_version).of(turn.usage),
             first_token_ms=None if first is None else max(0, first - asked),
             duration_ms=max(0, turn.created_at - asked),
+            route=turn.route or "",
+            experiment=turn.experiment or "",
+            arm=turn.arm or "",
         )
 
     def _record(self, partition: Partition, key: WindowKey, tally: Tally) -> Outgoing:
@@ -147,6 +150,9 @@ class UsageWindows:
             first_token_ms=_latencies(tally.first_token),
             duration_ms=_latencies(tally.duration),
             created_at=partition.ownership.clock.now(),
+            route=key.route,
+            experiment=key.experiment,
+            arm=key.arm,
         )
         value, headers = encode(window, self._settings.wire_format)
         return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)

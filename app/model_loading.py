@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Policy
 from app.settings import Settings
 from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
@@ -22,61 +26,134 @@ class LoadError(Exception):
     """A model cannot be served; the message is one line."""
 
 
-def check_folders(settings: Settings) -> None:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A model to load, with settings of its own. It answers to the name of its checkpoint, and to `names`."""
+
+    settings: Settings
+    names: frozenset[str]
+    may_be_shorter: bool = False
+    is_policys: bool = False
+
+    @property
+    def engine(self) -> str:
+        return self.settings.engine
+
+
+def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
     """Check what can be checked without importing torch, which takes seconds; raises `LoadError`."""
     try:
         check_adapter_folders(settings.adapters)
     except ValueError as error:
         raise LoadError(f"PARLEY_ADAPTERS: {error}") from None
-    if settings.engine == "paced":
-        return
-    draft = settings.draft_model if settings.speculation == "auto" else ""
+    draft = settings.draft_model if settings.speculation == "auto" and settings.engine != "paced" else ""
+    loaded = [wanted.settings.model for wanted in _all_wanted(settings, policy) if wanted.engine != "paced"]
     try:
-        for name in filter(None, (settings.model, settings.second_model, draft)):
+        for name in filter(None, (*loaded, draft)):
             check_folder(name)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
 
 
-def load_servings(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
-    """Load the model, its adapters, and the second model if there is one; raises `LoadError`."""
-    # These modules import torch, which takes seconds.
-    if settings.engine == "paced":
-        from models.paced import paced  # noqa: PLC0415
-
-        serving = paced(settings.paced_tokens_per_s)
-        return ModelRegistry(dataclasses.replace(serving, names=serving.names | {settings.model}))
-    if settings.engine == "vllm":
-        return _vllm(settings, on_fatal)
-    from models.adapters import AdapterError, AdapterFiles  # noqa: PLC0415
-    from models.checkpoints import load_checkpoint  # noqa: PLC0415
-
+def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:
+    """Load the model, its adapters, the second model if there is one, and those of the policy; raises `LoadError`."""
+    wanted = _all_wanted(settings, policy)
+    torch = iter(_torch([one for one in wanted if one.engine == "torch"], on_fatal))
+    others: dict[str, Callable[[_Wanted], ServedModel]] = {"paced": _paced, "vllm": partial(_vllm, on_fatal=on_fatal)}
+    found = [next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in wanted]
     try:
-        # All weights are in memory before the first engine reserves the rest for its KV cache.
-        load = partial(
-            load_checkpoint,
-            device=settings.device,
-            dtype=settings.dtype,
-            quantize=settings.quantize,
-            remote_code=settings.trust_remote_code,
-        )
-        checkpoints = [load(settings.model, context_length=settings.context_length)]
-        if settings.second_model:
-            second = load(settings.second_model, context_length=settings.context_length, may_be_shorter=True)
-            checkpoints.append(second)
-        draft = None
-        if settings.speculation == "auto" and settings.draft_model:
-            draft = load(settings.draft_model)
-        adapters = [AdapterFiles.find(*named) for named in adapter_folders(settings.adapters).items()]
-        first = _serving(checkpoints[0], settings, on_fatal, adapters, draft, beside=len(checkpoints) - 1)
-        tuned = [_adapted(first, files) for files in adapters]
-        others = [_serving(checkpoint, settings, on_fatal) for checkpoint in checkpoints[1:]]
-        return ModelRegistry(first, *others, *tuned)
-    except (AdapterError, CheckpointError, ValueError) as error:
+        return ModelRegistry(*(serving for servings in found for serving in servings))
+    except ValueError as error:
         raise LoadError(str(error)) from None
 
 
-def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
+def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
+    """The model of the settings first. Models of the policy with the same files and options are loaded once."""
+    second = settings.second_model if settings.engine == "torch" else ""
+    found = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
+    if second:
+        found.append(_Wanted(settings.model_copy(update={"model": second, **_ALONE}), frozenset(), may_be_shorter=True))
+    groups: dict[Settings, list[str]] = {}
+    same: list[str] = []
+    for name, spec in policy.models.items():
+        if spec.engine == settings.engine and spec.path == settings.model and not spec.options:
+            same.append(name)
+        else:
+            groups.setdefault(_own(settings, name, spec), []).append(name)
+    found[0] = dataclasses.replace(found[0], names=found[0].names | set(same))
+    return found + [_Wanted(own, frozenset(names), is_policys=True) for own, names in groups.items()]
+
+
+_ALONE = {"second_model": "", "adapters": "", "draft_model": "", "speculation": "off"}
+
+
+def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
+    """The settings of a model of the policy; raises `LoadError`."""
+    given = settings.model_dump() | spec.options | _ALONE | {"model": spec.path, "engine": spec.engine}
+    try:
+        return Settings.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise LoadError(f"policy: models.{name}.{place}: {first['msg']}") from None
+
+
+def _paced(wanted: _Wanted) -> ServedModel:
+    from models.paced import NAME, paced  # noqa: PLC0415
+
+    serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_policys else NAME)
+    own = frozenset[str]() if wanted.is_policys else serving.names | {wanted.settings.model}
+    return dataclasses.replace(serving, names=own | wanted.names)
+
+
+def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None]) -> list[list[ServedModel]]:
+    """Each model, followed by its adapters; raises `LoadError`."""
+    if not wanted:
+        return []
+    # These modules import torch, which takes seconds.
+    from models.adapters import AdapterError, AdapterFiles  # noqa: PLC0415
+
+    found: list[list[ServedModel]] = []
+    try:
+        # All weights are in memory before the first engine reserves the rest for its KV cache.
+        checkpoints = [_checkpoint(one) for one in wanted]
+        drafts = [_draft(one) for one in wanted]
+        for number, (one, checkpoint, draft) in enumerate(zip(wanted, checkpoints, drafts, strict=True)):
+            adapters = [AdapterFiles.find(*named) for named in adapter_folders(one.settings.adapters).items()]
+            beside = len(wanted) - 1 - number
+            first = _serving(one, checkpoint, on_fatal, adapters, draft, beside=beside)
+            found.append([first, *(_adapted(first, files) for files in adapters)])
+    except (AdapterError, CheckpointError, ValueError) as error:
+        raise LoadError(str(error)) from None
+    return found
+
+
+def _checkpoint(wanted: _Wanted) -> Checkpoint:
+    settings = wanted.settings
+    return _load(settings)(settings.model, context_length=settings.context_length, may_be_shorter=wanted.may_be_shorter)
+
+
+def _draft(wanted: _Wanted) -> Checkpoint | None:
+    settings = wanted.settings
+    if settings.speculation != "auto" or not settings.draft_model:
+        return None
+    return _load(settings)(settings.draft_model)
+
+
+def _load(settings: Settings) -> Callable[..., Checkpoint]:
+    from models.checkpoints import load_checkpoint  # noqa: PLC0415
+
+    return partial(
+        load_checkpoint,
+        device=settings.device,
+        dtype=settings.dtype,
+        quantize=settings.quantize,
+        remote_code=settings.trust_remote_code,
+    )
+
+
+def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
+    settings = wanted.settings
     from models.checkpoints import describe_checkpoint  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
     from models.vllm import VllmOptions, create_vllm_engine  # noqa: PLC0415
@@ -99,15 +176,18 @@ def _vllm(settings: Settings, on_fatal: Callable[[str], None]) -> ModelRegistry:
         engine = create_vllm_engine(str(folder), checkpoint, options, on_fatal)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
-    return ModelRegistry(
-        ServedModel(
-            engine,
-            PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
-            checkpoint.defaults,
-            frozenset({checkpoint.name, engine.model_version}),
-            lambda token: checkpoint.tokenizer.decode([token]),
-        )
+    return ServedModel(
+        engine,
+        PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
+        checkpoint.defaults,
+        _names(wanted, checkpoint),
+        lambda token: checkpoint.tokenizer.decode([token]),
     )
+
+
+def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:
+    """A model of the policy has the name that the policy gives it; its files may be those of another model."""
+    return wanted.names if wanted.is_policys else wanted.names | {checkpoint.name}
 
 
 def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
@@ -116,8 +196,8 @@ def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
 
 
 def _serving(
+    wanted: _Wanted,
     checkpoint: Checkpoint,
-    settings: Settings,
     on_fatal: Callable[[str], None],
     adapters: Sequence[AdapterFiles] = (),
     draft: Checkpoint | None = None,
@@ -129,6 +209,7 @@ def _serving(
     from models.engine.compute.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
 
+    settings = wanted.settings
     options = EngineOptions(
         max_running=settings.max_running,
         threads=settings.threads,
@@ -142,6 +223,6 @@ def _serving(
         TorchEngine(checkpoint, options, on_fatal, adapters),
         PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
         checkpoint.defaults,
-        frozenset({checkpoint.name, checkpoint.model_version}),
+        _names(wanted, checkpoint),
         lambda token: checkpoint.tokenizer.decode([token]),
     )

@@ -20,8 +20,18 @@ from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
 from app.model_loading import LoadError, check_folders
+from app.policy.file import PolicyError, read_policy
 from app.settings import Settings
 
+_UNUSABLE = (
+    pins.PinError,
+    LockedError,
+    TopicConfigError,
+    TopicsError,
+    KafkaUnusableError,
+    LoadError,
+    PolicyError,
+)
 _RETRY_S = 0.5
 _LOCK_S = 3.0
 
@@ -41,14 +51,14 @@ def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) 
     try:
         pins.check()
         consumer.tune()
-        check_folders(parley)
+        check_folders(parley, read_policy(parley.policy))
         _lock(parley.data_dir, held)
         if web is not None:
             _check_port(*web)
         asyncio.run(_check_kafka(parley))
     except KafkaAwayError:
         raise
-    except (pins.PinError, LockedError, TopicConfigError, TopicsError, KafkaUnusableError, LoadError) as error:
+    except _UNUSABLE as error:
         raise Unusable(str(error)) from None
 
 

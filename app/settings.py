@@ -131,6 +131,9 @@ class Settings(BaseSettings):
     )
     tool_rounds: int = Field(8, ge=1, le=64, description="how often one answer may call tools (`tool_mode` `kafka`)")
 
+    # Policy
+    policy: Path | None = Field(None, description="the policy file (TOML): models, routes, experiments")
+
     # Kafka
     kafka_tls: bool = Field(False, description="connect to Kafka with TLS")
     kafka_ca_file: Path | None = Field(None, description="certificate authorities (PEM), instead of the system's")
@@ -288,7 +291,7 @@ class Settings(BaseSettings):
         return self
 
     @field_validator(
-        "kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", "gateway_tools", mode="before"
+        "kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", "gateway_tools", "policy", mode="before"
     )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:

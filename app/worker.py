@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,9 +31,15 @@ from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.model_loading import LoadError, load_servings
+from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
+from app.policy.load_figures import LoadFigures
+from app.policy.planner import Planner
+from app.policy.router import Router
+from app.policy.watch import PolicyWatch
 from app.search.sink import HistorySink, NoHistory
 from app.search.stats import WriterStats
 from app.settings import Settings
+from app.telemetry.observers import Observers
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
 from models.registry import ModelRegistry
@@ -53,15 +60,17 @@ class Loaded:
 
     servings: ModelRegistry
     embedder: Embedder | None
+    policy: Policy = NO_POLICY
 
 
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
-    """Load the models; raises `LoadError`."""
+    """Load the policy and the models; raises `LoadError`."""
     try:
+        policy = read_policy(settings.policy)
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
-    except EmbedderError as error:
+    except (EmbedderError, PolicyError) as error:
         raise LoadError(str(error)) from None
-    return Loaded(load_servings(settings, on_fatal), embedder)
+    return Loaded(load_servings(settings, on_fatal, policy), embedder, policy)
 
 
 class Worker:
@@ -91,7 +100,11 @@ class Worker:
         )
         self._sink = self._history_sink(milvus)
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
-        self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer)
+        load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
+        observer = Observers(observer, load)
+        self.router = Router(loaded.policy, time.monotonic, load.now)
+        planner = Planner(self.router, loaded.servings)
+        self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer, planner)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history).handle,
@@ -125,6 +138,9 @@ class Worker:
             await engine.start()
         self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
+        if self._settings.policy is not None:
+            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self.router)
+            self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
 
     async def stop(self, *, broken: bool = False) -> None:
         """Leave in an orderly way: running answers get the grace period; their next owners continue the rest.

@@ -30,14 +30,16 @@ from models.registry import ServedModel
 from models.tools.constraint import Tool
 from models.tools.format import FORMATS
 
-VERSION = "paced@1"
+NAME = "paced"
+VERSION = f"{NAME}@1"
 CONTEXT = 1 << 20
 
 
-def word(prompt: Sequence[int], index: int) -> tuple[int, str]:
-    """Token `index` of the answer to `prompt`, and its text."""
-    digest = hashlib.blake2b(bytes(str((*prompt[-64:], len(prompt), index)), "ascii"), digest_size=2).digest()
-    token = int.from_bytes(digest)
+def word(prompt: Sequence[int], index: int, version: str = VERSION) -> tuple[int, str]:
+    """Token `index` of the answer to `prompt`, and its text; each model has words of its own."""
+    place = bytes(str((*prompt[-64:], len(prompt), index)), "ascii")
+    key = b"" if version == VERSION else version.encode()[:64]
+    token = int.from_bytes(hashlib.blake2b(place, digest_size=2, key=key).digest())
     return token, text_of(token)
 
 
@@ -51,9 +53,10 @@ def called(prompt: Sequence[int], index: int) -> ToolCall:
 
 
 class PacedStream:
-    def __init__(self, job: Job, pause_s: float) -> None:
+    def __init__(self, job: Job, pause_s: float, version: str) -> None:
         self._job = job
         self._pause_s = pause_s
+        self._version = version
         self.admitted_at = time.time()
         self._reason: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
 
@@ -74,7 +77,7 @@ class PacedStream:
             if self._reason.done():
                 yield self._end(index, self._reason.result())
                 return
-            drawn = [word(job.prompt, index + at) for at in range(min(count, most - index))]
+            drawn = [word(job.prompt, index + at, self._version) for at in range(min(count, most - index))]
             yield Delta(index, tuple(token for token, _ in drawn), "".join(text for _, text in drawn))
             index += len(drawn)
             due += self._pause_s * len(drawn)
@@ -92,11 +95,11 @@ class PacedStream:
 class PacedEngine:
     """Implements `models.generation.Engine`."""
 
-    model_version = VERSION
     context_length = CONTEXT
     has_room = True
 
-    def __init__(self, tokens_per_s: float) -> None:
+    def __init__(self, tokens_per_s: float, version: str = VERSION) -> None:
+        self.model_version = version
         self._pause_s = 1 / tokens_per_s
         self._streams: WeakSet[PacedStream] = WeakSet()
 
@@ -105,7 +108,7 @@ class PacedEngine:
         return EngineStats(running=len(self._streams))
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
-        streams = [PacedStream(job, self._pause_s) for job in jobs]
+        streams = [PacedStream(job, self._pause_s, self.model_version) for job in jobs]
         self._streams.update(streams)
         return [*streams]
 
@@ -140,6 +143,9 @@ class BytePrompts:
         lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
         return self._of("\n".join([system, *lines]).encode(), len(history), reserve)
 
+    def count(self, text: str) -> int:
+        return len(text.encode())
+
     def raw(self, text: str) -> BuiltPrompt:
         return self._of(text.encode())
 
@@ -152,7 +158,6 @@ class BytePrompts:
         return BuiltPrompt(tuple(ids), turns, hashlib.blake2b(ids, digest_size=8).hexdigest())
 
 
-def paced(tokens_per_s: float) -> ServedModel:
-    return ServedModel(
-        PacedEngine(tokens_per_s), BytePrompts(), GenerationDefaults(), frozenset({"paced", VERSION}), text_of
-    )
+def paced(tokens_per_s: float, name: str = NAME) -> ServedModel:
+    engine = PacedEngine(tokens_per_s, f"{name}@1")
+    return ServedModel(engine, BytePrompts(), GenerationDefaults(), frozenset({name}), text_of)

@@ -119,6 +119,10 @@ class PromptBuilder:
         self._must_fit(ids)
         return _built(ids, used, 0 if private else self._shared(ids, system, at))
 
+    def count(self, text: str) -> int:
+        """How many tokens `text` has, without chat template."""
+        return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
     def raw(self, text: str) -> BuiltPrompt:
         """`text` as the model reads it, without chat template; names of special tokens in it are special tokens.
 

@@ -36,6 +36,9 @@ class Prompts(Protocol):
     ) -> BuiltPrompt:
         """Token ids of `prompt` or `messages` after `history`; raises `PromptTooLong` or `PromptError`."""
 
+    def count(self, text: str) -> int:
+        """How many tokens `text` has, without chat template."""
+
     def raw(self, text: str) -> BuiltPrompt:
         """Token ids of `text` without chat template; raises `PromptTooLong`."""
 
@@ -45,7 +48,8 @@ class Prompts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """`names` are the values of a request's `model` that mean this one; `text_of` is the text of a single token.
+    """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
+    single token.
 
     With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
@@ -69,15 +73,19 @@ class ModelRegistry:
     """The served models. The first one answers requests that name none."""
 
     def __init__(self, *servings: ServedModel) -> None:
-        """Raises `ValueError` if two models have one name."""
+        """Raises `ValueError` if two models have one name. Of two with the same version the first one continues the
+        answers of either: their weights are the same.
+        """
         if not servings:
             raise ValueError("no model is served")
         self._all = servings
         self._of: dict[str, ServedModel] = {}
         for serving in servings:
-            for name in (*serving.names, serving.model_version):
+            for name in serving.names:
                 if self._of.setdefault(name, serving) is not serving:
                     raise ValueError(f"two models have the name {name}")
+        for serving in servings:
+            self._of.setdefault(serving.model_version, serving)
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._all)

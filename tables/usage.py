@@ -1,11 +1,12 @@
-"""Usage windows of one partition: what was answered in each minute, by tenant and model, and when a window closes.
+"""Usage windows of one partition: what was answered in each minute, by tenant, model and route, and when a window
+closes.
 
 Rows of the table `usage`; keys and values are JSON, as in all tables:
 
 | key | value |
 |---|---|
 | `["progress"]` | `Progress`: the position up to which `turns` is counted |
-| `[start, length, "tenant", "model"]` | `Tally` |
+| `[start, length, "tenant", "model"]`, with a route also `"route", "experiment", "arm"` | `Tally` |
 
 A window closes when the watermark passes its end, and is published then. Turns that arrive later, within the grace
 period, cause a new revision, which holds the whole window. After the grace period the row is deleted. A turn that
@@ -81,6 +82,14 @@ class WindowKey(msgspec.Struct, frozen=True, array_like=True):
     length: int
     tenant: str
     model: str
+    route: str = ""
+    experiment: str = ""
+    arm: str = ""
+
+    @property
+    def row(self) -> bytes:
+        """The key of its row. Without a route it is that of older versions."""
+        return encode(self if self.route else [self.start, self.length, self.tenant, self.model])
 
     @property
     def end(self) -> int:
@@ -100,6 +109,12 @@ class Counted:
     cost: float
     first_token_ms: int | None
     duration_ms: int
+    route: str = ""
+    experiment: str = ""
+    arm: str = ""
+
+    def key(self, start: int, length: int) -> WindowKey:
+        return WindowKey(start, length, self.tenant, self.model, self.route, self.experiment, self.arm)
 
 
 @dataclass(slots=True)
@@ -143,11 +158,11 @@ class Windows:
         """Treat a time in the future as now, so that one fast clock does not close the windows of others."""
         at = min(turn.at, now)
         start = at - at % self.length
-        key = WindowKey(start, self.length, turn.tenant, turn.model)
+        key = turn.key(start, self.length)
         late = key.end + self.grace <= self.watermark or (start < self._forgotten and key not in self._tallies)
         if late:
             start = max(self.watermark, self._forgotten)
-            key = WindowKey(start - start % self.length, self.length, turn.tenant, turn.model)
+            key = turn.key(start - start % self.length, self.length)
         self._put(key, _with(self._tallies.get(key, Tally()), turn, late=late))
         self._untold.add(key)
         self._seen = max(self._seen, at)
@@ -174,7 +189,7 @@ class Windows:
         if not self._changed:
             return ()
         rows = [
-            Change(Table.USAGE, encode(key), None if tally is None else encode(tally))
+            Change(Table.USAGE, key.row, None if tally is None else encode(tally))
             for key, tally in self._changed.items()
         ]
         self._changed.clear()

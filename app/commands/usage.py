@@ -84,6 +84,7 @@ def _show(sums: list[Sum]) -> None:
     table.add_column("from", no_wrap=True)
     table.add_column("tenant")
     table.add_column("model")
+    table.add_column("route")
     for name in (
         "requests",
         "prompt tokens",

@@ -15,12 +15,15 @@ _NOTHING = Latencies(0, 0, 0)
 
 @dataclass(slots=True)
 class Sum:
-    """One window of one tenant and model, over all partitions."""
+    """One window of one tenant, model and route, over all partitions."""
 
     window_start: int
     window_ms: int
     tenant: str
     model: str
+    route: str = ""
+    experiment: str = ""
+    arm: str = ""
     requests: int = 0
     late: int = 0
     prompt_tokens: int = 0
@@ -51,6 +54,9 @@ class Sum:
             "window_ms": self.window_ms,
             "tenant": self.tenant,
             "model": self.model,
+            "route": self.route,
+            "experiment": self.experiment,
+            "arm": self.arm,
             "requests": self.requests,
             "late": self.late,
             "prompt_tokens": self.prompt_tokens,
@@ -68,6 +74,7 @@ class Sum:
             when(self.window_start),
             printable(self.tenant),
             printable(self.model),
+            printable(self.route),
             *map(str, numbers),
             f"{self.cost:.4f}",
             f"{self.cost_per_1k:.4f}",
@@ -77,15 +84,16 @@ class Sum:
 
 
 def merged(windows: Iterable[UsageWindow]) -> list[Sum]:
-    """Ordered by time, then tenant, then model."""
-    newest: dict[tuple[int, int, str, str, int], UsageWindow] = {}
+    """Ordered by time, then tenant, model and route."""
+    newest: dict[tuple[int, int, str, str, str, str, str, int], UsageWindow] = {}
     for window in windows:
-        key = (window.window_start, window.window_ms, window.tenant, window.model, window.partition)
+        window_key = (window.window_start, window.window_ms, window.tenant, window.model)
+        key = (*window_key, window.route, window.experiment, window.arm, window.partition)
         if key not in newest or newest[key].revision <= window.revision:
             newest[key] = window
-    sums: dict[tuple[int, int, str, str], Sum] = {}
+    sums: dict[tuple[int, int, str, str, str, str, str], Sum] = {}
     for key, window in sorted(newest.items()):
-        sums.setdefault(key[:4], Sum(*key[:4])).add(window)
+        sums.setdefault(key[:7], Sum(*key[:7])).add(window)
     return list(sums.values())
 
 

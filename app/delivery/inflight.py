@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from app.delivery.record import Record
 from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
+from app.wire.event import NO_PLAN, PlanDetails
 from app.wire.request import Request
 from models.generation import FinishReason
 from tables.tool_calls import ToolRounds
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from app.delivery.resume.answer_log import AnswerLog
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class InFlightRequest:
     """A request from its record to its commit, and its state on the way.
 
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
         of the broker's clock.
-    planned: `at` is recorded in the log.
+    logged: The decisions about its answer that a former owner has recorded in the log.
+    plan: The decisions that are in force.
     recovered: The part of the answer that readers have already, from a former owner.
     replayed: Its record was in the log before this ownership began.
     attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
@@ -47,7 +49,8 @@ class InFlightRequest:
     request: Request
     at: int = 0
     recovered: Answer | None = None
-    planned: bool = False
+    logged: PlanDetails = NO_PLAN
+    plan: PlanDetails = NO_PLAN
     replayed: bool = False
     attempt: int = 0
     made: ToolRounds = field(default_factory=ToolRounds)

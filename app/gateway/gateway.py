@@ -26,6 +26,7 @@ from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
 from app.kafka.clients import partitions_of
 from app.kafka.topics import TopicName
+from app.policy.file import read_policy
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
@@ -57,7 +58,7 @@ class Gateway:
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
         self.tools = offered_tools(settings.gateway_tools)
-        self.models = ServedModels(settings.models, context_lengths(settings))
+        self.models = ServedModels([*settings.models, *read_policy(settings.policy).names], context_lengths(settings))
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget

@@ -27,7 +27,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a reader may display beside an answer; `details` are for programs. Ignore unknown codes.
 
     Two codes are also read by the next owner of the partition, so they are written before anything depends on them:
-    `plan` (decisions about this answer: `{"at": ms}`, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
+    `plan` (decisions about this answer, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
     app/delivery/resume/quarantine.py).
     """
 
@@ -39,14 +39,25 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
 PLAN = "plan"
 ATTEMPT = "attempt"
 RESUMED = "resumed"
+DEGRADED = "degraded"
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 
 
-class PlanDetails(msgspec.Struct, frozen=True):
-    """The request sees its conversation as of the time `at`, Unix milliseconds."""
+class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The request sees its conversation as of the time `at`, Unix milliseconds. `model` answers it, because of `route`,
+    and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route.
+    """
 
     at: int | None = None
+    model: str | None = None
+    route: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    notice: str | None = None
+
+
+NO_PLAN = PlanDetails()
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

@@ -301,7 +301,7 @@ class Timing(_message.Message):
     def __init__(self, requested_at: _Optional[int] = ..., started_at: _Optional[int] = ..., first_token_at: _Optional[int] = ..., finished_at: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls")
+    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls", "route", "experiment", "arm")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -314,6 +314,9 @@ class Turn(_message.Message):
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TIMING_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -326,7 +329,10 @@ class Turn(_message.Message):
     tenant: str
     timing: Timing
     tool_calls: _containers.RepeatedCompositeFieldContainer[ToolCall]
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ...) -> None: ...
+    route: str
+    experiment: str
+    arm: str
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ...) -> None: ...
 
 class ToolCallRecord(_message.Message):
     __slots__ = ("request_id", "user_id", "conversation_id", "tool_call_id", "name", "arguments", "created_at", "expires_at", "tenant")
@@ -389,7 +395,7 @@ class Latencies(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sum: _Optional[int] = ..., max: _Optional[int] = ..., bounds: _Optional[_Iterable[int]] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class UsageWindow(_message.Message):
-    __slots__ = ("window_start", "window_ms", "tenant", "model", "partition", "revision", "requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens", "cost", "cost_per_1k", "first_token_ms", "duration_ms", "created_at")
+    __slots__ = ("window_start", "window_ms", "tenant", "model", "partition", "revision", "requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens", "cost", "cost_per_1k", "first_token_ms", "duration_ms", "created_at", "route", "experiment", "arm")
     WINDOW_START_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +412,9 @@ class UsageWindow(_message.Message):
     FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
     window_start: int
     window_ms: int
     tenant: str
@@ -422,4 +431,7 @@ class UsageWindow(_message.Message):
     first_token_ms: Latencies
     duration_ms: Latencies
     created_at: int
-    def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ...) -> None: ...
+    route: str
+    experiment: str
+    arm: str
+    def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ...) -> None: ...

@@ -32,6 +32,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None = None
     timing: Timing | None = None
     tool_calls: tuple[ToolCall, ...] | None = None
+    route: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
 
     @property
     def asked_at(self) -> int:

@@ -1,7 +1,8 @@
-"""Records of `usage`: the answers of one partition in one window, by tenant and model.
+"""Records of `usage`: the answers of one partition in one window, by tenant, model and route.
 
-A revision replaces earlier ones: of all records with the same window, tenant, model and partition, the one with the
-highest `revision` counts. A user has one partition, so sums over partitions are sums over users.
+A revision replaces earlier ones: of all records with the same window, tenant, model, route, experiment, arm and
+partition, the one with the highest `revision` counts. A user has one partition, so sums over partitions are sums over
+users.
 """
 
 from __future__ import annotations
@@ -41,3 +42,6 @@ class UsageWindow(msgspec.Struct, frozen=True, kw_only=True):
     first_token_ms: Latencies
     duration_ms: Latencies
     created_at: int
+    route: str = ""
+    experiment: str = ""
+    arm: str = ""

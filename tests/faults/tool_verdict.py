@@ -81,7 +81,7 @@ def possible_turns(
         prompt = build(steps)
         length = total - begin if number == len(calls) else (most - begin + 1) // 2
         said = tokens[begin : begin + length]
-        words = [word(prompt, index) for index in range(length)]
+        words = [word(prompt, index, turn.model_version) for index in range(length)]
         if [token for token, _ in words[: len(said)]] != list(said):
             return
         text = "".join(part for _, part in words)

@@ -14,13 +14,15 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.resume.answer_log import call_id
+from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
-from app.wire.event import PLAN, RESUMED, EventType, TokenEvent
+from app.wire.event import NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn
@@ -46,6 +48,7 @@ FAULTS = (
     "wrong_letters",
     "wrong_rows",
     "wrong_calls",
+    "wrong_plans",
 )
 
 
@@ -97,8 +100,8 @@ class Verdict:
     """Answers that could not be resumed, and ended as `partial`."""
     asked_at: dict[Key, int] = field(default_factory=dict)
     """The timestamp of each request's record."""
-    plans: dict[Key, int] = field(default_factory=dict)
-    """Per request with a notice `plan`: the request sees its conversation as it was at this time."""
+    plans: dict[Key, PlanDetails] = field(default_factory=dict)
+    """The decisions about each request that has a notice `plan`."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
     wrong_errors: list[Key] = field(default_factory=list)
@@ -110,6 +113,8 @@ class Verdict:
 
     wrong_calls: list[Key] = field(default_factory=list)
     """Answers whose calls of tools are not those that their requests lead to, or not those of their turns."""
+    wrong_plans: list[Key] = field(default_factory=list)
+    """Answers that were decided twice, or too late, or whose tokens or turns are not as decided."""
 
     @property
     def faults(self) -> dict[str, list[Key]]:
@@ -197,6 +202,10 @@ def judge_records(
                 *(call.id for call in answer.end.tool_calls or ()),
             ]:
                 verdict.wrong_calls.append(key)
+            if key in written and not _is_as_decided(
+                verdict.plans.get(key, NO_PLAN), answer, written[key], paced=paced
+            ):
+                verdict.wrong_plans.append(key)
     _judge_order(asked, written, verdict)
     if paced:
         _judge_texts(asked, rule, written, settings, erased, topics, verdict)
@@ -235,7 +244,9 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         repeated = rule.dropped.repeated
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
-            verdict.plans.setdefault(key, (event.notice.details or {})["at"])
+            plan = msgspec.convert(event.notice.details, PlanDetails)
+            if verdict.plans.setdefault(key, plan) != plan or event.index:
+                verdict.wrong_plans.append(key)
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and event.type is EventType.TOKEN:
@@ -251,6 +262,12 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
                 verdict.second_ends.append(key)
     verdict.late_events = rule.dropped.late
     return rule
+
+
+def _is_as_decided(plan: PlanDetails, answer: Answer, turn: Turn, *, paced: bool) -> bool:
+    versions = {event.model_version for event in (*answer.segments, answer.end) if event is not None}
+    decided = {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"} if paced else versions
+    return (turn.route, turn.experiment, turn.arm) == (plan.route, plan.experiment, plan.arm) and versions <= decided
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:
@@ -308,7 +325,8 @@ def _judge_texts(
         turn = turns[key]
         conversation = (turn.user_id, turn.conversation_id)
         # A timestamp that is ahead counts as of when the broker had the request, which is before its turn ended.
-        at = verdict.plans.get(key, min(verdict.asked_at[key], turn.created_at))
+        planned = verdict.plans.get(key, NO_PLAN).at
+        at = min(verdict.asked_at[key], turn.created_at) if planned is None else planned
         ended = last.get(conversation, 0)
         known = [one[-settings.history_turns :] for one in histories[conversation]]
         candidates = [[]] if at - ended > ttl_ms else known
@@ -352,7 +370,7 @@ def _turns_now(
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
         yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
-    elif _are_words(tokens, build()):
+    elif _are_words(tokens, build(), turn.model_version):
         yield PastTurn(turn.prompt, turn.answer)
 
 
@@ -372,8 +390,8 @@ def _has_its_calls(answer: Answer, histories: Sequence[Sequence[PastTurn]], requ
     )
 
 
-def _are_words(tokens: Sequence[int], prompt: Sequence[int]) -> bool:
-    return all(word(prompt, index)[0] == token for index, token in enumerate(tokens))
+def _are_words(tokens: Sequence[int], prompt: Sequence[int], version: str) -> bool:
+    return all(word(prompt, index, version)[0] == token for index, token in enumerate(tokens))
 
 
 def counts(verdict: Verdict) -> Counter[str]:

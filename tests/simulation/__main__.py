@@ -1,6 +1,6 @@
 """Simulate many seeds, and print those that went wrong.
 
-python -m tests.simulation 1000 [first [erases | wide | crowded]]
+python -m tests.simulation 1000 [first [erases | wide | crowded | tools | routed]]
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.simulation.faults import crowded_storm, storm, wide_storm
+from tests.simulation.faults import crowded_storm, routed_storm, storm, tool_storm, wide_storm
 
-KINDS = {"wide": wide_storm, "crowded": crowded_storm}
+KINDS = {"wide": wide_storm, "crowded": crowded_storm, "tools": tool_storm, "routed": routed_storm}
 
 
 def main() -> int:

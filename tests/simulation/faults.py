@@ -167,6 +167,26 @@ def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     return simulation
 
 
+def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm in which every worker would decide otherwise about an answer."""
+    chance = random.Random(f"routes {seed}")
+    conditions = Conditions(skew=chance.random() < 0.5, routed=True, crowded=chance.random() < 0.3)
+    load = Load(
+        requests=5 + seed % 8,
+        tokens=chance.choice((2, 8)),
+        cancels=0.1,
+        repeats=0.1,
+        deadlines=chance.choice((0.0, 0.2)),
+        erases=chance.choice((0.0, 0.0, 0.2)),
+        skewed=chance.choice((0.0, 0.3)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.3)),
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def expiring_storm(seed: int) -> Simulation:
     """Conversations of a second, swept three times a second, under everything that keeps requests waiting."""
     load = Load(requests=24, users=2, tokens=2, over_s=12.0)

@@ -93,7 +93,7 @@ class Findings:
         verdict.torn_off[:] = [key for key in verdict.torn_off if sent[key] > marked.get(key[0], -1)]
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
-        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs"):
+        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans"):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
@@ -251,8 +251,9 @@ class Findings:
         planned: dict[Key, int] = {}
         for entry in self._read("tokens"):
             event = decode_token_event(entry.value, entry.headers)
-            if event.notice is not None and event.notice.code == PLAN and event.notice.details:
-                planned.setdefault((event.user_id or "", event.request_id or ""), int(event.notice.details["at"]))
+            details = event.notice.details if event.notice is not None and event.notice.code == PLAN else None
+            if details and "at" in details:
+                planned.setdefault((event.user_id or "", event.request_id or ""), int(details["at"]))
         return planned
 
     def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:

@@ -11,13 +11,14 @@ from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition_manager import PartitionManager
+from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus import Milvus
 from app.settings import Settings
 from app.worker import Loaded, Worker
 from models.embedder import Embedder
 from models.generation import Job, Stream
-from models.paced import PacedEngine, paced
-from models.registry import ModelRegistry
+from models.paced import NAME, PacedEngine, paced
+from models.registry import ModelRegistry, ServedModel
 from tables.store import PartitionStore
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
@@ -30,8 +31,8 @@ from tests.simulation.world import SteppedLoop
 class DeadlyEngine(PacedEngine):
     """Tells which jobs it is given."""
 
-    def __init__(self, tokens_per_s: float, submitted: Callable[[Sequence[Job]], None]) -> None:
-        super().__init__(tokens_per_s)
+    def __init__(self, tokens_per_s: float, version: str, submitted: Callable[[Sequence[Job]], None]) -> None:
+        super().__init__(tokens_per_s, version)
         self._submitted = submitted
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
@@ -52,6 +53,7 @@ class Process:
         *,
         milvus: MilvusServer | None = None,
         crowded: bool = False,
+        policy: Policy = NO_POLICY,
         skew: float = 0.0,
         is_deadly: Callable[[Job], bool] = lambda _job: False,
         on_death: Callable[[str], None] = lambda _name: None,
@@ -59,6 +61,7 @@ class Process:
         self.name = name
         self._milvus = milvus
         self._crowded = crowded
+        self._policy = policy
         self._is_deadly = is_deadly
         self._on_death = on_death
         self.settings = settings
@@ -146,10 +149,9 @@ class Process:
 
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
-        serving = paced(self.settings.paced_tokens_per_s)
-        serving = replace(serving, engine=DeadlyEngine(self.settings.paced_tokens_per_s, self._submitted))
+        default, small = self._serving(NAME, DEFAULT_MODEL), self._serving("small")
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
-        loaded = Loaded(ModelRegistry(serving), embedder)
+        loaded = Loaded(ModelRegistry(default, small), embedder, self._policy)
         self.worker = Worker(
             self.settings,
             loaded,
@@ -181,6 +183,12 @@ class Process:
             if not opened:
                 self._flow.open(self, generation, numbers)
             self.generation = generation
+
+    def _serving(self, name: str, *names: str) -> ServedModel:
+        rate = self.settings.paced_tokens_per_s
+        serving = paced(rate, name)
+        engine = DeadlyEngine(rate, serving.model_version, self._submitted)
+        return replace(serving, engine=engine, names=serving.names | {*names})
 
     async def _leave(self) -> None:
         await self.worker.stop()

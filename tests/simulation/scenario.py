@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from aiokafka import TopicPartition
 
+from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, Policy, Route, When
 from app.settings import Settings
 from app.wire import (
     decode_token_event,
@@ -73,6 +75,8 @@ class Conditions:
     """Turns are indexed, in a Milvus whose calls may land late."""
     crowded: bool = False
     """Workers are busy all the time: events carry several tokens, and commits wait for one another."""
+    routed: bool = False
+    """Each worker has routes of its own, so that no two of them decide alike."""
 
 
 @lru_cache(maxsize=8)
@@ -97,6 +101,18 @@ def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Con
 
 
 PLAIN = Conditions()
+
+
+def _some_policy(chance: random.Random) -> Policy:
+    """Routes that decide otherwise on each worker: by chance, by arm, and by load."""
+    arms = (Arm(model=DEFAULT_MODEL, weight=chance.random()), Arm(model="small", weight=chance.random()))
+    relief = When(first_token_p95_ms_above=chance.choice((0.0, 500.0, 5000.0)))
+    routes = (
+        Route(name="relief", when=relief, model="small", notice="degraded"),
+        Route(name="short", when=When(prompt_tokens_below=chance.choice((0, 11, 12))), model="small"),
+        Route(name="tone", experiment="tone", arms=arms),
+    )
+    return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))))
 
 
 class Simulation:
@@ -150,6 +166,7 @@ class Simulation:
             self.disk,
             milvus=self.milvus,
             crowded=self._conditions.crowded,
+            policy=_some_policy(self.random) if self._conditions.routed else NO_POLICY,
             skew=skew,
             on_death=self._supervise,
             is_deadly=lambda job: tuple(job.id.rsplit("/", 1)) in self.deadly,

@@ -23,15 +23,18 @@ from app.delivery.commits import commit
 from app.delivery.commits.checkpoint import Checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
+from app.delivery.inflight import InFlightRequest
 from app.delivery.open_calls import OpenCalls
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
+from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
+from app.policy.planner import Planner
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
-from app.wire.event import TokenEvent
+from app.wire.event import NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
 from app.wire.turn import Turn
 from models.generation import Delta
 from tables.records import Change, Table, encode
@@ -44,6 +47,7 @@ from tests.simulation.faults import (
     expiring_storm,
     kill,
     replayed_turns,
+    routed_storm,
     storm,
     suspended_sweep,
     tool_storm,
@@ -197,6 +201,18 @@ class Mutant:
 
 
 _SAY = AnswerLog.say
+_PLAN = Planner.plan
+_NOTE = RecoveredAnswers.note
+
+
+def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
+    inflight.logged = NO_PLAN
+    return _PLAN(planner, inflight)
+
+
+def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
+    if notice.code != PLAN:
+        _NOTE(recovered, key, notice, index)
 
 
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
@@ -263,6 +279,9 @@ MUTANTS: dict[str, Mutant] = {
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
     "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=20),
     "a round of calls is no progress of its own": Mutant(AnswerLog, "continue_after", _only_breaks, tool_storm),
+    "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm),
+    "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
+    "a plan that was written is forgotten": Mutant(RecoveredAnswers, "note", _notes_attempts_only, routed_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -14,6 +14,7 @@ from tests.simulation.faults import (
     inflict,
     kill,
     replayed_turns,
+    routed_storm,
     storm,
     suspend,
     suspended_sweep,
@@ -26,6 +27,7 @@ STORMS = 1000
 ERASURES = 200
 WIDE = 150
 TOOLS = 100
+ROUTED = 100
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -63,6 +65,13 @@ def test_wide_storms_leave_no_trace(first: int) -> None:
 def test_calls_over_kafka_are_made_once_and_their_results_count_once(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = tool_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, ROUTED, AT_ONCE))
+def test_what_is_decided_about_an_answer_is_decided_once(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = routed_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -9,10 +9,11 @@ from app.wire import UsageWindow
 
 def wrong_usage(windows: Iterable[UsageWindow], turns: Sequence[object], open_requests: int) -> list[str]:
     """`windows` in the order of each partition's log; `open_requests` are counted in windows that were not told yet."""
-    newest: dict[tuple[int, str, str, int], UsageWindow] = {}
+    newest: dict[tuple[object, ...], UsageWindow] = {}
     wrong = []
     for window in windows:
-        key = (window.window_start, window.tenant, window.model, window.partition)
+        place = (window.route, window.experiment, window.arm, window.partition)
+        key = (window.window_start, window.tenant, window.model, *place)
         before = newest.get(key)
         if window.revision != (before.revision if before else 0) + 1:
             wrong.append(f"usage {key}: revision {window.revision} after {before and before.revision}")

@@ -18,7 +18,7 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.tokens import TokenLog
 from app.wire.codes import ErrorCode
-from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, PlanDetails, TokenEvent
 from app.wire.limits import MAX_TURN_BYTES, json_bytes
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.chat import ToolCall as ModelCall
@@ -116,13 +116,20 @@ class AnswerLog:
             text, self._break = self._break + text, ""
         return text
 
-    async def plan(self, at: int) -> None:
-        """Record the time as of which the request sees its conversation, before anything depends on it."""
-        await self._note_first(PLAN, "the record's timestamp is ahead of the broker's clock", {"at": at})
+    async def plan(self, plan: PlanDetails) -> None:
+        """Record the decisions about the answer. Tokens that depend on them follow in the same partition, and Kafka
+        keeps the order, so this does not wait for the delivery.
+        """
+        message = f"{plan.model} answers" if plan.model else "the record's timestamp is ahead of the broker's clock"
+        await self._send(self._notice(PLAN, message, msgspec.to_builtins(plan)))
+        if plan.notice is not None:
+            message = f"this worker is under load; {plan.model} answers"
+            await self.notice(plan.notice, message, {"model": plan.model, "route": plan.route})
 
     async def attempt(self, number: int) -> None:
         """Record that an attempt begins, before the request can crash the worker."""
-        await self._note_first(ATTEMPT, "the request is tried again", {"attempt": number})
+        await self._send(self._notice(ATTEMPT, "the request is tried again", {"attempt": number}))
+        await self.delivered()
 
     async def notice(self, code: str, message: str, details: dict[str, Any]) -> None:
         """Show readers something that nothing depends on."""
@@ -130,10 +137,6 @@ class AnswerLog:
 
     async def resumed(self) -> None:
         await self._send(self._notice(RESUMED, "a worker was lost; the answer continues"))
-
-    async def _note_first(self, code: str, message: str, details: dict[str, Any]) -> None:
-        await self._send(self._notice(code, message, details))
-        await self.delivered()
 
     async def delivered(self) -> None:
         """Wait for all deliveries.

@@ -57,7 +57,7 @@ class RecoveredAnswers:
         if attempt := Attempt.of(notice, index):
             self.attempts[key] = attempt
         elif notice.code == PLAN and notice.details is not None:
-            self.plans.setdefault(key, msgspec.convert(notice.details, PlanDetails))
+            self.plans[key] = msgspec.convert(notice.details, PlanDetails)
 
 
 async def recover(

@@ -29,6 +29,7 @@ class ChatChoice:
         self._logprobs: list[Logprob] = []
         self._prompt_logprobs: tuple[Logprob, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
+        self._notices: list[str] = []
 
     @property
     def request_id(self) -> str:
@@ -45,12 +46,15 @@ class ChatChoice:
             "request_id": self._request.request_id,
             "conversation_id": self._request.conversation_id,
             "finish_reason": self._reason,
+            **({"notices": self._notices} if self._notices else {}),
         }
 
     def add(self, event: TokenEvent, *, keep: bool) -> None:
         self._reason = event.finish_reason or self._reason
         self.usage = event.usage or self.usage
         self._calls = event.tool_calls or self._calls
+        if event.notice is not None:
+            self._notices.append(event.notice.code)
         if keep:
             self._texts.append(event.text or "")
             self._logprobs += event.logprobs or ()

@@ -9,7 +9,8 @@ from contextlib import aclosing
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.openai.merge import merged
-from app.wire import ErrorCode, EventType, Request, TokenEvent
+from app.wire import ErrorCode, Request, TokenEvent
+from app.wire.event import DEGRADED
 
 ChoiceEvents = tuple[int, list[TokenEvent]]
 
@@ -63,7 +64,7 @@ class Completion:
         position = 0
         async with aclosing(self._gateway.follower.events(asked.user_id, asked.request_id)) as batches:
             async for batch in batches:
-                events = [event for event in batch if event.type is not EventType.NOTICE]
+                events = [event for event in batch if event.notice is None or event.notice.code == DEGRADED]
                 for event in events:
                     if event.error is not None:
                         raise ApiError(event.error.code, event.error.message)

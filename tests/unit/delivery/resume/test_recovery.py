@@ -107,10 +107,10 @@ async def noted(log: list[TokenEvent]) -> RecoveredAnswers:
     return await recover(cast(AIOKafkaConsumer, Reader(log)), TP, start=0, floor=-1, fence=len(log) - 1)
 
 
-async def test_the_first_plan_and_the_last_attempt_are_recalled() -> None:
+async def test_the_last_plan_and_the_last_attempt_are_recalled() -> None:
     log = [FENCE, notice(0, "plan", at=5), notice(0, "attempt", attempt=1), FENCE, notice(3, "attempt", attempt=2)]
     found = await noted([*log, notice(3, "plan", at=9), FENCE])
-    assert found.plans == {("u", "r"): PlanDetails(5)}
+    assert found.plans == {("u", "r"): PlanDetails(9)}
     assert found.attempts == {("u", "r"): Attempt(2, 0)}
     assert found.answers == {}
 

@@ -1,0 +1,7 @@
+"""What an operator decides about requests: which models there are, and which of them answers whom.
+
+The policy is one TOML file, `PARLEY_POLICY`. It is checked when the worker starts and read again when it changes.
+Decisions are functions of the request, the policy and the figures of the worker. The agents write a decision to
+`tokens`, as the notice `plan`, before the first token that depends on it; the next owner of the partition follows the
+notice and decides nothing again.
+"""

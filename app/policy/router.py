@@ -1,0 +1,83 @@
+"""Choose the model of a request by the routes of the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from app.policy.arms import arm_of
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy, Route
+from app.policy.load_figures import Load
+from app.policy.relief import Relief
+from app.wire.event import PlanDetails
+from app.wire.request import Request
+
+_FRESH_S = 0.1
+
+
+class Router:
+    """The first route whose conditions hold decides. A request that names a model is not routed.
+
+    `clock` is monotonic, in seconds; `load` gives the figures of this worker. `update` has to be called now and then:
+    a route that depends on load has to end even if no request comes.
+    """
+
+    def __init__(self, policy: Policy, clock: Callable[[], float], load: Callable[[], Load]) -> None:
+        self._clock = clock
+        self._load = load
+        self._fresh_until = 0.0
+        self._routes: list[tuple[Route, Relief | None]] = []
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        """Decide by this policy from now on. Routes that stay the same keep their state."""
+        kept = dict(self._routes)
+        self._routes = [
+            (route, kept.get(route) or (Relief(route) if route.when.watches_load else None)) for route in policy.routes
+        ]
+
+    @property
+    def longest_counted(self) -> int:
+        """The most prompt tokens that any route compares with."""
+        return max((route.when.prompt_tokens_below or 0 for route, _ in self._routes), default=0)
+
+    @property
+    def reliefs(self) -> dict[str, Relief]:
+        """The routes that depend on load, by name."""
+        return {route.name: relief for route, relief in self._routes if relief is not None}
+
+    def decide(self, request: Request, prompt_tokens: Callable[[], int]) -> PlanDetails | None:
+        """None if no route takes the request. `prompt_tokens` counts the tokens of the request's own prompt."""
+        if request.model not in {None, AUTO_MODEL} or not self._routes:
+            return None
+        if self._clock() >= self._fresh_until:
+            self.update()
+        for route, relief in self._routes:
+            if (relief is None or relief.is_on) and _takes(route, request, prompt_tokens):
+                return _decision(route, request)
+        return None
+
+    def update(self) -> None:
+        """Compare the load with the conditions of the routes."""
+        if reliefs := self.reliefs.values():
+            now, load = self._clock(), self._load()
+            self._fresh_until = now + _FRESH_S
+            for relief in reliefs:
+                relief.update(load, now)
+
+
+def _takes(route: Route, request: Request, prompt_tokens: Callable[[], int]) -> bool:
+    when = route.when
+    if when.tenant is not None and (request.tenant or "") not in when.tenant:
+        return False
+    if when.priority is not None and request.priority not in when.priority:
+        return False
+    return when.prompt_tokens_below is None or prompt_tokens() < when.prompt_tokens_below
+
+
+def _decision(route: Route, request: Request) -> PlanDetails:
+    if route.experiment is None:
+        return PlanDetails(model=route.model or DEFAULT_MODEL, route=route.name, notice=route.notice)
+    arm = arm_of(route.experiment, request.user_id, route.arms)
+    return PlanDetails(
+        model=arm.model, route=route.name, experiment=route.experiment, arm=arm.model, notice=route.notice
+    )
