@@ -24,7 +24,7 @@ from app.settings import Settings
 from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
-from tests.faults.stages import EXPIRY, PACED, REAL, TOOLS, Stage, with_milvus
+from tests.faults.stages import EXPIRY, PACED, REAL, ROUTES, TOOLS, Stage, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how often a worker with the paced engine is killed")
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
-    parser.add_argument("--stages", default="paced,expiry,tools,real,history", help="of these parts")
+    parser.add_argument("--stages", default="paced,expiry,tools,routes,real,history", help="of these parts")
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
     parser.add_argument("--workers", type=int, default=2)
@@ -56,6 +56,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
             clean.append(await run_stage(EXPIRY, options.kills, cluster, options, folder))
         if "tools" in options.stages:
             clean.append(await run_stage(TOOLS, options.kills, cluster, options, folder))
+        if "routes" in options.stages:
+            clean.append(await run_stage(ROUTES, options.kills, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "history" in options.stages:
@@ -98,6 +100,7 @@ async def run_stage(
         users=stage.users,
         skew_s=stage.skew_s,
         ask=stage.ask,
+        policies=stage.policies,
         rows=None if node is None else partial(wrong_rows, settings, node),
     ) as place:
         place.random.seed(options.seed)

@@ -22,12 +22,23 @@ from tests.faults.worker_process import WorkerProcess
 
 SETTLE_S = 180.0
 
+Policies = Callable[[random.Random], str]
+"""The text of the policy file of a worker that starts."""
+
 
 class Arena:
     def __init__(
-        self, cluster: KafkaCluster, settings: Settings, folder: Path, load: Load, watch: Watch, skew_s: float = 0.0
+        self,
+        cluster: KafkaCluster,
+        settings: Settings,
+        folder: Path,
+        load: Load,
+        watch: Watch,
+        skew_s: float = 0.0,
+        policies: Policies | None = None,
     ) -> None:
         self._skew_s = skew_s
+        self._policies = policies
         self.programs: ToolPrograms | None = None
         self.cluster = cluster
         self.settings = settings
@@ -54,6 +65,10 @@ class Arena:
     def start(self, name: str, plug: tuple[str, int] | None = None) -> WorkerProcess:
         self.folder.mkdir(parents=True, exist_ok=True)
         settings = self.settings.model_copy(update={"data_dir": self.data_dir(name)})
+        if self._policies is not None:
+            policy = self.folder / f"{name}.toml"
+            policy.write_text(self._policies(self.random))
+            settings = settings.model_copy(update={"policy": policy})
         skew_s = self._skew_s * (-1 if sum(name.encode()) % 2 else 1)
         self.workers[name] = WorkerProcess(settings, self.folder / f"{name}.log", plug, skew_s=skew_s).start()
         return self.workers[name]
@@ -127,6 +142,7 @@ async def arena(
     skew_s: float = 0.0,
     ask: Ask = paced_question,
     rows: Callable[[], Awaitable[list[Key]]] | None = None,
+    policies: Policies | None = None,
 ) -> AsyncIterator[Arena]:
     """An arena in which answers are being told; at its end the load stops and every request gets its time to end.
 
@@ -134,7 +150,7 @@ async def arena(
     """
     async with Watch(settings) as watch:
         load = Load(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
-        place = Arena(cluster, settings, folder, load, watch, skew_s)
+        place = Arena(cluster, settings, folder, load, watch, skew_s, policies)
         for number in range(workers):
             place.start(f"w{number}")
         tending = asyncio.create_task(place.tend())

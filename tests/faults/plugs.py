@@ -81,6 +81,11 @@ def kill_after_token(at: int) -> None:
     _after(TokenLog, "_send", at, _die)
 
 
+def kill_after_plan(at: int) -> None:
+    """A decision is handed to the producer, and no token depends on it yet."""
+    _after(AnswerLog, "plan", at, _die)
+
+
 def kill_after_done(at: int) -> None:
     """The end is in the log, and the request is not finished."""
     _after(AnswerLog, "_end", at, _die)
@@ -144,6 +149,7 @@ PLUGS = {
         kill_after_commit,
         kill_after_token,
         kill_after_done,
+        kill_after_plan,
         disk_full,
         clock_jumps,
         loop_hangs,

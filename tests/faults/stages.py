@@ -12,9 +12,11 @@ from pathlib import Path
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
-from tests.faults.faults import KILLS, OTHERS, Fault, RebalanceStorm, Zombie
+from tests.faults.arena import Policies
+from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, Zombie
 from tests.faults.load import Ask, paced_question, shop_question, tool_question
 from tests.faults.poison import Oversize, Poison
+from tests.faults.policies import some_policy
 from tests.faults.proxy import Proxy
 from tests.faults.readers import AbsentReader, SlowReader
 
@@ -34,6 +36,8 @@ class Stage:
     users: int = 16
     skew_s: float = 0.0
     """By how much the clocks of workers are wrong, one ahead and the next behind, and those of some producers."""
+    policies: Policies | None = None
+    """The policy file of a worker; another one at each of its starts."""
 
     def schedule(self, chance: random.Random, *, kills: int, others: int, only: str) -> list[Fault]:
         weights = [weight for weight, _ in self.kills]
@@ -80,6 +84,13 @@ TOOLS = Stage(
     tool_question,
     per_s=3.0,
     users=24,
+)
+ROUTES = Stage(
+    "routes",
+    {**PACED.settings},
+    (*KILLS, (5.0, KillInside("kill_after_plan", 20))),
+    (Zombie(), RebalanceStorm()),
+    policies=some_policy,
 )
 REAL = Stage(
     "demo model", {"engine": "torch", "threads": 1}, engine_faults.KILLS, engine_faults.OTHERS, shop_question, 2.0

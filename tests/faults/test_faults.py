@@ -17,6 +17,7 @@ from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
 from tests.faults.load import paced_question, shop_question, tool_question
 from tests.faults.poison import Poison
+from tests.faults.policies import some_policy
 
 
 async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault, **how: Any) -> None:
@@ -72,6 +73,14 @@ async def test_calls_over_kafka_are_made_once_and_their_results_count_once_howev
 ) -> None:
     settings = await settings_of(new_settings, tool_timeout_s=4.0)
     await inflict(kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question)
+
+
+@pytest.mark.timeout(600)
+async def test_what_is_decided_about_an_answer_stands_whatever_the_next_owner_would_decide(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    faults = (KillInside("kill_after_plan", 10), KillWorker())
+    await inflict(kafka, await settings_of(new_settings), tmp_path, *faults, policies=some_policy)
 
 
 @pytest.mark.timeout(600)

@@ -1,0 +1,41 @@
+"""Policy files that differ from worker to worker, so that no two of them would decide alike about an answer."""
+
+from __future__ import annotations
+
+import random
+
+_MODELS = """
+[models.small]
+path = "small"
+engine = "paced"
+paced_tokens_per_s = 15
+"""
+_RELIEF = """
+[[routes]]
+name = "relief"
+when = {{ first_token_p95_ms_above = {above} }}
+model = "small"
+notice = "degraded"
+"""
+_SHORT = """
+[[routes]]
+name = "short"
+when = {{ prompt_tokens_below = {below} }}
+model = "small"
+"""
+_TONE = """
+[[routes]]
+name = "tone"
+experiment = "tone"
+arms = [{{ model = "default", weight = {weight} }}, {{ model = "small", weight = 50 }}]
+"""
+
+
+def some_policy(chance: random.Random) -> str:
+    """Routes by prompt length, by arm and by load, in any order."""
+    routes = [
+        _RELIEF.format(above=chance.choice((0, 150, 5000))),
+        _SHORT.format(below=chance.randint(15, 24)),
+        _TONE.format(weight=chance.randint(1, 200)),
+    ]
+    return _MODELS + "".join(chance.sample(routes, chance.randint(1, 3)))
