@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,7 @@ from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, NO_POLICY, ModelSpec, Pol
 from app.settings import Settings
 from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
+from models.generation import GenerationDefaults
 from models.registry import ModelRegistry, ServedModel
 
 if TYPE_CHECKING:
@@ -61,8 +63,9 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: P
     torch = iter(_torch([one for one in wanted if one.engine == "torch"], on_fatal))
     others: dict[str, Callable[[_Wanted], ServedModel]] = {"paced": _paced, "vllm": partial(_vllm, on_fatal=on_fatal)}
     found = [next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in wanted]
+    remotes = [_remote(name, spec, settings) for name, spec in policy.models.items() if spec.engine == "openai"]
     try:
-        return ModelRegistry(*(serving for servings in found for serving in servings))
+        return ModelRegistry(*(serving for servings in found for serving in servings), *remotes)
     except ValueError as error:
         raise LoadError(str(error)) from None
 
@@ -76,6 +79,8 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
     groups: dict[Settings, list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
+        if spec.engine == "openai":
+            continue
         if spec.engine == settings.engine and spec.path == settings.model and not spec.options:
             same.append(name)
         else:
@@ -104,6 +109,31 @@ def _paced(wanted: _Wanted) -> ServedModel:
     serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_policys else NAME)
     own = frozenset[str]() if wanted.is_policys else serving.names | {wanted.settings.model}
     return dataclasses.replace(serving, names=own | wanted.names)
+
+
+def _remote(name: str, spec: ModelSpec, settings: Settings) -> ServedModel:
+    from models.remote import RemoteEngine, RemoteOptions, RemotePrompts  # noqa: PLC0415
+    from models.remote.engine import ABSENT  # noqa: PLC0415
+
+    key = os.environ.get(spec.api_key_env or "", "")
+    if spec.api_key_env and not key:
+        raise LoadError(f"policy: models.{name}: the environment has no {spec.api_key_env}")
+    given = {
+        field: getattr(spec, field)
+        for field in ("context_length", "max_running", "connect_s", "silence_s", "patience_s")
+        if getattr(spec, field) is not None
+    }
+    options = RemoteOptions(name, spec.model or "", spec.urls, key, spec.dialect == "vllm", **given)
+    try:
+        engine = RemoteEngine(options)
+    except ModuleNotFoundError:
+        raise LoadError(f"policy: models.{name}: {ABSENT}") from None
+    prompts = RemotePrompts(settings.history_turns, options.context_length)
+    return ServedModel(engine, prompts, GenerationDefaults(), frozenset({name}), _byte)
+
+
+def _byte(token: int) -> str:
+    return bytes([token]).decode(errors="replace")
 
 
 def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None]) -> list[list[ServedModel]]:

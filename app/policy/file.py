@@ -23,10 +23,22 @@ class PolicyError(Exception):
 
 
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model beside `PARLEY_MODEL`. Options that are not set have the values of the settings."""
+    """A model beside `PARLEY_MODEL`: a checkpoint with a `path`, or one behind `urls` of OpenAI's chat completions.
 
-    path: str
-    engine: Literal["torch", "vllm", "paced"] = "torch"
+    Options that are not set have the values of the settings. `model` is the name that the servers know, `api_key_env`
+    the environment variable with their key. A server of the dialect `vllm` takes vLLM's parameters, too, and can
+    continue an answer.
+    """
+
+    path: str | None = None
+    engine: Literal["torch", "vllm", "paced", "openai"] = "torch"
+    urls: tuple[str, ...] = ()
+    model: str | None = None
+    api_key_env: str | None = None
+    dialect: Literal["openai", "vllm"] | None = None
+    connect_s: float | None = None
+    silence_s: float | None = None
+    patience_s: float | None = None
     context_length: int | None = None
     device: str | None = None
     dtype: str | None = None
@@ -39,8 +51,27 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def options(self) -> dict[str, Any]:
         """The settings that this model has of its own."""
-        names = [name for name in self.__struct_fields__ if name not in {"path", "engine"}]
+        names = [name for name in self.__struct_fields__ if name not in {"path", "engine", *_REMOTE}]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if self.engine != "openai":
+            if not self.path:
+                yield "needs a path"
+            yield from (f"{name} is for engine = 'openai'" for name in _REMOTE if getattr(self, name))
+            return
+        for name in sorted(self.options.keys() - {"max_running", "context_length"}) + ["path"] * bool(self.path):
+            yield f"{name} does not apply to engine = 'openai'"
+        if not self.urls or not self.model:
+            yield "engine = 'openai' needs urls and model"
+        if not all(url.startswith(("http://", "https://")) for url in self.urls):
+            yield "a URL must begin with http:// or https://"
+        if min(getattr(self, name) or 1.0 for name in ("connect_s", "silence_s", "patience_s")) <= 0:
+            yield "a time must be above 0"
+
+
+_REMOTE = ("urls", "model", "api_key_env", "dialect", "connect_s", "silence_s", "patience_s")
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +121,21 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def models(self) -> tuple[str, ...]:
         return tuple(arm.model for arm in self.arms) if self.model is None else (self.model,)
 
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if (self.model is None) == (not self.arms) or bool(self.arms) != (self.experiment is not None):
+            yield "needs either model, or experiment and arms"
+        if len({arm.model for arm in self.arms}) < len(self.arms):
+            yield "two arms have the same model"
+        if any(not 0 <= arm.weight < float("inf") for arm in self.arms):
+            yield "a weight must be a number of at least 0"
+        if self.arms and not any(arm.weight for arm in self.arms):
+            yield "all weights are 0"
+        if self.until is not None and not self.when.watches_load:
+            yield "until needs a condition about load in when"
+        if self.when.for_s < 0 or (self.until is not None and self.until.for_s < 0):
+            yield "for_s must be at least 0"
+
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
@@ -127,24 +173,15 @@ def read_policy(path: Path | None) -> Policy:
 
 def _mistakes(policy: Policy) -> Iterator[str]:
     """What the types cannot express."""
-    names = {DEFAULT_MODEL, *policy.models}
     for reserved in sorted({DEFAULT_MODEL, AUTO_MODEL} & policy.models.keys()):
         yield f"models.{reserved}: this name has a meaning of its own; choose another"
+    for name, spec in policy.models.items():
+        yield from (f"models.{name}: {mistake}" for mistake in spec.mistakes())
+    names = {DEFAULT_MODEL, *policy.models}
     for at, route in enumerate(policy.routes):
         place = f"routes[{at}] ({route.name})"
         if route.name in {one.name for one in policy.routes[:at]}:
             yield f"{place}: another route has this name"
-        if (route.model is None) == (not route.arms) or bool(route.arms) != (route.experiment is not None):
-            yield f"{place}: needs either model, or experiment and arms"
         for unknown in sorted({*route.models} - names):
             yield f"{place}: there is no model {unknown!r}; there are {', '.join(sorted(names))}"
-        if len({arm.model for arm in route.arms}) < len(route.arms):
-            yield f"{place}: two arms have the same model"
-        if any(not 0 <= arm.weight < float("inf") for arm in route.arms):
-            yield f"{place}: a weight must be a number of at least 0"
-        if route.arms and not any(arm.weight for arm in route.arms):
-            yield f"{place}: all weights are 0"
-        if route.until is not None and not route.when.watches_load:
-            yield f"{place}: until needs a condition about load in when"
-        if route.when.for_s < 0 or (route.until is not None and route.until.for_s < 0):
-            yield f"{place}: for_s must be at least 0"
+        yield from (f"{place}: {mistake}" for mistake in route.mistakes())

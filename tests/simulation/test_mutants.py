@@ -245,7 +245,7 @@ MUTANTS: dict[str, Mutant] = {
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
-    "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=4395),
+    "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2270),
     "nothing is recalled of what was said": Mutant(Ownership, "recall", _recalls_nothing, hint=4),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),

@@ -61,8 +61,17 @@ def test_without_a_file_there_is_no_policy() -> None:
     [
         ("[models", "not TOML"),
         ("[cache]\nttl_s = 30", "unknown field `cache`"),
-        ("[models.a]\npath = 3", "Expected `str`, got `int` - at `$.models"),
+        ("[models.a]\npath = 3", "Expected `str | null`, got `int`"),
         ("[models.a]\npath = 'demo'\nspeed = 3", "unknown field `speed`"),
+        ("[models.a]\nquantize = 'int8'", "models.a: needs a path"),
+        ("[models.a]\npath = 'demo'\nurls = ['http://a']", "models.a: urls is for engine = 'openai'"),
+        ("[models.a]\nengine = 'openai'\nmodel = 'm'", "needs urls and model"),
+        ("[models.a]\nengine = 'openai'\nmodel = 'm'\nurls = ['a:80']", "must begin with http"),
+        (
+            "[models.a]\nengine = 'openai'\nmodel = 'm'\nurls = ['http://a']\nquantize = 'int8'",
+            "quantize does not apply",
+        ),
+        ("[models.a]\nengine = 'openai'\nmodel = 'm'\nurls = ['http://a']\nsilence_s = -1", "a time must be above 0"),
         ("[models.default]\npath = 'demo'", "models.default: this name has a meaning of its own"),
         ("[models.auto]\npath = 'demo'", "models.auto: this name has a meaning of its own"),
         ("[[routes]]\nname = 'a'", "routes[0] (a): needs either model, or experiment and arms"),

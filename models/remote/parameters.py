@@ -1,0 +1,75 @@
+"""A job as the parameters of a chat completion or a completion."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from models.generation import ConstraintKind, Job, OutputConstraint
+
+BYTES_PER_TOKEN = 4
+"""An estimate: how many tokens the part of an answer had that is continued is not known."""
+
+
+class RefusedError(ValueError):
+    """The server's API cannot express the job; the message is one line that names the parameter."""
+
+
+def parameters_of(job: Job, model: str, room: int, *, speaks_vllm: bool) -> dict[str, Any]:
+    """Without the messages. `room`: as many tokens as no job asks for; such a job has no `max_tokens` of its own.
+
+    Raises `RefusedError`.
+    """
+    sampling = job.sampling
+    given: dict[str, Any] = {
+        "model": model,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "seed": sampling.seed & (2**63 - 1),
+    }
+    if job.max_tokens < room:
+        given["max_tokens"] = max(1, job.max_tokens - len(job.generated) // BYTES_PER_TOKEN)
+    if job.stop:
+        given["stop"] = list(job.stop)
+    for name in ("presence_penalty", "frequency_penalty"):
+        if getattr(sampling, name):
+            given[name] = getattr(sampling, name)
+    more = _more(job)
+    if more and not speaks_vllm:
+        raise RefusedError(f"{min(more)}: this model's server does not take it")
+    if job.constraint is not None:
+        _constrain(given, more, job.constraint, speaks_vllm=speaks_vllm)
+    return {**given, "extra_body": more} if more else given
+
+
+def _more(job: Job) -> dict[str, Any]:
+    """Parameters of vLLM's that OpenAI's API lacks. Raises `RefusedError` for those that no server can take."""
+    sampling = job.sampling
+    refused = {
+        "logit_bias": sampling.logit_bias,
+        "logprobs": sampling.logprobs is not None,
+        "prompt_logprobs": job.prompt_logprobs is not None,
+    }
+    for name, is_set in refused.items():
+        if is_set:
+            raise RefusedError(f"{name}: this model is behind an outside server, whose token ids are not known here")
+    given = {
+        "top_k": sampling.top_k or None,
+        "min_p": sampling.min_p or None,
+        "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
+        "min_tokens": job.min_tokens or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputConstraint, *, speaks_vllm: bool) -> None:
+    if constraint.kind is ConstraintKind.JSON:
+        schema = {"name": "answer", "schema": json.loads(constraint.rule), "strict": True}
+        given["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif not speaks_vllm:
+        raise RefusedError(f"response_format: this model's server has no {constraint.kind}")
+    elif constraint.kind is ConstraintKind.CHOICES:
+        more["structured_outputs"] = {"choice": json.loads(constraint.rule)}
+    else:
+        name = "regex" if constraint.kind is ConstraintKind.REGEX else "grammar"
+        more["structured_outputs"] = {name: constraint.rule}

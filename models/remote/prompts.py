@@ -1,0 +1,89 @@
+"""Conversations as the messages of a chat completion.
+
+A prompt's token ids are the bytes of this JSON object: `{"messages": [...]}`, with `"continues": true` if the answer
+continues the last message; or `{"prompt": "..."}` for a raw prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from models.chat import ChatMessage, PastTurn
+from models.prompts import BuiltPrompt, PromptError, PromptTooLong
+from models.tools.constraint import Tool
+from models.tools.format import FORMATS
+
+
+class RemotePrompts:
+    """Implements `models.registry.Prompts`. `context_length` counts bytes."""
+
+    tool_format = FORMATS["json"]
+    tool_marker: int | None = None
+
+    def __init__(self, history_turns: int, context_length: int) -> None:
+        self._history_turns = history_turns
+        self._context_length = context_length
+
+    def build(
+        self,
+        system: str,
+        history: Sequence[PastTurn | tuple[str, str]] = (),
+        prompt: str | None = None,
+        messages: Sequence[ChatMessage] | None = None,
+        *,
+        steps: Sequence[ChatMessage] = (),
+        tools: Sequence[Tool] = (),
+        continues: bool = False,
+        reserve: int = 1,
+        at: float = 0.0,  # noqa: ARG002 - the server's template knows the time
+    ) -> BuiltPrompt:
+        if tools:
+            raise PromptError("tools: this model is behind an outside server, which gets no tools")
+        kept = list(history)[-self._history_turns :] if self._history_turns else []
+        turns = [PastTurn(*turn) for turn in kept]
+        last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
+        has_system = any(message.role == "system" for message in last)
+        first = [ChatMessage("system", system)] if system and not has_system else []
+        while True:
+            past = [message for turn in turns for message in turn.messages]
+            content: dict[str, Any] = {"messages": [_described(one) for one in (*first, *past, *last)]}
+            if continues:
+                content["continues"] = True
+            ids = _ids(content)
+            if len(ids) + reserve <= self._context_length or not turns:
+                return self._of(ids, len(turns))
+            turns = turns[1:]
+
+    def count(self, text: str) -> int:
+        return len(text.encode())
+
+    def raw(self, text: str) -> BuiltPrompt:
+        return self._of(_ids({"prompt": text}), 0)
+
+    def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:  # noqa: ARG002
+        raise PromptError("prompt_token_ids: this model is behind an outside server, which takes text only")
+
+    def _of(self, ids: bytes, turns: int) -> BuiltPrompt:
+        if len(ids) >= self._context_length:
+            raise PromptTooLong(f"the prompt has {len(ids)} bytes; this model takes {self._context_length - 1} at most")
+        return BuiltPrompt(tuple(ids), turns, hashlib.blake2b(ids, digest_size=8).hexdigest())
+
+
+def _ids(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+
+
+def _described(message: ChatMessage) -> dict[str, Any]:
+    """The message in OpenAI's form."""
+    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.calls:
+        found["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.call_id:
+        found["tool_call_id"] = message.call_id
+    return found

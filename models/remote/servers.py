@@ -1,0 +1,133 @@
+"""The servers of one outside model: which one is asked next, and which are left alone for a while.
+
+A server has a circuit breaker:
+
+    CLOSED --`MOST_FAILURES` in a row, or `Retry-After`--> OPEN --a probe succeeds--> CLOSED
+
+An open server is asked nothing but `GET /models`, every few seconds. Requests therefore never pay for the probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+MOST_FAILURES = 3
+_WEIGHT = 0.2  # of the newest latency in the average
+_PROBE_S = 5.0
+
+
+class Circuit(enum.Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+
+
+class Server:
+    """`client` is an `openai.AsyncOpenAI`; `latency_s` the average time to the first token, `running` its answers."""
+
+    def __init__(self, url: str, client: Any) -> None:
+        self.url = url
+        self.client = client
+        self.circuit = Circuit.CLOSED
+        self.latency_s = 0.0
+        self.running = 0
+        self.closed_at = 0.0  # monotonic; not probed before
+        self._failures = 0
+
+    def answered(self, seconds: float) -> None:
+        """Its first token came after that time."""
+        self._failures = 0
+        self.latency_s = seconds if not self.latency_s else (1 - _WEIGHT) * self.latency_s + _WEIGHT * seconds
+
+    def failed(self, why: str, *, rest_s: float = 0.0) -> None:
+        """`rest_s`: the server asks to be left alone for so long."""
+        self._failures += 1
+        if self.circuit is Circuit.CLOSED and (rest_s or self._failures >= MOST_FAILURES):
+            self.circuit = Circuit.OPEN
+            self.closed_at = time.monotonic() + rest_s
+            log.warning("%s is left alone: %s", self.url, why)
+
+    def recovered(self) -> None:
+        self.circuit = Circuit.CLOSED
+        self._failures = 0
+        log.warning("%s answers again", self.url)
+
+
+class Servers:
+    """`max_running`: answers that one server gives at once."""
+
+    def __init__(self, servers: Sequence[Server], max_running: int) -> None:
+        self._all = servers
+        self._max_running = max_running
+        self._changed = asyncio.Event()
+        self._probing: asyncio.Task[None] | None = None
+
+    @property
+    def has_room(self) -> bool:
+        return any(self._is_free(server) for server in self._all)
+
+    @property
+    def are_open(self) -> bool:
+        """Whether no server is asked at the moment."""
+        return all(server.circuit is Circuit.OPEN for server in self._all)
+
+    async def enter(self, tried: Sequence[Server], patience_s: float) -> Server:
+        """The free server with the least expected latency, one that is not among `tried` if there is one.
+
+        Raises `TimeoutError` if there is none for `patience_s` although none is busy.
+        """
+        deadline = time.monotonic() + patience_s
+        while True:
+            free = [server for server in self._all if self._is_free(server)]
+            if free:
+                server = min(free, key=lambda one: (one in tried, one.latency_s * (one.running + 1), one.running))
+                server.running += 1
+                return server
+            if self.are_open and time.monotonic() > deadline:
+                raise TimeoutError
+            if not self.are_open:
+                deadline = time.monotonic() + patience_s
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), max(0.05, deadline - time.monotonic()))
+
+    def leave(self, server: Server) -> None:
+        server.running -= 1
+        self._changed.set()
+        if server.circuit is Circuit.OPEN and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.create_task(self._probe())
+
+    async def stop(self) -> None:
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.gather(self._probing, return_exceptions=True)
+        for server in self._all:
+            await server.client.close()
+
+    def _is_free(self, server: Server) -> bool:
+        return server.circuit is Circuit.CLOSED and server.running < self._max_running
+
+    async def _probe(self) -> None:
+        """Until no server is open."""
+        while resting := [server for server in self._all if server.circuit is Circuit.OPEN]:
+            await asyncio.sleep(min(_PROBE_S, max(0.1, min(one.closed_at for one in resting) - time.monotonic())))
+            due = [server for server in resting if time.monotonic() >= server.closed_at]
+            await asyncio.gather(*map(_ask, due))
+            self._changed.set()
+
+
+async def _ask(server: Server) -> None:
+    server.closed_at = time.monotonic() + _PROBE_S
+    try:
+        await server.client.with_options(timeout=_PROBE_S, max_retries=0).models.list()
+    except Exception as error:  # noqa: BLE001 - whatever it is, the server does not answer
+        log.debug("%s does not answer a probe: %s", server.url, error)
+    else:
+        server.recovered()

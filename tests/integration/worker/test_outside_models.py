@@ -1,0 +1,96 @@
+"""Models behind outside servers, on a real worker that is killed in the middle of an answer, as is the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import StartWorker
+from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server_in_a_thread
+
+POLICY = """
+[models.outside]
+engine = "openai"
+urls = ["{url}"]
+model = "served-name"
+dialect = "vllm"
+silence_s = 2
+patience_s = 20
+
+[models.plain]
+engine = "openai"
+urls = ["{url}"]
+model = "served-name"
+silence_s = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[OutsideServer]:
+    with outside_server_in_a_thread() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def worker(
+    start_worker: StartWorker, outside: OutsideServer, tmp_path_factory: pytest.TempPathFactory
+) -> WorkerProcess:
+    path: Path = tmp_path_factory.mktemp("policy") / "policy.toml"
+    path.write_text(POLICY.format(url=outside.url))
+    return start_worker(policy=path)
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+async def test_an_outside_model_answers_and_remembers(client: Client, outside: OutsideServer) -> None:
+    user = client.user()
+    first = await client.asked(user, "hello", model="outside", max_tokens=5)
+    assert words(first.text) == words("".join(WORDS[:5]))
+    assert first.end.usage.completion_tokens == 5
+    assert first.end.model_version == "outside@served-name"
+    await client.asked(user, "again", model="outside", max_tokens=2)
+    assert [one["content"] for one in outside.bodies[-1]["messages"]] == ["hello", first.text, "again"]
+
+
+async def test_a_server_that_dies_in_the_middle_costs_no_word_if_the_model_can_continue(
+    client: Client, outside: OutsideServer
+) -> None:
+    outside.trouble, outside.after = "close", 4
+    try:
+        whole = await client.asked(client.user(), "hello", model="outside", max_tokens=10)
+        cut = await client.asked(client.user(), "hello", model="plain", max_tokens=10)
+    finally:
+        outside.trouble = ""
+    assert words(whole.text) == words("".join(WORDS[: len(words(whole.text))]))
+    assert whole.end.finish_reason in {"length", "partial"} or whole.end.error is not None
+    assert (cut.end.finish_reason, words(cut.text)) == ("partial", words("".join(WORDS[:4])))
+
+
+@pytest.mark.parametrize(("model", "reason"), [("outside", "length"), ("plain", "partial")])
+async def test_an_answer_goes_on_behind_its_last_word_after_the_worker_is_killed(
+    worker: WorkerProcess, client: Client, outside: OutsideServer, model: str, reason: str
+) -> None:
+    outside.pause_s = 0.05
+    user = client.user()
+    request_id = await client.ask(user, "hello", model=model, max_tokens=100)
+    begun = await client.begun(user, request_id, 20)
+    worker.kill()
+    worker.start()
+    answer = await client.answer(user, request_id)
+    outside.pause_s = 0.0
+    found = words(answer.text)
+    assert found == words("".join(WORDS[: len(found)]))
+    assert answer.end.finish_reason == reason
+    assert len(found) >= (95 if reason == "length" else len(words(begun.text)) - 1)
+
+
+async def test_a_parameter_that_the_server_does_not_take_is_refused_by_name(client: Client) -> None:
+    refused = await client.asked(client.user(), "hello", model="plain", top_k=5, temperature=1.0)
+    assert refused.end.error.code == "invalid_request"
+    assert refused.end.error.message.startswith("top_k: ")

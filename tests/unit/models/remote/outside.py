@@ -1,0 +1,139 @@
+"""An outside server that speaks chat completions, and misbehaves on request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from aiohttp import web
+
+WORDS = [f"w{number} " for number in range(200)]
+
+
+class OutsideServer:
+    """Answers with `WORDS`, one a chunk; a continued message goes on behind the words that it has.
+
+    `trouble` is what is wrong with it, `after` how many words it says before that, `bodies` what it was asked.
+    """
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self.after = 0
+        self.pause_s = 0.0
+        self.bodies: list[dict[str, Any]] = []
+        self.probes = 0
+        self.left = 0
+        self.url = ""
+
+    async def models(self, _request: web.Request) -> web.Response:
+        self.probes += 1
+        if self.trouble == "500":
+            raise web.HTTPInternalServerError
+        return web.json_response({"object": "list", "data": []})
+
+    async def chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        match self.trouble:
+            case "429":
+                return web.json_response(
+                    {"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "0.2"}
+                )
+            case "500" | "400" | "401" as status:
+                return web.json_response({"error": {"message": f"a {status}"}}, status=int(status))
+            case "html":
+                return web.Response(text="<html>welcome</html>", content_type="text/html")
+            case "silent" if not self.after:
+                await asyncio.sleep(3600)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        try:
+            await self._say(body, response, request)
+        except (ConnectionError, asyncio.CancelledError):
+            self.left += 1
+            raise
+        return response
+
+    async def _say(self, body: dict[str, Any], response: web.StreamResponse, request: web.Request) -> None:
+        last = body["messages"][-1] if "messages" in body else {"content": body["prompt"]}
+        first = last["content"].count("w") if body.get("continue_final_message") or "prompt" in body else 0
+        most = body.get("max_tokens", 20)
+        for number in range(most):
+            if self.trouble and number == self.after:
+                await self._break(response, request)
+                return
+            await asyncio.sleep(self.pause_s)
+            word = WORDS[first + number]
+            choice = {"index": 0, "finish_reason": None} | (
+                {"text": word} if "prompt" in body else {"delta": {"content": word}}
+            )
+            await self._send(response, {"id": "c", "object": "chat.completion.chunk", "choices": [choice]})
+        end = (
+            {"index": 0, "delta": {}, "finish_reason": "length"}
+            if "messages" in body
+            else {"index": 0, "text": "", "finish_reason": "length"}
+        )
+        await self._send(response, {"id": "c", "choices": [end]})
+        await self._send(response, {"id": "c", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": most}})
+        await response.write(b"data: [DONE]\n\n")
+
+    async def _break(self, response: web.StreamResponse, request: web.Request) -> None:
+        match self.trouble:
+            case "close":
+                assert request.transport is not None
+                request.transport.abort()
+            case "end":
+                await response.write(b"data: [DONE]\n\n")
+            case "silent":
+                await asyncio.sleep(3600)
+            case "rubbish":
+                await response.write(b"data: {not json\n\n")
+            case "shapes":
+                await self._send(response, {"choices": [{"delta": {"content": 7}}]})
+            case "no choices":
+                await self._send(response, [1, 2])
+            case "reason":
+                await self._send(response, {"choices": [{"index": 0, "delta": {}, "finish_reason": "bored"}]})
+            case "error":
+                await self._send(response, {"error": {"message": "out of memory", "code": 500}})
+
+    async def _send(self, response: web.StreamResponse, content: object) -> None:
+        await response.write(b"data: %b\n\n" % json.dumps(content).encode())
+
+
+@contextmanager
+def outside_server_in_a_thread() -> Iterator[OutsideServer]:
+    """For fixtures that outlive a test's event loop."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    place = outside_server()
+    try:
+        yield asyncio.run_coroutine_threadsafe(place.__aenter__(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(place.__aexit__(None, None, None), loop).result(10)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+@asynccontextmanager
+async def outside_server() -> AsyncIterator[OutsideServer]:
+    server = OutsideServer()
+    app = web.Application()
+    app.router.add_get("/v1/models", server.models)
+    app.router.add_post("/v1/chat/completions", server.chat)
+    app.router.add_post("/v1/completions", server.chat)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,269 @@
+"""An engine over outside servers that are killed, hung, slow, full, or answer rubbish."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import pytest
+
+from models.generation import ConstraintKind, End, Failure, FinishReason, Job, OutputConstraint, Sampling
+from models.prompts import PromptError, PromptTooLong
+from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
+from models.remote.servers import Circuit
+from models.tools.constraint import Tool
+from tests.unit.models.engine.reading import Answer, read
+from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server
+
+PROMPTS = RemotePrompts(10, 1 << 19)
+GREEDY = Sampling(temperature=0)
+NewEngine = Callable[..., RemoteEngine]
+TROUBLES = ["close", "end", "silent", "rubbish", "shapes", "no choices", "reason", "error"]
+
+
+@pytest.fixture
+async def servers() -> AsyncIterator[list[OutsideServer]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(outside_server()) for _ in range(2)]
+
+
+@pytest.fixture
+async def new_engine(servers: list[OutsideServer]) -> AsyncIterator[NewEngine]:
+    made: list[RemoteEngine] = []
+
+    def new(count: int = 1, **options: object) -> RemoteEngine:
+        given = {"silence_s": 0.5, "connect_s": 1.0, "patience_s": 2.0, "speaks_vllm": True, **options}
+        urls = tuple(server.url for server in servers[:count])
+        made.append(RemoteEngine(RemoteOptions("outside", "chatty", urls, **given)))
+        return made[-1]
+
+    yield new
+    for engine in made:
+        await engine.stop()
+
+
+def job_of(text: str = "hello", max_tokens: int = 8, **fields: object) -> Job:
+    built = PROMPTS.build("", [("before", "answered")], text)
+    return Job(**{"id": "r", "prompt": built.ids, "max_tokens": max_tokens, "sampling": GREEDY, **fields})
+
+
+async def ask(engine: RemoteEngine, job: Job) -> Answer:
+    (stream,) = engine.submit([job])
+    return await read(stream, len(job.generated), is_counted=False)
+
+
+def words(first: int, last: int) -> str:
+    return "".join(WORDS[first:last])
+
+
+async def test_an_answer_is_the_servers_text_and_its_tokens_are_its_bytes(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    answer = await ask(new_engine(), job_of())
+    assert (answer.text, answer.reason) == (words(0, 8), "length")
+    assert bytes(answer.tokens).decode() == answer.text
+    assert isinstance(answer.end, End)
+    assert answer.end.index == len(answer.tokens)
+    assert (answer.end.usage.prompt_tokens, answer.end.usage.completion_tokens) == (7, 8), "the server's own figures"
+    (body,) = servers[0].bodies
+    assert [one["content"] for one in body["messages"]] == ["before", "answered", "hello"]
+    assert (body["model"], body["max_tokens"], body["temperature"], body["stream"]) == ("chatty", 8, 0, True)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 12])
+async def test_a_resumed_answer_continues_the_text(
+    servers: list[OutsideServer], new_engine: NewEngine, cut: int
+) -> None:
+    said = words(0, cut).encode()
+    answer = await ask(new_engine(), job_of(max_tokens=20, generated=tuple(said)))
+    assert answer.text.startswith(WORDS[cut])
+    assert servers[0].bodies[0]["messages"][-1] == {"role": "assistant", "content": said.decode()}
+
+
+async def test_a_server_that_cannot_continue_ends_a_resumed_answer_as_partial(new_engine: NewEngine) -> None:
+    answer = await ask(new_engine(speaks_vllm=False), job_of(generated=tuple(b"w0 ")))
+    assert (answer.reason, answer.text) == (FinishReason.PARTIAL, "")
+
+
+@pytest.mark.parametrize("trouble", [*TROUBLES, "500", "401", "html"])
+async def test_a_failure_before_the_first_token_is_tried_again_elsewhere_unseen(
+    servers: list[OutsideServer], new_engine: NewEngine, trouble: str
+) -> None:
+    servers[0].trouble = trouble
+    engine = new_engine(2)
+    answers = await asyncio.gather(*(ask(engine, job_of()) for _ in range(6)))
+    assert {(answer.text, answer.reason) for answer in answers} == {(words(0, 8), "length")}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_a_failure_in_the_middle_is_continued_elsewhere_with_no_word_missing_or_repeated(
+    servers: list[OutsideServer], new_engine: NewEngine, trouble: str
+) -> None:
+    servers[0].trouble, servers[0].after = trouble, 3
+    engine = new_engine(2)
+    for answer in await asyncio.gather(*(ask(engine, job_of(max_tokens=12)) for _ in range(4))):
+        spoken = answer.text.split()
+        assert spoken == [word.strip() for word in WORDS[: len(spoken)]]
+        assert len(spoken) >= 11
+        assert answer.reason == "length"
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_a_failure_in_the_middle_ends_as_partial_where_no_server_can_continue(
+    servers: list[OutsideServer], new_engine: NewEngine, trouble: str
+) -> None:
+    servers[0].trouble, servers[0].after = trouble, 3
+    answer = await ask(new_engine(speaks_vllm=False), job_of())
+    assert (answer.text, answer.reason) == (words(0, 3), FinishReason.PARTIAL)
+
+
+async def test_servers_that_all_fail_are_one_error_in_bounded_time(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].trouble = "500"
+    answer = await ask(new_engine(patience_s=0.5), job_of())
+    assert isinstance(answer.end, Failure)
+    assert answer.end.code == "engine_error"
+    assert len(servers[0].bodies) <= 4
+
+
+async def test_an_absent_server_is_one_error_that_names_the_model(new_engine: NewEngine, unused_tcp_port: int) -> None:
+    engine = RemoteEngine(
+        RemoteOptions("absent", "chatty", (f"http://127.0.0.1:{unused_tcp_port}/v1",), patience_s=0.3)
+    )
+    answer = await ask(engine, job_of())
+    await engine.stop()
+    assert isinstance(answer.end, Failure)
+    assert "absent" in answer.end.message
+
+
+async def test_a_bad_request_is_not_tried_again_and_blames_no_server(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].trouble = "400"
+    engine = new_engine()
+    answer = await ask(engine, job_of())
+    assert answer.reason == "invalid_request"
+    assert len(servers[0].bodies) == 1
+    assert engine.has_room
+
+
+async def test_a_full_server_is_left_alone_for_as_long_as_it_asks_and_its_requests_wait(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].trouble = "429"
+    engine = new_engine(patience_s=10.0)
+    asking = asyncio.ensure_future(ask(engine, job_of()))
+    await asyncio.sleep(0.1)
+    assert not engine.has_room
+    asked = len(servers[0].bodies)
+    servers[0].trouble = ""
+    answer = await asking
+    assert (answer.text, answer.reason) == (words(0, 8), "length")
+    assert asked == 1
+
+
+async def test_a_server_that_keeps_failing_is_left_out_and_comes_back_after_a_probe(
+    servers: list[OutsideServer], new_engine: NewEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("models.remote.servers._PROBE_S", 0.2)
+    servers[0].trouble = "500"
+    engine = new_engine(2)
+    await asyncio.gather(*(ask(engine, job_of()) for _ in range(12)))
+    bad = engine._servers._all[0]
+    assert bad.circuit is Circuit.OPEN
+    asked = len(servers[0].bodies)
+    await asyncio.gather(*(ask(engine, job_of()) for _ in range(6)))
+    assert len(servers[0].bodies) == asked
+    servers[0].trouble = ""
+    async with asyncio.timeout(10):
+        while bad.circuit is Circuit.OPEN:
+            await asyncio.sleep(0.05)
+    assert servers[0].probes > 0
+
+
+async def test_the_faster_server_gets_more_answers(servers: list[OutsideServer], new_engine: NewEngine) -> None:
+    servers[0].pause_s = 0.05
+    engine = new_engine(2)
+    for _ in range(6):
+        await asyncio.gather(*(ask(engine, job_of(max_tokens=2)) for _ in range(3)))
+    assert len(servers[1].bodies) > 1.5 * len(servers[0].bodies)
+
+
+async def test_a_cancelled_answer_ends_with_its_text_and_closes_its_connection(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].pause_s = 0.02
+    engine = new_engine()
+    (stream,) = engine.submit([job_of(max_tokens=150)])
+    asyncio.get_running_loop().call_later(0.3, stream.cancel)
+    answer = await read(stream, is_counted=False)
+    assert answer.reason is FinishReason.CANCELLED
+    assert answer.text
+    async with asyncio.timeout(5):
+        while not servers[0].left:
+            await asyncio.sleep(0.02)
+    assert engine.stats.running == 0
+
+
+async def test_a_raw_prompt_is_a_completion(servers: list[OutsideServer], new_engine: NewEngine) -> None:
+    answer = await ask(new_engine(), job_of(prompt=PROMPTS.raw("w0 w1 ").ids, max_tokens=3))
+    assert answer.text == words(2, 5)
+    assert servers[0].bodies[0]["prompt"] == "w0 w1 "
+
+
+@pytest.mark.parametrize(
+    ("fields", "speaks_vllm", "name"),
+    [
+        ({"sampling": replace(GREEDY, logprobs=1)}, True, "logprobs"),
+        ({"sampling": replace(GREEDY, logit_bias=((5, 1.0),))}, True, "logit_bias"),
+        ({"prompt_logprobs": 1}, True, "prompt_logprobs"),
+        ({"sampling": replace(GREEDY, top_k=5)}, False, "top_k"),
+        ({"min_tokens": 5}, False, "min_tokens"),
+        ({"constraint": OutputConstraint(ConstraintKind.REGEX, "a+")}, False, "response_format"),
+    ],
+)
+async def test_what_a_server_cannot_do_is_refused_by_name(
+    new_engine: NewEngine, fields: dict[str, object], speaks_vllm: bool, name: str
+) -> None:
+    answer = await ask(new_engine(speaks_vllm=speaks_vllm), job_of(**fields))
+    assert isinstance(answer.end, Failure)
+    assert answer.end.code == "invalid_request"
+    assert answer.end.message.startswith(f"{name}: ")
+
+
+async def test_parameters_are_passed_on_in_the_servers_dialect(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    sampling = Sampling(0.5, 0.9, 7, 3, 0.1, 0.2, 0.3, 1.1)
+    choices = OutputConstraint(ConstraintKind.CHOICES, '["a", "b"]')
+    await ask(new_engine(), job_of(sampling=sampling, stop=("x",), min_tokens=2, constraint=choices))
+    schema = OutputConstraint(ConstraintKind.JSON, '{"type": "object"}')
+    await ask(new_engine(speaks_vllm=False), job_of(constraint=schema))
+    first, second = servers[0].bodies
+    assert {name: first[name] for name in ("temperature", "top_p", "top_k", "seed", "min_p", "stop", "min_tokens")} == {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 3, "min_p": 0.1, "stop": ["x"], "min_tokens": 2,
+    }  # fmt: skip
+    assert first["structured_outputs"] == {"choice": ["a", "b"]}
+    assert second["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_a_prompt_loses_its_oldest_turns_first_and_is_a_function_of_its_arguments() -> None:
+    small = RemotePrompts(10, 260)
+    history = [("question " * 9, "answer"), ("second", "answered")]
+    built = small.build("be brief", history, "third")
+    roles = [one["role"] for one in json.loads(bytes(built.ids))["messages"]]
+    assert (built.turns_used, roles) == (1, ["system", "user", "assistant", "user"])
+    assert small.build("be brief", history, "third") == built
+    with pytest.raises(PromptTooLong):
+        small.build("", [], "x" * 300)
+
+
+def test_tools_and_token_ids_are_refused() -> None:
+    with pytest.raises(PromptError, match="tools"):
+        PROMPTS.build("", [], "hello", tools=[Tool("look_up", "", {})])
+    with pytest.raises(PromptError, match="prompt_token_ids"):
+        PROMPTS.of_ids([1, 2])
