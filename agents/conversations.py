@@ -234,7 +234,7 @@ class Conversations:
                 stopped_by = await self._tool_calls.wait(partition, inflight, answer)
                 if stopped_by is not None:
                     return await self._stopped(answer, stopped_by)
-            end = await self._round(partition, inflight, memory, answer, serving, is_resumed=is_resumed)
+            end = await self._round(partition, inflight, memory, answer, is_resumed=is_resumed)
             if isinstance(end, TokenEvent):
                 return end
             is_resumed = False
@@ -255,16 +255,35 @@ class Conversations:
         inflight: InFlightRequest,
         memory: tuple[Turn, ...],
         answer: AnswerLog,
-        serving: ServedModel,
         *,
         is_resumed: bool,
     ) -> TokenEvent | End:
-        """Let the model read its prompt and write. Returns the last event of the answer, or the calls of the round
-        if other programs run them.
+        """Let a model read its prompt and write. Returns the last event of the answer, or the calls of the round if
+        other programs run them.
         """
+        while (serving := serving_of(inflight, self._servings)) is not None:
+            end = await self._try(partition, inflight, memory, answer, serving, is_resumed=is_resumed)
+            if not isinstance(end, Failure):
+                return end
+            if not await self._may_try_again(inflight, answer, end):
+                return await answer.error(_code_of(end), end.message)
+            is_resumed = False
+        return await self._nobody(inflight, answer)
+
+    async def _try(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        memory: tuple[Turn, ...],
+        answer: AnswerLog,
+        serving: ServedModel,
+        *,
+        is_resumed: bool,
+    ) -> TokenEvent | End | Failure:
+        """Let this model read and write, or say why it failed."""
         try:
             prompt = await prompt_of(inflight, memory, serving, self._settings)
-            job = job_of(inflight, prompt, serving, self._settings)
+            job = job_of(inflight, prompt, serving, self._settings, answer.tokens[inflight.rounds.end :])
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
         except (PromptError, PromptLogprobsError, DialogueError, ConstraintError) as error:
@@ -280,7 +299,7 @@ class Conversations:
 
     async def _attempt(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
-    ) -> TokenEvent | End:
+    ) -> TokenEvent | End | Failure:
         if not inflight.replayed:
             return await self._generate(partition, inflight, answer, engine, job)
         beginning = await self._isolation.enter(inflight.attempt + 1)
@@ -300,7 +319,7 @@ class Conversations:
         engine: Engine,
         job: Job,
         on_token: Callable[[], None] = lambda: None,
-    ) -> TokenEvent | End:
+    ) -> TokenEvent | End | Failure:
         async with self._batches.stream(partition.number, engine, job, inflight) as stream:
             async for event in stream:
                 match event:
@@ -309,16 +328,38 @@ class Conversations:
                     case Delta():
                         await answer.say(event)
                         on_token()
+                        self._planner.begun(inflight)
                     case End(reason=FinishReason.DEADLINE):
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End(reason=FinishReason.TOOL_CALLS) if inflight.request.tool_mode is ToolMode.KAFKA:
                         return event
                     case End():
                         return await answer.done(event.reason, event.usage, event.text, event.calls)
-                    case Failure(code=code):
-                        known = ErrorCode(code) if code in REQUEST_ERROR_CODES else ErrorCode.ENGINE_ERROR
-                        return await answer.error(known, event.message)
+                    case Failure():
+                        return event
         return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+
+    async def _may_try_again(self, inflight: InFlightRequest, answer: AnswerLog, failure: Failure) -> bool:
+        """After a failure, the same model tries once more, from the last token on; then the next one of the policy's
+        chain, if nothing has been said yet. False if the answer ends with the failure.
+        """
+        code = _code_of(failure)
+        if inflight.stop is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
+            return False
+        if code is ErrorCode.ENGINE_ERROR and not inflight.retried:
+            inflight.retried = True
+            log.warning("request %s is tried again: %s", inflight.key, failure.message)
+            return True
+        self._planner.failed(inflight)
+        plan = None if answer.index or inflight.made.rounds else self._planner.next(inflight)
+        if plan is None:
+            return False
+        inflight.plan, inflight.retried = plan, False
+        log.warning("request %s: model %s answers instead: %s", inflight.key, plan.model, failure.message)
+        if (serving := serving_of(inflight, self._servings)) is not None:
+            answer.use(serving)
+        await answer.plan(plan)
+        return True
 
     async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
@@ -351,6 +392,10 @@ class Conversations:
             return False
         first = inflight.recovered.segments[0] if inflight.recovered and inflight.recovered.segments else None
         return inflight.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
+
+
+def _code_of(failure: Failure) -> ErrorCode:
+    return ErrorCode(failure.code) if failure.code in REQUEST_ERROR_CODES else ErrorCode.ENGINE_ERROR
 
 
 def _pass(inflight: InFlightRequest, answer: AnswerLog, rounds: ToolRounds) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
@@ -126,7 +127,14 @@ def tools_of(inflight: InFlightRequest, settings: Settings) -> list[Tool]:
     ]
 
 
-def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel, settings: Settings) -> Job:
+def job_of(
+    inflight: InFlightRequest,
+    prompt: BuiltPrompt,
+    serving: ServedModel,
+    settings: Settings,
+    generated: Sequence[int] = (),
+) -> Job:
+    """The job of the current round; `generated` are the tokens of it that readers have already."""
     request = inflight.request
     room = serving.engine.context_length - len(prompt.ids)
     rounds = inflight.rounds
@@ -136,7 +144,7 @@ def job_of(inflight: InFlightRequest, prompt: BuiltPrompt, serving: ServedModel,
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
-        generated=inflight.recovered.tokens[rounds.end :] if inflight.recovered else (),
+        generated=tuple(generated),
         max_tokens=max_tokens,
         sampling=_sampling(request, serving, len(rounds.rounds)),
         stop=request.stop_strings,

@@ -63,7 +63,7 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: P
     torch = iter(_torch([one for one in wanted if one.engine == "torch"], on_fatal))
     others: dict[str, Callable[[_Wanted], ServedModel]] = {"paced": _paced, "vllm": partial(_vllm, on_fatal=on_fatal)}
     found = [next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in wanted]
-    remotes = [_remote(name, spec, settings) for name, spec in policy.models.items() if spec.engine == "openai"]
+    remotes = [_remote(name, spec, settings, policy) for name, spec in policy.models.items() if spec.engine == "openai"]
     try:
         return ModelRegistry(*(serving for servings in found for serving in servings), *remotes)
     except ValueError as error:
@@ -111,7 +111,11 @@ def _paced(wanted: _Wanted) -> ServedModel:
     return dataclasses.replace(serving, names=own | wanted.names)
 
 
-def _remote(name: str, spec: ModelSpec, settings: Settings) -> ServedModel:
+_IMPATIENT_S = 1.0
+"""How long a request waits for a server to come back if another model of the fallback chain could answer."""
+
+
+def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
     from models.remote import RemoteEngine, RemoteOptions, RemotePrompts  # noqa: PLC0415
     from models.remote.engine import ABSENT  # noqa: PLC0415
 
@@ -123,6 +127,8 @@ def _remote(name: str, spec: ModelSpec, settings: Settings) -> ServedModel:
         for field in ("context_length", "max_running", "connect_s", "silence_s", "patience_s")
         if getattr(spec, field) is not None
     }
+    if name in policy.fallback.chain:
+        given.setdefault("patience_s", _IMPATIENT_S)
     options = RemoteOptions(name, spec.model or "", spec.urls, key, spec.dialect == "vllm", **given)
     try:
         engine = RemoteEngine(options)

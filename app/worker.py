@@ -32,6 +32,7 @@ from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.model_loading import LoadError, load_servings
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
+from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
 from app.policy.planner import Planner
 from app.policy.router import Router
@@ -103,7 +104,7 @@ class Worker:
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
         observer = Observers(observer, load)
         self.router = Router(loaded.policy, time.monotonic, load.now)
-        planner = Planner(self.router, loaded.servings)
+        planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
         self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer, planner)
         self._take = {
             REQUESTS: self._conversations.handle,

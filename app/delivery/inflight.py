@@ -30,6 +30,8 @@ class InFlightRequest:
     plan: The decisions that are in force.
     recovered: The part of the answer that readers have already, from a former owner.
     replayed: Its record was in the log before this ownership began.
+    retried: Its model has failed in this answer and is tried again.
+    failed_models: The models that have failed in this answer, by name.
     attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
     made: The calls of tools over Kafka that it has made, and their results, as committed.
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
@@ -52,6 +54,8 @@ class InFlightRequest:
     logged: PlanDetails = NO_PLAN
     plan: PlanDetails = NO_PLAN
     replayed: bool = False
+    retried: bool = False
+    failed_models: set[str] = field(default_factory=set)
     attempt: int = 0
     made: ToolRounds = field(default_factory=ToolRounds)
     rounds: ToolRounds = field(default_factory=ToolRounds)

@@ -137,9 +137,28 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield "for_s must be at least 0"
 
 
+class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who answers if a model fails: the next of the `chain`. A model that fails `failures` times within `window_s` is
+    left out for `retry_s`.
+    """
+
+    chain: tuple[str, ...] = ()
+    failures: int = 3
+    window_s: float = 30.0
+    retry_s: float = 60.0
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if len(set(self.chain)) < len(self.chain) or len(self.chain) == 1:
+            yield "chain needs at least two models, each once"
+        if self.failures < 1 or self.window_s <= 0 or self.retry_s <= 0:
+            yield "failures, window_s and retry_s must be above 0"
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
+    fallback: Fallback = Fallback()
 
     @property
     def names(self) -> list[str]:
@@ -178,6 +197,9 @@ def _mistakes(policy: Policy) -> Iterator[str]:
     for name, spec in policy.models.items():
         yield from (f"models.{name}: {mistake}" for mistake in spec.mistakes())
     names = {DEFAULT_MODEL, *policy.models}
+    unknown_in_chain = sorted({*policy.fallback.chain} - names)
+    yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)
+    yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
     for at, route in enumerate(policy.routes):
         place = f"routes[{at}] ({route.name})"
         if route.name in {one.name for one in policy.routes[:at]}:

@@ -26,10 +26,12 @@ class Router:
         self._load = load
         self._fresh_until = 0.0
         self._routes: list[tuple[Route, Relief | None]] = []
+        self.fallback = policy.fallback
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
         """Decide by this policy from now on. Routes that stay the same keep their state."""
+        self.fallback = policy.fallback
         kept = dict(self._routes)
         self._routes = [
             (route, kept.get(route) or (Relief(route) if route.when.watches_load else None)) for route in policy.routes

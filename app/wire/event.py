@@ -40,6 +40,7 @@ PLAN = "plan"
 ATTEMPT = "attempt"
 RESUMED = "resumed"
 DEGRADED = "degraded"
+FALLBACK = "fallback"
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 

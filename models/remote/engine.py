@@ -122,7 +122,7 @@ class RemoteEngine:
             try:
                 server = await self._servers.enter(tried, self._options.patience_s)
             except TimeoutError:
-                answer.fail("engine_error", f"no server of {self._options.name} answers; try again later")
+                answer.fail("overloaded", f"no server of {self._options.name} answers; try again later")
                 return
             try:
                 await self._ask(server, answer)

@@ -22,7 +22,7 @@ from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
-from app.wire.event import NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
+from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn
@@ -245,8 +245,9 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             plan = msgspec.convert(event.notice.details, PlanDetails)
-            if verdict.plans.setdefault(key, plan) != plan or event.index:
+            if (verdict.plans.setdefault(key, plan) != plan and plan.notice != FALLBACK) or event.index:
                 verdict.wrong_plans.append(key)
+            verdict.plans[key] = plan
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and event.type is EventType.TOKEN:

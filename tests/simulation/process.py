@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from app.search.milvus import Milvus
 from app.settings import Settings
 from app.worker import Loaded, Worker
 from models.embedder import Embedder
-from models.generation import Job, Stream
-from models.paced import NAME, PacedEngine, paced
+from models.generation import Delta, Failure, Job, Stream, StreamEvent
+from models.paced import NAME, PacedEngine, PacedStream, paced
 from models.registry import ModelRegistry, ServedModel
 from tables.store import PartitionStore
 from tests.simulation.broker import Broker
@@ -27,17 +27,44 @@ from tests.simulation.memory_store import Disk, MemoryStore
 from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus
 from tests.simulation.world import SteppedLoop
 
+Fails = Callable[[str, Job], int | None]
+"""After how many tokens the model of a version fails in a job; None if it does not."""
+
+
+class FailingStream(PacedStream):
+    """The stream of a job that fails before the token `at`."""
+
+    def __init__(self, job: Job, pause_s: float, version: str, at: int) -> None:
+        super().__init__(job, pause_s, version)
+        self._at = at
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        async for event in super().__aiter__():
+            if isinstance(event, Delta) and event.index + len(event.tokens) > self._at:
+                yield Failure(event.index, "engine_error", "the model has failed")
+                return
+            yield event
+
 
 class DeadlyEngine(PacedEngine):
-    """Tells which jobs it is given."""
+    """Tells which jobs it is given, and fails in those that it is told to."""
 
-    def __init__(self, tokens_per_s: float, version: str, submitted: Callable[[Sequence[Job]], None]) -> None:
+    def __init__(
+        self, tokens_per_s: float, version: str, submitted: Callable[[Sequence[Job]], None], fails: Fails
+    ) -> None:
         super().__init__(tokens_per_s, version)
         self._submitted = submitted
+        self._fails = fails
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
         self._submitted(jobs)
-        return super().submit(jobs)
+        return [self._stream(job) for job in jobs]
+
+    def _stream(self, job: Job) -> Stream:
+        at = self._fails(self.model_version, job)
+        if at is None:
+            return super().submit([job])[0]
+        return FailingStream(job, self._pause_s, self.model_version, at)
 
 
 class Process:
@@ -54,6 +81,7 @@ class Process:
         milvus: MilvusServer | None = None,
         crowded: bool = False,
         policy: Policy = NO_POLICY,
+        fails: Fails = lambda _version, _job: None,
         skew: float = 0.0,
         is_deadly: Callable[[Job], bool] = lambda _job: False,
         on_death: Callable[[str], None] = lambda _name: None,
@@ -62,6 +90,7 @@ class Process:
         self._milvus = milvus
         self._crowded = crowded
         self._policy = policy
+        self._fails = fails
         self._is_deadly = is_deadly
         self._on_death = on_death
         self.settings = settings
@@ -187,7 +216,7 @@ class Process:
     def _serving(self, name: str, *names: str) -> ServedModel:
         rate = self.settings.paced_tokens_per_s
         serving = paced(rate, name)
-        engine = DeadlyEngine(rate, serving.model_version, self._submitted)
+        engine = DeadlyEngine(rate, serving.model_version, self._submitted, self._fails)
         return replace(serving, engine=engine, names=serving.names | {*names})
 
     async def _leave(self) -> None:

@@ -12,13 +12,15 @@ from pathlib import Path
 
 from aiokafka import TopicPartition
 
-from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, Policy, Route, When
+from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, Fallback, Policy, Route, When
 from app.settings import Settings
 from app.wire import (
     decode_token_event,
 )
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
+from models.generation import Job
+from models.paced import VERSION
 from tests.faults.load import TOOLS
 from tests.faults.verdict import Key
 from tests.simulation.broker import Broker, Entry
@@ -26,7 +28,7 @@ from tests.simulation.findings import Findings, Outcome
 from tests.simulation.group import Group
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
-from tests.simulation.process import Process
+from tests.simulation.process import Fails, Process
 from tests.simulation.tools import SimToolPrograms
 from tests.simulation.world import EPOCH, World
 
@@ -59,6 +61,8 @@ class Load:
     """Share of requests beside which a record comes that no dead letter can hold whole."""
     tools: float = 0.0
     """Share of requests with tools over Kafka."""
+    failing: float = 0.0
+    """Share of requests in which a model fails: once in each process, or, of the default model, always."""
     deadly: float = 0.0
     """Share of requests that end each process whose engine begins them."""
 
@@ -112,7 +116,8 @@ def _some_policy(chance: random.Random) -> Policy:
         Route(name="short", when=When(prompt_tokens_below=chance.choice((0, 11, 12))), model="small"),
         Route(name="tone", experiment="tone", arms=arms),
     )
-    return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))))
+    fallback = Fallback(chain=(DEFAULT_MODEL, "small"), failures=2, window_s=5, retry_s=2)
+    return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback)
 
 
 class Simulation:
@@ -133,6 +138,8 @@ class Simulation:
         self.processes: list[Process] = []
         self.endless: set[Key] = set()
         self.deadly: set[Key] = set()
+        self.failing: dict[Key, bool] = {}
+        """Requests in which a model fails, and whether the default model always does."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -167,12 +174,31 @@ class Simulation:
             milvus=self.milvus,
             crowded=self._conditions.crowded,
             policy=_some_policy(self.random) if self._conditions.routed else NO_POLICY,
+            fails=self._fails(),
             skew=skew,
             on_death=self._supervise,
             is_deadly=lambda job: tuple(job.id.rsplit("/", 1)) in self.deadly,
         )
         self.processes.append(process)
         return process
+
+    def _fails(self) -> Fails:
+        """When models fail in one process."""
+        failed: set[Key] = set()
+
+        def fails(version: str, job: Job) -> int | None:
+            user, _, request_id = job.id.rpartition("/")
+            key = (user, request_id)
+            if key not in self.failing:
+                return None
+            if self.failing[key]:
+                return 0 if version == VERSION else None
+            if key in failed:
+                return None
+            failed.add(key)
+            return len(job.generated) + self.random.randint(0, 3)
+
+        return fails
 
     def _supervise(self, name: str) -> None:
         """What a supervisor does about a process that ended by itself."""
@@ -252,6 +278,10 @@ class Simulation:
             send = partial(self._send, "requests", user, skew=skew, misplaced=misplaced)
             if self.random.random() < load.deadly and not misplaced:
                 self.deadly.add((user, f"r{number}"))
+            if load.failing and self.random.random() < load.failing:
+                # Another model follows before the first word only, and not after a round of calls.
+                always = "tool_mode" not in request and self.random.random() < 0.5
+                self.failing[user, f"r{number}"] = always
             if self.random.random() < load.huge:
                 self.world.after(at, partial(self._append, "requests", user, b"x" * (MAX_RECORD_BYTES - 100)))
             if self.random.random() < load.cancels:

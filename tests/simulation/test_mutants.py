@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from agents import controls, conversations, outcomes, tool_results
 from agents.history import History
+from agents.jobs import job_of
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.checkpoint import Checkpoint
@@ -34,9 +35,9 @@ from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.policy.planner import Planner
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
-from app.wire.event import NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
+from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
 from app.wire.turn import Turn
-from models.generation import Delta
+from models.generation import Delta, Job
 from tables.records import Change, Table, encode
 from tables.tool_calls import BREAK, ToolRounds, row
 from tables.usage import Windows
@@ -202,12 +203,26 @@ class Mutant:
 
 _SAY = AnswerLog.say
 _PLAN = Planner.plan
+_WRITE_PLAN = AnswerLog.plan
 _NOTE = RecoveredAnswers.note
 
 
 def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
     inflight.logged = NO_PLAN
     return _PLAN(planner, inflight)
+
+
+async def _gives_up(*_: Any) -> bool:
+    return False
+
+
+def _from_the_beginning(*arguments: Any) -> Job:
+    return job_of(*arguments[:4])
+
+
+async def _writes_no_fallback(answer: AnswerLog, plan: PlanDetails) -> None:
+    if plan.notice != FALLBACK:
+        await _WRITE_PLAN(answer, plan)
 
 
 def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
@@ -282,6 +297,11 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm),
     "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
     "a plan that was written is forgotten": Mutant(RecoveredAnswers, "note", _notes_attempts_only, routed_storm),
+    "a model that fails is not tried again": Mutant(
+        conversations.Conversations, "_may_try_again", _gives_up, routed_storm
+    ),
+    "a model that is tried again begins anew": Mutant(conversations, "job_of", _from_the_beginning, routed_storm),
+    "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

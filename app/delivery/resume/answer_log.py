@@ -18,7 +18,18 @@ from aiokafka.structs import RecordMetadata
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.tokens import TokenLog
 from app.wire.codes import ErrorCode
-from app.wire.event import ATTEMPT, PLAN, RESUMED, ErrorInfo, EventType, Logprob, Notice, PlanDetails, TokenEvent
+from app.wire.event import (
+    ATTEMPT,
+    DEGRADED,
+    PLAN,
+    RESUMED,
+    ErrorInfo,
+    EventType,
+    Logprob,
+    Notice,
+    PlanDetails,
+    TokenEvent,
+)
 from app.wire.limits import MAX_TURN_BYTES, json_bytes
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.chat import ToolCall as ModelCall
@@ -37,8 +48,8 @@ class AnswerLog:
     def __init__(self, tokens: TokenLog, inflight: InFlightRequest, serving: ServedModel) -> None:
         self._tokens = tokens
         self._claim = inflight
-        self._model_version = serving.model_version
-        self._text_of = serving.text_of
+        self.use(serving)
+        self.tokens = list(inflight.recovered.tokens) if inflight.recovered else []
         self._texts = [inflight.recovered.text] if inflight.recovered else []
         self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
@@ -52,6 +63,11 @@ class AnswerLog:
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
+
+    def use(self, serving: ServedModel) -> None:
+        """The model that writes from here on."""
+        self._model_version = serving.model_version
+        self._text_of = serving.text_of
 
     @property
     def text(self) -> str:
@@ -94,6 +110,7 @@ class AnswerLog:
             event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls, prompt_logprobs=scores)
         await self._send(event)
         self.index = event.next_index
+        self.tokens += delta.tokens
         self._texts.append(text)
         self._room -= _size(delta)
         if self._tokens.is_busy:
@@ -123,7 +140,8 @@ class AnswerLog:
         message = f"{plan.model} answers" if plan.model else "the record's timestamp is ahead of the broker's clock"
         await self._send(self._notice(PLAN, message, msgspec.to_builtins(plan)))
         if plan.notice is not None:
-            message = f"this worker is under load; {plan.model} answers"
+            why = "this worker is under load" if plan.notice == DEGRADED else "a model has failed"
+            message = f"{why}; {plan.model} answers"
             await self.notice(plan.notice, message, {"model": plan.model, "route": plan.route})
 
     async def attempt(self, number: int) -> None:

@@ -10,7 +10,10 @@ from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.openai.merge import merged
 from app.wire import ErrorCode, Request, TokenEvent
-from app.wire.event import DEGRADED
+from app.wire.event import DEGRADED, FALLBACK
+
+_SHOWN = {DEGRADED, FALLBACK}
+"""Notices that the reply names."""
 
 ChoiceEvents = tuple[int, list[TokenEvent]]
 
@@ -64,7 +67,7 @@ class Completion:
         position = 0
         async with aclosing(self._gateway.follower.events(asked.user_id, asked.request_id)) as batches:
             async for batch in batches:
-                events = [event for event in batch if event.notice is None or event.notice.code == DEGRADED]
+                events = [event for event in batch if event.notice is None or event.notice.code in _SHOWN]
                 for event in events:
                     if event.error is not None:
                         raise ApiError(event.error.code, event.error.message)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from app.wire import decode_token_event
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -20,6 +22,16 @@ model = "served-name"
 dialect = "vllm"
 silence_s = 2
 patience_s = 20
+
+[[routes]]
+name = "out"
+when = {{ tenant = ["acme"] }}
+model = "plain"
+
+[fallback]
+chain = ["plain", "default"]
+failures = 3
+retry_s = 2
 
 [models.plain]
 engine = "openai"
@@ -88,6 +100,42 @@ async def test_an_answer_goes_on_behind_its_last_word_after_the_worker_is_killed
     assert found == words("".join(WORDS[: len(found)]))
     assert answer.end.finish_reason == reason
     assert len(found) >= (95 if reason == "length" else len(words(begun.text)) - 1)
+
+
+async def test_a_model_that_fails_is_followed_by_the_next_of_the_chain_and_comes_back(
+    client: Client, outside: OutsideServer
+) -> None:
+    outside.trouble = "500"
+    try:
+        answers = [await client.asked(client.user(), "hello", tenant="acme", max_tokens=3) for _ in range(6)]
+        asked = len(outside.bodies)
+        answers += [await client.asked(client.user(), "hello", tenant="acme", max_tokens=3) for _ in range(3)]
+    finally:
+        outside.trouble = ""
+    assert [answer.end.error for answer in answers] == [None] * 9
+    assert {answer.end.model_version for answer in answers} == {"paced@1"}
+    user = client.user()
+    await client.asked(user, "hello", tenant="acme", max_tokens=3)
+    (turn,) = await client.turns_of(user, 1)
+    assert turn.route == "out"
+    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    notices = [event.notice for event in events if event.request_id == answers[0].request_id and event.notice]
+    assert [(notice.code, (notice.details or {})["model"]) for notice in notices] == [
+        ("plan", "plain"), ("plan", "default"), ("fallback", "default"),
+    ]  # fmt: skip
+    async with asyncio.timeout(60):
+        while (await client.asked(client.user(), "hi", tenant="acme", max_tokens=3)).end.model_version == "paced@1":
+            await asyncio.sleep(0.5)
+    assert len(outside.bodies) <= asked + 4, "a model that is left out is asked by probes only"
+
+
+async def test_a_request_that_names_a_model_gets_it_or_an_error(client: Client, outside: OutsideServer) -> None:
+    outside.trouble = "400"
+    try:
+        refused = await client.asked(client.user(), "hello", model="plain", max_tokens=3)
+    finally:
+        outside.trouble = ""
+    assert refused.end.error.code == "invalid_request"
 
 
 async def test_a_parameter_that_the_server_does_not_take_is_refused_by_name(client: Client) -> None:

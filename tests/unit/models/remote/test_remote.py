@@ -126,7 +126,7 @@ async def test_servers_that_all_fail_are_one_error_in_bounded_time(
     servers[0].trouble = "500"
     answer = await ask(new_engine(patience_s=0.5), job_of())
     assert isinstance(answer.end, Failure)
-    assert answer.end.code == "engine_error"
+    assert answer.end.code == "overloaded"
     assert len(servers[0].bodies) <= 4
 
 
