@@ -76,6 +76,9 @@ class Metrics(Unobserved):
         self._cache_queries = counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._cache_hits = counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._done = counter("request_success", "requests done", "finished_reason")
+        self._routed = counter(
+            "request_routed", "Requests by the policy's route and the model that answered.", "route", "model"
+        )
         self._failed = counter("request_error", "Requests that ended with an error.", "code")
         # Prometheus does not see an increase in a series that begins at 1.
         for reason in FinishReason:
@@ -120,6 +123,8 @@ class Metrics(Unobserved):
         self._gaps.observe_all(answer.gaps)
         if end.usage is not None:
             self._spent(inflight.request.tenant or "", end.model_version or "", end.usage)
+        if inflight.plan.model is not None:
+            self._routed.labels(inflight.plan.route or "", inflight.plan.model).inc()
         if end.error is not None:
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:

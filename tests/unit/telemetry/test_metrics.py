@@ -20,7 +20,7 @@ from app.wire.codes import ErrorCode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
 from app.wire.error import WireError
-from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.event import NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
 from app.wire.validation import validate_request
 from models.batching import Flush, FlushReason
 from models.generation import FinishReason, Usage
@@ -38,8 +38,9 @@ def value(told: Metrics, name: str, **labels: str) -> float:
     return found
 
 
-def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3) -> None:
+def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: PlanDetails = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
+    inflight.plan = plan
     inflight.started_at = ASKED_AT + 10
     inflight.begun_ns = (ASKED_AT + 20) * 1_000_000
     answer = AnswerLog.__new__(AnswerLog)
@@ -157,6 +158,14 @@ def test_a_refusal_is_an_error_to_its_sender() -> None:
     event = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.PROMPT_TOO_LONG, "long"))
     told.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
     assert value(told, "parley:request_error_total", code="prompt_too_long") == 1
+
+
+def test_a_decided_request_is_counted_by_its_route_and_its_model() -> None:
+    told = metrics()
+    plan = PlanDetails(model="small", route="fast")
+    for decided in (NO_PLAN, plan, plan):
+        answered(told, plan=decided)
+    assert value(told, "parley:request_routed_total", route="fast", model="small") == 2
 
 
 def test_a_tally_is_a_histogram_as_prometheus_has_it() -> None:
