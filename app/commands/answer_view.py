@@ -9,13 +9,15 @@ from app.commands.terminal import note
 from app.printable import printable
 from app.reader import Update
 from app.wire import EventType, FinishReason
+from app.wire.event import PLAN
 
 
 def show(update: Update) -> None:
     """Print what the update adds, including the end."""
     event = update.event
     if event.notice is not None:
-        note(f"[{printable(event.notice.message)}]")
+        if event.notice.code != PLAN:  # a plan is for programs
+            note(f"[{printable(event.notice.message)}]")
         return
     if update.cut is not None:
         note("\n[part of the answer was retracted; it is now]")

@@ -5,6 +5,8 @@ import type { Call, Turn } from './api'
 
 const SILENCE_MS = 2500
 // Tokens that came all at once, of an answer that was there already, tell no speed.
+// A plan is for programs, and results are shown beside their calls.
+const SILENT = new Set(['plan', 'tool_results'])
 const LEAST_S = 0.2
 
 export interface Figures {
@@ -68,7 +70,7 @@ export class Said {
   take(event: TokenEvent): void {
     if (event.type === 'notice') {
       this.learn(event.notice?.details ?? {})
-      this.say(event.notice?.code === 'tool_results' ? '' : (event.notice?.message ?? ''))
+      this.say(SILENT.has(event.notice?.code ?? '') ? '' : (event.notice?.message ?? ''))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch
