@@ -348,14 +348,14 @@ class Conversations:
             return False
         if code is ErrorCode.ENGINE_ERROR and not inflight.retried:
             inflight.retried = True
-            log.warning("request %s is tried again: %s", inflight.key, failure.message)
+            log.warning("request %s is tried again after %s", inflight.key, code)
             return True
         self._planner.failed(inflight)
         plan = None if answer.index or inflight.made.rounds else self._planner.next(inflight)
         if plan is None:
             return False
         inflight.plan, inflight.retried = plan, False
-        log.warning("request %s: model %s answers instead: %s", inflight.key, plan.model, failure.message)
+        log.warning("request %s: model %s answers instead, after %s", inflight.key, plan.model, code)
         if (serving := serving_of(inflight, self._servings)) is not None:
             answer.use(serving)
         await answer.plan(plan)

@@ -132,8 +132,8 @@ class RemoteEngine:
                 self._refused(server, answer, error)
             except Exception as error:  # noqa: BLE001 - what the client may raise is not known; it is logged
                 answer.why, answer.failures = _line(error), answer.failures + 1
-                log.warning("%s failed in an answer: %s", server.url, answer.why)
-                server.failed(answer.why)
+                log.warning("%s failed in an answer: %s", server.url, _kind(error))
+                server.failed(_kind(error))
             finally:
                 self._servers.leave(server)
             tried.append(server)
@@ -144,14 +144,14 @@ class RemoteEngine:
             answer.fail("invalid_request", f"the model's server refuses the request: {_line(error)}")
             return
         answer.why = _line(error)
-        log.warning("%s refused an answer: %s", server.url, answer.why)
+        log.warning("%s refused an answer: %s", server.url, _kind(error))
         if error.status_code != _OVERLOADED:
             answer.failures += 1
-            server.failed(answer.why)
+            server.failed(_kind(error))
         elif time.monotonic() - answer.began > self._options.patience_s:
             answer.fail("overloaded", f"the servers of {self._options.name} are overloaded; try again later")
         else:
-            server.failed(answer.why, rest_s=_retry_after(error.response.headers))
+            server.failed(_kind(error), rest_s=_retry_after(error.response.headers))
 
     async def _ask(self, server: Server, answer: RemoteAnswer) -> None:
         """Read one stream of the server to its end, or to where it fails."""
@@ -214,7 +214,7 @@ class RemoteEngine:
                 answer.end(reason)
             return
         error = task.exception()
-        log.error("an answer failed: %s", error, exc_info=error)
+        log.error("an answer failed", exc_info=error)
         answer.fail("engine_error", str(error or "the server ended the answer without a reason"))
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
@@ -302,6 +302,12 @@ def _retry_after(headers: Mapping[str, str]) -> float:
         return min(60.0, max(0.1, float(headers.get("retry-after", "1"))))
     except ValueError:
         return 1.0
+
+
+def _kind(error: Any) -> str:
+    """For the log: what a server says may quote what a user has said."""
+    status = getattr(error, "status_code", None)
+    return f"status {status}" if status else type(error).__name__
 
 
 def _line(error: BaseException) -> str:
