@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from app.policy.file import DEFAULT_MODEL, Fallback, Policy, Route, When
+from app.policy.health import ModelHealth
+from app.policy.load_figures import Load
+from app.policy.planner import Planner
+from app.policy.router import Router
+from app.wire.event import NO_PLAN, PlanDetails
+from app.wire.request import Message, Role
+from models.paced import paced
+from models.registry import ModelRegistry
+from tests.unit.agents.inflight_requests import answer_with, inflight_of
+
+DEFAULT = paced(10)
+MODELS = ModelRegistry(replace(DEFAULT, names=DEFAULT.names | {DEFAULT_MODEL}), paced(10, "small"), paced(10, "large"))
+SHORT = Route(name="short", when=When(prompt_tokens_below=10), model="small")
+NONE = Fallback()
+CHAIN = Fallback(chain=("default", "small", "large"), failures=2)
+
+
+class Planned:
+    def __init__(self, *routes: Route, fallback: Fallback = NONE) -> None:
+        self.now = 0.0
+        router = Router(Policy(routes=routes, fallback=fallback), lambda: self.now, Load)
+        self.planner = Planner(router, MODELS, ModelHealth(lambda: self.now))
+
+    def plan(self, **fields: Any) -> PlanDetails:
+        return self.planner.plan(inflight_of(**fields))
+
+
+def test_the_requests_own_prompt_is_counted_and_not_its_conversation() -> None:
+    planned = Planned(SHORT)
+    assert planned.plan(prompt="123456789") == PlanDetails(model="small", route="short")
+    assert planned.plan(prompt="1234567890") == NO_PLAN
+    two = (Message(Role.USER, "1234"), Message(Role.USER, "5678"))
+    assert planned.plan(prompt=None, messages=two).model == "small"
+    assert planned.plan(prompt=None, prompt_token_ids=(1,) * 9).model == "small"
+    assert planned.plan(prompt="x" * 100_000) == NO_PLAN
+
+
+def test_what_a_former_owner_has_decided_stands() -> None:
+    inflight = inflight_of(prompt="short")
+    inflight.logged = PlanDetails(model="large", route="other")
+    assert Planned(SHORT).planner.plan(inflight) == inflight.logged
+
+
+def test_a_model_that_is_not_served_here_is_decided_anew_unless_it_has_begun() -> None:
+    inflight = inflight_of(prompt="short")
+    inflight.logged = PlanDetails(at=5, model="gone", route="other")
+    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(at=5, model="small", route="short")
+    assert Planned().planner.plan(inflight) == PlanDetails(at=5, model=DEFAULT_MODEL)
+    inflight.recovered = answer_with("a")
+    assert Planned(SHORT).planner.plan(inflight) == inflight.logged
+
+
+def test_a_time_ahead_of_the_brokers_clock_is_part_of_the_plan() -> None:
+    inflight = inflight_of(prompt="short")
+    inflight.at = inflight.record.timestamp - 1
+    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(at=inflight.at, model="small", route="short")
+    assert Planned().planner.plan(inflight) == PlanDetails(at=inflight.at)
+
+
+def test_the_chain_is_followed_from_the_model_that_failed_and_each_model_is_tried_once() -> None:
+    planner = Planned(fallback=CHAIN).planner
+    inflight = inflight_of()
+    models = []
+    while True:
+        planner.failed(inflight)
+        plan = planner.next(inflight)
+        if plan is None:
+            break
+        assert plan.notice == "fallback"
+        models.append(plan.model)
+        inflight.plan = plan
+    assert models == ["small", "large"]
+
+
+def test_a_model_that_keeps_failing_gets_no_requests_until_it_is_probed() -> None:
+    planned = Planned(fallback=CHAIN)
+    for _ in range(2):
+        planned.planner.failed(inflight_of())
+    assert planned.plan() == PlanDetails(model="small", notice="fallback")
+    planned.now = 61.0
+    assert planned.plan() == NO_PLAN
+    assert planned.plan() == PlanDetails(model="small", notice="fallback")
+
+
+def test_a_request_that_names_a_model_does_not_fall_back() -> None:
+    planned = Planned(fallback=CHAIN)
+    named = inflight_of(model="default")
+    for _ in range(2):
+        planned.planner.failed(named)
+    assert planned.planner.next(named) is None
+    assert planned.plan(model="default") == NO_PLAN
+    assert planned.plan(model="auto").model == "small"
