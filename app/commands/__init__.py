@@ -16,6 +16,7 @@ import click
 _OWN = {
     "chat": "app.commands.chat:chat",
     "demo": "app.commands.demo:demo",
+    "experiment": "app.commands.experiment:experiment",
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
     "quantize": "app.commands.quantize:quantize",

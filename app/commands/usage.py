@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import click
 import msgspec
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
 
 from app.commands.moment import Moment
+from app.commands.scan import records_since
 from app.commands.terminal import note, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
-from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
-from app.reader.position import AtTime, seek
 from app.settings import Settings
 from app.wire import UsageWindow, WireError, decode_usage
 
@@ -46,33 +40,13 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
 
 async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
     """All records of `usage` that may concern windows from `since` on: a record is written after its window begins."""
-    topic = settings.topic("usage")
-    count = (await partitions_of(settings.cluster, [topic]))[topic]
-    records = consumer(settings.cluster)
-    records.assign([TopicPartition(topic, partition) for partition in range(count)])
-    await start(records)
-    try:
-        assigned = records.assignment()
-        await seek(records, assigned, AtTime(since))
-        ends = await records.end_offsets(assigned)
-        found: list[UsageWindow] = []
-        while any([await records.position(at) < end for at, end in ends.items()]):
-            for batch in (await records.getmany(timeout_ms=200)).values():
-                found += _decoded(batch)
-    except KafkaError as error:
-        raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
-    else:
-        return found
-    finally:
-        await records.stop()
-
-
-def _decoded(batch: Iterable[Any]) -> Iterable[UsageWindow]:
-    for record in batch:
+    found: list[UsageWindow] = []
+    async for record in records_since(settings, "usage", since):
         try:
-            yield decode_usage(record.value, record.headers)
+            found.append(decode_usage(record.value, record.headers))
         except WireError as error:
             note(f"usage partition {record.partition} offset {record.offset} is skipped: {error}")
+    return found
 
 
 def _show(sums: list[Sum]) -> None:

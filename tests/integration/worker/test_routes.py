@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from openai import AsyncOpenAI
 from app.wire import decode_token_event
 from app.wire.event import PLAN, Notice
 from tests.faults.worker_process import WorkerProcess
+from tests.integration.commands.terminal import Terminal
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -101,7 +103,9 @@ async def test_the_first_route_that_takes_a_request_names_its_model(
     assert [notice.details for notice in plans] == ([{"model": "small", "route": route}] if route else [])
 
 
-async def test_an_arm_is_the_users_and_is_recorded_in_turns_and_usage(client: Client) -> None:
+async def test_an_arm_is_the_users_and_the_command_compares_the_arms(
+    worker: WorkerProcess, client: Client, tmp_path: Path
+) -> None:
     arms = set()
     for _ in range(8):
         user = client.user()
@@ -113,6 +117,16 @@ async def test_an_arm_is_the_users_and_is_recorded_in_turns_and_usage(client: Cl
         assert {turn.model_version for turn in turns} == {"paced@1" if turns[0].arm == "default" else "small@1"}
         arms.add(turns[0].arm)
     assert arms == {"default", "small"}
+    ended = await Terminal(worker.settings, tmp_path).run("experiment", "tone", "--json")
+    default, small = json.loads(ended.out)
+    assert (default["arm"], small["arm"]) == ("default", "small")
+    assert (default["users"] + small["users"], default["requests"] + small["requests"]) == (8, 16)
+    assert default["errors"]["value"] == small["errors"]["value"] == 0
+    assert small["first_token_p95_ms"]["high"] >= small["first_token_p50_ms"]["value"]
+    shown = await Terminal(worker.settings, tmp_path).run("experiment", "tone")
+    assert "first token p50 ms" in shown.out
+    none = await Terminal(worker.settings, tmp_path).run("experiment", "other")
+    assert "no requests of the experiment other" in none.err
 
 
 async def test_a_degraded_answer_says_so_to_readers_and_to_openais_clients(

@@ -1,0 +1,36 @@
+"""Read a topic from some time to its present end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.reader.position import AtTime, seek
+from app.settings import Settings
+
+
+async def records_since(settings: Settings, name: str, since: int) -> AsyncIterator[ConsumerRecord]:
+    """The committed records of a topic from `since` on, Unix milliseconds; in the order of each partition.
+
+    Raises `KafkaUnusableError`.
+    """
+    topic = settings.topic(name)
+    count = (await partitions_of(settings.cluster, [topic]))[topic]
+    records = consumer(settings.cluster)
+    records.assign([TopicPartition(topic, partition) for partition in range(count)])
+    await start(records)
+    try:
+        assigned = records.assignment()
+        await seek(records, assigned, AtTime(since))
+        ends = await records.end_offsets(assigned)
+        while any([await records.position(at) < end for at, end in ends.items()]):
+            for batch in (await records.getmany(timeout_ms=200)).values():
+                for record in batch:
+                    yield record
+    except KafkaError as error:
+        raise KafkaUnusableError(f"the topic {topic!r} cannot be read: {error}") from None
+    finally:
+        await records.stop()
