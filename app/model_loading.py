@@ -35,7 +35,7 @@ class _Wanted:
     settings: Settings
     names: frozenset[str]
     may_be_shorter: bool = False
-    is_policys: bool = False
+    is_from_policy: bool = False
 
     @property
     def engine(self) -> str:
@@ -86,10 +86,10 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
         else:
             groups.setdefault(_own(settings, name, spec), []).append(name)
     found[0] = dataclasses.replace(found[0], names=found[0].names | set(same))
-    return found + [_Wanted(own, frozenset(names), is_policys=True) for own, names in groups.items()]
+    return found + [_Wanted(own, frozenset(names), is_from_policy=True) for own, names in groups.items()]
 
 
-_ALONE = {"second_model": "", "adapters": "", "draft_model": "", "speculation": "off"}
+_ALONE = {"second_model": "", "adapters": "", "draft_model": ""}
 
 
 def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
@@ -106,8 +106,8 @@ def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
 def _paced(wanted: _Wanted) -> ServedModel:
     from models.paced import NAME, paced  # noqa: PLC0415
 
-    serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_policys else NAME)
-    own = frozenset[str]() if wanted.is_policys else serving.names | {wanted.settings.model}
+    serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
+    own = frozenset[str]() if wanted.is_from_policy else serving.names | {wanted.settings.model}
     return dataclasses.replace(serving, names=own | wanted.names)
 
 
@@ -223,7 +223,7 @@ def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
 
 def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:
     """A model of the policy has the name that the policy gives it; its files may be those of another model."""
-    return wanted.names if wanted.is_policys else wanted.names | {checkpoint.name}
+    return wanted.names if wanted.is_from_policy else wanted.names | {checkpoint.name}
 
 
 def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:

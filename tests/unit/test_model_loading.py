@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.model_loading import LoadError, check_folders, load_servings
+from app.policy.file import ModelSpec, Policy
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError
 
@@ -30,6 +31,24 @@ def test_draft_model_guesses_for_the_model() -> None:
     servings = load_servings(settings(speculation="auto", draft_model="demo"), lambda _: None)
     assert servings.default.engine.speculation is not None
     assert servings.default.engine.speculation._draft is not None
+
+
+def test_every_model_speculates_by_the_setting_and_one_of_the_same_files_is_loaded_once() -> None:
+    policy = Policy(models={"same": ModelSpec(path="demo"), "small": ModelSpec(path="demo", max_running=1)})
+    servings = load_servings(settings(speculation="lookup"), lambda _: None, policy)
+    assert servings.find("same") is servings.default
+    assert servings.find("auto") is servings.default
+    small = servings.find("small")
+    assert small is not None
+    assert small is not servings.default
+    assert all(engine.speculation is not None for engine in servings.engines)
+    assert len(servings.engines) == 2
+
+
+def test_a_wrong_option_of_a_policys_model_is_one_line_that_names_it() -> None:
+    policy = Policy(models={"small": ModelSpec(path="demo", quantize="int3")})
+    with pytest.raises(LoadError, match=r"policy: models\.small\.quantize: "):
+        load_servings(settings(), lambda _: None, policy)
 
 
 def test_draft_model_is_not_loaded_for_lookup_alone() -> None:

@@ -31,7 +31,7 @@ class Shadow:
     __slots__ = ("guessed_at", "known", "row", "source")
 
     def __init__(self, source: SequenceState) -> None:
-        plain = dataclasses.replace(source.job, generated=(), constraint=None, adapter="")
+        plain = dataclasses.replace(source.job, generated=(), constraint=None, adapter="", prompt_logprobs=None)
         self.source = source
         self.row = SequenceState(plain, source.stream, source.sequence, 0.0, source.limit)
         self.guessed_at = 0  # tokens of the source at its last draft

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from models.engine import SpeculationMode
 from models.generation import Delta, End, FinishReason
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import job, read
@@ -49,6 +50,15 @@ async def test_the_scores_are_the_models_own_at_every_length(engines, length):
     prompt = prompt_of(length)
     (stream,) = engine.submit([job(prompt, 3, prompt_logprobs=2)])
     check(prompt, await scores_of(stream), 2)
+
+
+async def test_a_draft_model_does_not_score_the_prompt(engines):
+    engine = await engines(speculation=SpeculationMode.AUTO, draft=tiny.checkpoint())
+    prompts = [prompt_of(length, length) for length in (20, 150)]
+    streams = engine.submit([job(prompt, 30, prompt_logprobs=2) for prompt in prompts])
+    for prompt, scores in zip(prompts, await asyncio.gather(*map(scores_of, streams)), strict=True):
+        check(prompt, scores, 2)
+    assert engine.speculation.guessed > 0
 
 
 async def test_a_prompt_of_one_token_has_no_scores(engines):
