@@ -2,7 +2,7 @@
 
 Weighted rendezvous hashing (Schindelhauer and Schomaker, "Weighted distributed hash tables", 2005): every arm gets a
 score from the hash of the user and the arm, scaled by its weight, and the highest score wins. A user therefore keeps an
-arm unless that arm loses weight against the others: when a new arm takes 5 %, only those 5 % move, and nobody moves
+arm unless that arm loses weight against the others: when a new arm takes 5 %, only those 5 % move, and no user moves
 between the other arms.
 """
 

@@ -23,7 +23,7 @@ class PolicyWatch:
         self._path = path
         self._policy = policy
         self._router = router
-        self._seen = _signature(path)
+        self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
     async def run(self) -> None:
         while True:
@@ -38,6 +38,8 @@ class PolicyWatch:
             policy = read_policy(self._path)
         except PolicyError as error:
             log.error("%s; the policy before stays in force", error)
+            return
+        if policy == self._policy:
             return
         if policy.models != self._policy.models:
             log.error(

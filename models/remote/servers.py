@@ -38,7 +38,7 @@ class Server:
         self.circuit = Circuit.CLOSED
         self.latency_s = 0.0
         self.running = 0
-        self.closed_at = 0.0  # monotonic; not probed before
+        self.probe_at = 0.0  # monotonic seconds; not probed before
         self._failures = 0
 
     def answered(self, seconds: float) -> None:
@@ -51,7 +51,7 @@ class Server:
         self._failures += 1
         if self.circuit is Circuit.CLOSED and (rest_s or self._failures >= MOST_FAILURES):
             self.circuit = Circuit.OPEN
-            self.closed_at = time.monotonic() + rest_s
+            self.probe_at = time.monotonic() + rest_s
             log.warning("%s is left alone: %s", self.url, why)
 
     def recovered(self) -> None:
@@ -117,14 +117,14 @@ class Servers:
     async def _probe(self) -> None:
         """Until no server is open."""
         while resting := [server for server in self._all if server.circuit is Circuit.OPEN]:
-            await asyncio.sleep(min(_PROBE_S, max(0.1, min(one.closed_at for one in resting) - time.monotonic())))
-            due = [server for server in resting if time.monotonic() >= server.closed_at]
+            await asyncio.sleep(min(_PROBE_S, max(0.1, min(one.probe_at for one in resting) - time.monotonic())))
+            due = [server for server in resting if time.monotonic() >= server.probe_at]
             await asyncio.gather(*map(_ask, due))
             self._changed.set()
 
 
 async def _ask(server: Server) -> None:
-    server.closed_at = time.monotonic() + _PROBE_S
+    server.probe_at = time.monotonic() + _PROBE_S
     try:
         await server.client.with_options(timeout=_PROBE_S, max_retries=0).models.list()
     except Exception as error:  # noqa: BLE001 - whatever it is, the server does not answer
