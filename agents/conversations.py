@@ -326,9 +326,10 @@ class Conversations:
                     case Delta() if not answer.has_room_for(event):
                         return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
                     case Delta():
+                        if not answer.index:
+                            self._planner.begun(inflight)
                         await answer.say(event)
                         on_token()
-                        self._planner.begun(inflight)
                     case End(reason=FinishReason.DEADLINE):
                         return await self._stopped(answer, FinishReason.DEADLINE, event)
                     case End(reason=FinishReason.TOOL_CALLS) if inflight.request.tool_mode is ToolMode.KAFKA:

@@ -11,14 +11,13 @@ import msgspec
 from app.commands.arms import ArmSummary, Estimate
 from app.commands.moment import Moment
 from app.commands.scan import records_since
-from app.commands.terminal import note, run, settings_of_terminal
+from app.commands.terminal import note, print_table, run, settings_of_terminal
 from app.prices import Prices
 from app.printable import printable
 from app.settings import Settings
 from app.wire import Turn, WireError, decode_token_event, decode_turn
 from app.wire.event import PLAN
 
-_PIPE_WIDTH = 200
 _COLUMNS = {
     "arm": "arm",
     "users": "users",
@@ -64,7 +63,9 @@ async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSumma
             if details.get("experiment") == name:
                 decided[key] = str(details.get("arm"))
         elif event.error is not None and key in decided:
-            summary = arms.setdefault(decided[key], ArmSummary(decided[key]))
+            # A next owner may write the same end again.
+            arm = decided.pop(key)
+            summary = arms.setdefault(arm, ArmSummary(arm))
             summary.errors += 1
             summary.users.add(event.user_id or "")
     async for record in records_since(settings, "turns", since):
@@ -94,7 +95,6 @@ def _plain(value: Any) -> Any:
 
 def _show(figures: list[dict[str, Any]]) -> None:
     from rich import box  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -103,7 +103,4 @@ def _show(figures: list[dict[str, Any]]) -> None:
     for one in figures:
         cells = (one[name] for name in _COLUMNS)
         table.add_row(*("-" if cell is None else printable(str(cell)) for cell in cells))
-    console = Console()
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
+    print_table(table)

@@ -9,14 +9,18 @@ import sys
 import warnings
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from app.kafka.clients import KafkaUnusableError
 from app.settings import Settings, SettingsError, load_settings, named, unknown_names
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 T = TypeVar("T")
+_PIPE_WIDTH = 200
 
 
 class WrongUseError(click.ClickException):
@@ -83,3 +87,13 @@ def note(text: str) -> None:
 
 def _leave(_number: int, _frame: object) -> NoReturn:
     sys.exit(0)
+
+
+def print_table(table: Table) -> None:
+    """Print a table of rich; into a pipe as wide as its columns need."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _PIPE_WIDTH
+    console.print(table)

@@ -7,12 +7,10 @@ import msgspec
 
 from app.commands.moment import Moment
 from app.commands.scan import records_since
-from app.commands.terminal import note, run, settings_of_terminal
+from app.commands.terminal import note, print_table, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
 from app.settings import Settings
 from app.wire import UsageWindow, WireError, decode_usage
-
-_PIPE_WIDTH = 200
 
 
 @click.command()
@@ -51,7 +49,6 @@ async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
 
 def _show(sums: list[Sum]) -> None:
     from rich import box  # noqa: PLC0415
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -72,7 +69,4 @@ def _show(sums: list[Sum]) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for one in sums:
         table.add_row(*one.cells())
-    console = Console()
-    if not console.is_terminal:
-        console.width = _PIPE_WIDTH
-    console.print(table)
+    print_table(table)

@@ -1,4 +1,4 @@
-"""What an operator decides about requests: which models there are, and which of them answers whom.
+"""The operator's rules: the models of a worker, and which of them answers a request.
 
 The policy is one TOML file, `PARLEY_POLICY`. It is checked when the worker starts and read again when it changes.
 Decisions are functions of the request, the policy and the figures of the worker. The agents write a decision to

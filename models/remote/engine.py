@@ -60,9 +60,10 @@ class RemoteEngine:
     one; after it, the answer is continued if the servers can do that, else it ends as `partial`.
     """
 
-    def __init__(self, options: RemoteOptions, servers: Servers | None = None) -> None:
+    def __init__(self, options: RemoteOptions) -> None:
+        """Raises `ModuleNotFoundError` if the package `openai` is missing."""
         self._options = options
-        self._servers = servers or servers_of(options)
+        self._servers = servers_of(options)
         self._tasks: dict[TokenStream, asyncio.Task[None]] = {}
         self._reasons: dict[TokenStream, FinishReason] = {}
 

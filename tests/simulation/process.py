@@ -47,7 +47,7 @@ class FailingStream(PacedStream):
 
 
 class DeadlyEngine(PacedEngine):
-    """Tells which jobs it is given, and fails in those that it is told to."""
+    """Reports the jobs that it receives, and fails in those for which `fails` gives a position."""
 
     def __init__(
         self, tokens_per_s: float, version: str, submitted: Callable[[Sequence[Job]], None], fails: Fails
