@@ -4,7 +4,7 @@
 2. Wait for earlier requests of the same conversation.
 3. Decide which model answers, and build the prompt from the conversation's history.
 4. Run it in a batch on the engine, and write each token event as it comes. With tools over Kafka, an answer that ends
-   in calls waits for their results, and goes on with 3 (tool_rounds.py).
+   in calls waits for their results, and goes on with 3 (answering.py, tool_rounds.py).
 5. Commit: the conversation's row, the turn, the ended id and the offset, in one transaction.
 """
 
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
-from agents.dialogue import DialogueError
-from agents.jobs import PRIORITIES, PromptLogprobsError, job_of, left_of, prompt_of, serving_of
-from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
-from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
+from agents.answering import Answering
+from agents.jobs import PRIORITIES, left_of, serving_of
+from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -29,26 +27,23 @@ from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, lost_attempts
+from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.policy.planner import Planner
-from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
-from app.wire.event import PlanDetails, TokenEvent
+from app.wire.event import PlanDetails
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
-from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
-from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.registry import ModelRegistry, ServedModel
-from models.structured.grammar import ConstraintError
+from models.generation import FinishReason
+from models.registry import ModelRegistry
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
-from tables.records import Conversation, Table, Turn
+from tables.records import Conversation, Table
 from tables.tool_calls import ToolRounds
 
 log = logging.getLogger(__name__)
@@ -56,11 +51,6 @@ log = logging.getLogger(__name__)
 _QUARANTINED = (
     f"{MOST_ATTEMPTS} workers in a row were lost while they ran this request before its next token; "
     "it is not tried again"
-)
-
-# Errors that the engine reports about one request. Any other exception is a failure of the engine itself.
-REQUEST_ERROR_CODES = frozenset(
-    {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
 )
 
 
@@ -79,11 +69,9 @@ class Conversations:
         self._settings = settings
         self._servings = servings
         self._rules = rules
-        self._batches = batches
         self._cancels = cancels
         self._observer = observer
-        self._isolation = Isolation()
-        self._tool_calls = ToolCalls(settings)
+        self._answering = Answering(settings, servings, rules, batches, planner)
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
@@ -118,7 +106,7 @@ class Conversations:
             commit = quarantine_of(inflight, _QUARANTINED, self._settings, partition.ownership.clock.now())
             log.error("partition %s: request %s is quarantined: %s", partition.number, inflight.key, _QUARANTINED)
         else:
-            end = (inflight.recovered and inflight.recovered.end) or await self._speak(
+            end = (inflight.recovered and inflight.recovered.end) or await self._answering.speak(
                 partition, inflight, conversation, answer, serving
             )
             kept = None if inflight.forget_history else conversation
@@ -210,172 +198,6 @@ class Conversations:
         if inflight.recovered is None and partition.lanes.withdraw(inflight.conversation, inflight):
             partition.spawn(self.answer(partition, inflight))
 
-    async def _speak(
-        self,
-        partition: Partition,
-        inflight: InFlightRequest,
-        conversation: Conversation | None,
-        answer: AnswerLog,
-        serving: ServedModel | None,
-    ) -> TokenEvent:
-        """Write the answer, or the error that it ends with; returns its last event."""
-        if inflight.stop is not None:
-            return await self._stopped(answer, inflight.stop)
-        if serving is None:
-            return await self._nobody(inflight, answer)
-        if inflight.plan != inflight.logged:
-            await answer.plan(inflight.plan)
-        memory = memory_of(inflight, conversation, self._rules)
-        inflight.recalled = bool(memory)
-        is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
-        _pass(inflight, answer, inflight.made.until(answer.index))
-        while True:
-            if inflight.rounds == inflight.made and inflight.made.missing:
-                stopped_by = await self._tool_calls.wait(partition, inflight, answer)
-                if stopped_by is not None:
-                    return await self._stopped(answer, stopped_by)
-            end = await self._round(partition, inflight, memory, answer, is_resumed=is_resumed)
-            if isinstance(end, TokenEvent):
-                return end
-            is_resumed = False
-            if inflight.rounds != inflight.made:  # a round that `tokens` has lost is written again; its calls are made
-                passed = inflight.made.until(answer.index)
-                if answer.index != passed.end:
-                    return await answer.done(FinishReason.PARTIAL, end.usage)
-                _pass(inflight, answer, passed)
-                continue
-            try:
-                await self._tool_calls.ask(partition, inflight, answer, end)
-            except ToolCallsTooLargeError:
-                return await answer.done(FinishReason.LENGTH, end.usage)
-
-    async def _round(
-        self,
-        partition: Partition,
-        inflight: InFlightRequest,
-        memory: tuple[Turn, ...],
-        answer: AnswerLog,
-        *,
-        is_resumed: bool,
-    ) -> TokenEvent | End:
-        """Let a model read its prompt and write. Returns the last event of the answer, or the calls of the round if
-        other programs run them.
-        """
-        while (serving := serving_of(inflight, self._servings)) is not None:
-            end = await self._try(partition, inflight, memory, answer, serving, is_resumed=is_resumed)
-            if not isinstance(end, Failure):
-                return end
-            if not await self._may_try_again(inflight, answer, end):
-                return await answer.error(_code_of(end), end.message)
-            is_resumed = False
-        return await self._nobody(inflight, answer)
-
-    async def _try(
-        self,
-        partition: Partition,
-        inflight: InFlightRequest,
-        memory: tuple[Turn, ...],
-        answer: AnswerLog,
-        serving: ServedModel,
-        *,
-        is_resumed: bool,
-    ) -> TokenEvent | End | Failure:
-        """Let this model read and write, or say why it failed."""
-        try:
-            prompt = await prompt_of(inflight, memory, serving, self._settings)
-            job = job_of(inflight, prompt, serving, self._settings, answer.tokens[inflight.rounds.end :])
-        except PromptTooLong as error:
-            return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
-        except (PromptError, PromptLogprobsError, DialogueError, ConstraintError) as error:
-            return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
-        answer.prompt_digest = prompt.digest
-        if is_resumed and inflight.recovered is not None:
-            if not _same(inflight.recovered, serving, prompt, inflight.rounds.end):
-                return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.tokens_of_round))
-            await answer.resumed()
-        if job.max_tokens < 1:
-            return await answer.done(FinishReason.LENGTH, Usage(len(prompt.ids), 0))
-        return await self._attempt(partition, inflight, answer, serving.engine, job)
-
-    async def _attempt(
-        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
-    ) -> TokenEvent | End | Failure:
-        if not inflight.replayed:
-            return await self._generate(partition, inflight, answer, engine, job)
-        beginning = await self._isolation.enter(inflight.attempt + 1)
-        try:
-            inflight.attempt += 1
-            partition.begun[inflight.key] = inflight.attempt
-            await answer.attempt(inflight.attempt)
-            return await self._generate(partition, inflight, answer, engine, job, beginning.leave)
-        finally:
-            beginning.leave()
-
-    async def _generate(
-        self,
-        partition: Partition,
-        inflight: InFlightRequest,
-        answer: AnswerLog,
-        engine: Engine,
-        job: Job,
-        on_token: Callable[[], None] = lambda: None,
-    ) -> TokenEvent | End | Failure:
-        async with self._batches.stream(partition.number, engine, job, inflight) as stream:
-            async for event in stream:
-                match event:
-                    case Delta() if not answer.has_room_for(event):
-                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
-                    case Delta():
-                        if not answer.index:
-                            self._planner.begun(inflight)
-                        await answer.say(event)
-                        on_token()
-                    case End(reason=FinishReason.DEADLINE):
-                        return await self._stopped(answer, FinishReason.DEADLINE, event)
-                    case End(reason=FinishReason.TOOL_CALLS) if inflight.request.tool_mode is ToolMode.KAFKA:
-                        return event
-                    case End():
-                        return await answer.done(event.reason, event.usage, event.text, event.calls)
-                    case Failure():
-                        return event
-        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
-
-    async def _may_try_again(self, inflight: InFlightRequest, answer: AnswerLog, failure: Failure) -> bool:
-        """After a failure, the same model tries once more, from the last token on; then the next one of the policy's
-        chain, if nothing has been said yet. False if the answer ends with the failure.
-        """
-        code = _code_of(failure)
-        if inflight.stop is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
-            return False
-        if code is ErrorCode.ENGINE_ERROR and not inflight.retried:
-            inflight.retried = True
-            log.warning("request %s is tried again after %s", inflight.key, code)
-            return True
-        self._planner.failed(inflight)
-        plan = None if answer.index or inflight.made.rounds else self._planner.next(inflight)
-        if plan is None:
-            return False
-        inflight.plan, inflight.retried = plan, False
-        log.warning("request %s: model %s answers instead, after %s", inflight.key, plan.model, code)
-        if (serving := serving_of(inflight, self._servings)) is not None:
-            answer.use(serving)
-        await answer.plan(plan)
-        return True
-
-    async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
-        """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
-        if inflight.recovered is not None and inflight.recovered.segments:
-            return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
-        return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
-
-    async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
-        """End a request that was cancelled or is late; a deadline that passes before the first token is an error."""
-        if reason is FinishReason.DEADLINE and answer.index == 0:
-            return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
-        if end is not None:
-            return await answer.done(reason, end.usage, end.text)
-        return await answer.done(reason, Usage(0, answer.tokens_of_round))
-
     def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
         if inflight.request.user_id in partition.ownership.erasing:
             return None
@@ -393,20 +215,3 @@ class Conversations:
             return False
         first = inflight.recovered.segments[0] if inflight.recovered and inflight.recovered.segments else None
         return inflight.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
-
-
-def _code_of(failure: Failure) -> ErrorCode:
-    return ErrorCode(failure.code) if failure.code in REQUEST_ERROR_CODES else ErrorCode.ENGINE_ERROR
-
-
-def _pass(inflight: InFlightRequest, answer: AnswerLog, rounds: ToolRounds) -> None:
-    inflight.rounds = rounds
-    answer.continue_after(rounds)
-
-
-def _same(recovered: Answer, serving: ServedModel, prompt: BuiltPrompt, begin: int) -> bool:
-    """Whether generating again would give the same tokens: same model version, and same prompt of the round that begins
-    at the token index `begin`, if anything of it was said.
-    """
-    digests = {event.prompt_digest for event in recovered.segments if event.index == begin and event.tokens}
-    return recovered.segments[0].model_version == serving.model_version and digests <= {prompt.digest}

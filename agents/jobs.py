@@ -44,7 +44,8 @@ def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedMode
     the request names. None if no model has that name.
     """
     recovered = inflight.recovered.segments if inflight.recovered else ()
-    began = servings.find(recovered[0].model_version or "") if recovered else None
+    written = [event for event in recovered if (event.index or 0) >= (inflight.plan.from_index or 0)]
+    began = servings.find(written[0].model_version or "") if written else None
     return began or servings.find(inflight.plan.model or inflight.request.model)
 
 
@@ -134,7 +135,9 @@ def job_of(
     settings: Settings,
     generated: Sequence[int] = (),
 ) -> Job:
-    """The job of the current round; `generated` are the tokens of it that readers have already."""
+    """The job of the current round; `generated` are the tokens of it that readers have already, in the vocabulary of
+    the model.
+    """
     request = inflight.request
     room = serving.engine.context_length - len(prompt.ids)
     rounds = inflight.rounds

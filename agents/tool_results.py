@@ -75,10 +75,9 @@ class ToolResults:
             first = (await reader.beginning_offsets([at]))[at]
             reader.seek(at, max(first, position))
             while partition.ownership.calls.some.is_set():
-                if reads := partition.ownership.calls.pop_reads():
+                if reads := partition.ownership.calls.reads:
                     await self._read_to_end(partition, reader, at)
-                    for read in reads:
-                        read.set_result(None)
+                    partition.ownership.calls.have_read(reads)
                 await self._poll(partition, reader, at)
         finally:
             await reader.stop()

@@ -135,7 +135,8 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
     except ModuleNotFoundError:
         raise LoadError(f"policy: models.{name}: {ABSENT}") from None
     prompts = RemotePrompts(settings.history_turns, options.context_length)
-    return ServedModel(engine, prompts, GenerationDefaults(), frozenset({name}), _byte)
+    names = frozenset({name})
+    return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.speaks_vllm)
 
 
 def _byte(token: int) -> str:

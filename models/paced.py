@@ -146,6 +146,11 @@ class BytePrompts:
     def count(self, text: str) -> int:
         return len(text.encode())
 
+    def ids_of(self, text: str) -> Sequence[int]:
+        """The engine's words are tokens; of any other text, the bytes are."""
+        found = [int(one.removeprefix("w")) for one in text.split() if one[:1] == "w" and one[1:].isdecimal()]
+        return found if "".join(map(text_of, found)) == text else text.encode()
+
     def raw(self, text: str) -> BuiltPrompt:
         return self._of(text.encode())
 

@@ -123,6 +123,11 @@ class PromptBuilder:
         """How many tokens `text` has, without chat template."""
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def ids_of(self, text: str) -> Sequence[int]:
+        """The tokens of `text` as a part of an answer: names of special tokens in it are removed."""
+        ids: list[int] = self._tokenizer(self._special.removed_from(text), add_special_tokens=False)["input_ids"]
+        return ids
+
     def raw(self, text: str) -> BuiltPrompt:
         """`text` as the model reads it, without chat template; names of special tokens in it are special tokens.
 

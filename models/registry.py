@@ -39,6 +39,9 @@ class Prompts(Protocol):
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""
 
+    def ids_of(self, text: str) -> Sequence[int]:
+        """The tokens of `text` as a part of an answer: names of special tokens in it are removed."""
+
     def raw(self, text: str) -> BuiltPrompt:
         """Token ids of `text` without chat template; raises `PromptTooLong`."""
 
@@ -49,7 +52,7 @@ class Prompts(Protocol):
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
-    single token.
+    single token. `continues`: it can continue an answer that another model or worker has begun.
 
     With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
@@ -61,6 +64,7 @@ class ServedModel:
     text_of: Callable[[int], str]
     adapter: str = ""
     adapter_version: str = ""
+    continues: bool = True
 
     @property
     def model_version(self) -> str:

@@ -76,6 +76,13 @@ class InFlightRequest:
     on_commit: list[Callable[[], None]] = field(default_factory=list)
 
     @property
+    def begin(self) -> int:
+        """The token index from which the current model reads its current prompt: behind the last round of calls, and
+        behind what a model has written that failed.
+        """
+        return max(self.rounds.end, self.plan.from_index or 0)
+
+    @property
     def key(self) -> RequestKey:
         return self.request.user_id, self.request.request_id
 

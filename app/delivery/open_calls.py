@@ -51,10 +51,17 @@ class OpenCalls:
         self._reads.append(read)
         await read
 
-    def pop_reads(self) -> list[asyncio.Future[None]]:
-        """Those who wait for `read_to_end`; the caller reads to the end and resolves them."""
-        reads, self._reads = self._reads, []
-        return reads
+    @property
+    def reads(self) -> tuple[asyncio.Future[None], ...]:
+        """The calls of `read_to_end` that wait."""
+        return tuple(self._reads)
+
+    def have_read(self, reads: Iterable[asyncio.Future[None]]) -> None:
+        """All results that were in the log when these calls were made are committed."""
+        for read in reads:
+            self._reads.remove(read)
+            if not read.done():
+                read.set_result(None)
 
     @contextmanager
     def waiting(self, key: RequestKey) -> Iterator[asyncio.Event]:

@@ -10,7 +10,7 @@ from app.delivery.inflight import InFlightRequest
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL
 from app.policy.health import ModelHealth
 from app.policy.router import Router
-from app.wire.event import FALLBACK, PlanDetails
+from app.wire.event import FALLBACK, NO_PLAN, PlanDetails
 from app.wire.request import Request
 from app.wire.validation import prompt_bytes
 from models.registry import ModelRegistry
@@ -36,7 +36,8 @@ class Planner:
         if plan.at is None and inflight.at < inflight.record.timestamp:
             plan = msgspec.structs.replace(plan, at=inflight.at)
         has_begun = inflight.recovered is not None and bool(inflight.recovered.segments)
-        if has_begun or (plan.model is not None and self._servings.find(plan.model) is not None):
+        is_decided = inflight.logged != NO_PLAN and (plan.model is None or self._servings.find(plan.model) is not None)
+        if has_begun or is_decided:
             return plan
         decided = self._router.decide(inflight.request, lambda: self._prompt_tokens(inflight.request))
         if decided is not None:
@@ -54,22 +55,25 @@ class Planner:
 
     def failed(self, inflight: InFlightRequest) -> None:
         """The model of the plan has failed in this answer."""
-        model = _model_of(inflight)
-        self._health.failed(model, self._router.fallback)
-        inflight.failed_models.add(model)
+        self._health.failed(_model_of(inflight), self._router.fallback)
 
-    def next(self, inflight: InFlightRequest) -> PlanDetails | None:
-        """The decision for the next model of the chain; None if there is none."""
-        return self._next(inflight.plan, inflight.failed_models) if _may_fall_back(inflight.request) else None
+    def next(self, inflight: InFlightRequest, at: int) -> PlanDetails | None:
+        """The decision for the next model of the chain, which answers from the token index `at` on instead of the model
+        of the plan; None if there is none.
+        """
+        inflight.failed_models.add(_model_of(inflight))
+        return self._next(inflight.plan, inflight.failed_models, at) if _may_fall_back(inflight.request) else None
 
-    def _next(self, plan: PlanDetails, failed: Collection[str]) -> PlanDetails | None:
-        """The plan with the next model of the chain that is served and not known to fail."""
+    def _next(self, plan: PlanDetails, failed: Collection[str], at: int = 0) -> PlanDetails | None:
+        """The plan with the next model of the chain that is served, can begin there, and is not known to fail."""
         chain = self._router.fallback.chain
-        at = chain.index(plan.model or DEFAULT_MODEL) + 1 if (plan.model or DEFAULT_MODEL) in chain else 0
-        for name in (*chain[at:], *chain[:at]):
+        place = chain.index(plan.model or DEFAULT_MODEL) + 1 if (plan.model or DEFAULT_MODEL) in chain else 0
+        for name in (*chain[place:], *chain[:place]):
             serving = self._servings.find(name)
-            if name not in failed and serving is not None and self._health.takes(name, self._router.fallback):
-                return msgspec.structs.replace(plan, model=name, notice=FALLBACK)
+            if name in failed or serving is None or (at and not serving.continues):
+                continue
+            if self._health.takes(name, self._router.fallback):
+                return msgspec.structs.replace(plan, model=name, notice=FALLBACK, from_index=at or None)
         return None
 
     def _prompt_tokens(self, request: Request) -> int:

@@ -47,7 +47,8 @@ TOOL_RESULTS = "tool_results"
 
 class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request sees its conversation as of the time `at`, Unix milliseconds. `model` answers it, because of `route`,
-    and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route.
+    and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route. After a
+    failure in the middle, `model` continues the answer from the token index `from_index` on.
     """
 
     at: int | None = None
@@ -56,6 +57,7 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     experiment: str | None = None
     arm: str | None = None
     notice: str | None = None
+    from_index: int | None = None
 
 
 NO_PLAN = PlanDetails()

@@ -60,6 +60,9 @@ class RemotePrompts:
     def count(self, text: str) -> int:
         return len(text.encode())
 
+    def ids_of(self, text: str) -> Sequence[int]:
+        return text.encode()
+
     def raw(self, text: str) -> BuiltPrompt:
         return self._of(_ids({"prompt": text}), 0)
 

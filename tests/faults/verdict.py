@@ -102,6 +102,8 @@ class Verdict:
     """The timestamp of each request's record."""
     plans: dict[Key, PlanDetails] = field(default_factory=dict)
     """The decisions about each request that has a notice `plan`."""
+    takeovers: dict[Key, list[PlanDetails]] = field(default_factory=dict)
+    """Those by which another model continued the answer, in the order of their indexes."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
     wrong_errors: list[Key] = field(default_factory=list)
@@ -202,9 +204,7 @@ def judge_records(
                 *(call.id for call in answer.end.tool_calls or ()),
             ]:
                 verdict.wrong_calls.append(key)
-            if key in written and not _is_as_decided(
-                verdict.plans.get(key, NO_PLAN), answer, written[key], paced=paced
-            ):
+            if key in written and not _is_as_decided(verdict, key, answer, written[key], paced=paced):
                 verdict.wrong_plans.append(key)
     _judge_order(asked, written, verdict)
     if paced:
@@ -245,9 +245,12 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             plan = msgspec.convert(event.notice.details, PlanDetails)
-            if (verdict.plans.setdefault(key, plan) != plan and plan.notice != FALLBACK) or event.index:
+            is_new = verdict.plans.setdefault(key, plan) != plan
+            if (is_new and plan.notice != FALLBACK) or (event.index or None) != plan.from_index:
                 verdict.wrong_plans.append(key)
             verdict.plans[key] = plan
+            if plan.from_index is not None:
+                verdict.takeovers.setdefault(key, []).append(plan)
         if update is not None and (update.gap or update.cut is not None):
             verdict.gaps.append(key)
         if update is not None and event.type is EventType.TOKEN:
@@ -265,10 +268,35 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
     return rule
 
 
-def _is_as_decided(plan: PlanDetails, answer: Answer, turn: Turn, *, paced: bool) -> bool:
-    versions = {event.model_version for event in (*answer.segments, answer.end) if event is not None}
-    decided = {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"} if paced else versions
-    return (turn.route, turn.experiment, turn.arm) == (plan.route, plan.experiment, plan.arm) and versions <= decided
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The model that wrote the tokens from index `begin` on; its own count of them began at `base`."""
+
+    begin: int
+    base: int
+    version: str
+
+
+def _authors(verdict: Verdict, key: Key, answer: Answer, turn: Turn) -> list[Author]:
+    """Who had to write the answer of the paced engine, by the plans; the last of them first."""
+    takeovers = verdict.takeovers.get(key, [])
+    authors = []
+    for plan in reversed(takeovers):
+        begin = plan.from_index or 0
+        said = "".join(event.text or "" for event in answer.segments if event.next_index <= begin)
+        authors.append(Author(begin, begin - len(BytePrompts().ids_of(said)), f"{plan.model}@1"))
+    version = answer.segments[0].model_version if takeovers and answer.segments else turn.model_version
+    return [*authors, Author(0, 0, version or "")]
+
+
+def _is_as_decided(verdict: Verdict, key: Key, answer: Answer, turn: Turn, *, paced: bool) -> bool:
+    plan = verdict.plans.get(key, NO_PLAN)
+    if (turn.route, turn.experiment, turn.arm) != (plan.route, plan.experiment, plan.arm):
+        return False
+    begin = 0 if plan.from_index is None else plan.from_index
+    last = (*(event for event in answer.segments if (event.index or 0) >= begin), answer.end)
+    versions = {event.model_version for event in last if event is not None}
+    return not paced or versions <= {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"}
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:
@@ -337,15 +365,16 @@ def _judge_texts(
             candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
+        authors = [] if answer is None else _authors(verdict, key, answer, turn)
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            turns_now = list(_turns_now(before, key, request, turn, tokens, topics, settings))
+            turns_now = list(_turns_now(before, key, request, turn, tokens, authors, topics, settings))
             remembered += [before] if turns_now else []
             after += [[*before, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)
-        elif answer is not None and not _has_its_calls(answer, remembered, request, settings):
+        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings):
             verdict.wrong_calls.append(key)
         if turn.answer:
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
@@ -360,6 +389,7 @@ def _turns_now(
     request: dict,
     turn: Turn,
     tokens: Sequence[int],
+    authors: Sequence[Author],
     topics: ToolTopics,
     settings: Settings,
 ) -> Iterator[PastTurn]:
@@ -371,17 +401,19 @@ def _turns_now(
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
         yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
-    elif _are_words(tokens, build(), turn.model_version):
+    elif _are_words(tokens, build(), authors):
         yield PastTurn(turn.prompt, turn.answer)
 
 
-def _has_its_calls(answer: Answer, histories: Sequence[Sequence[PastTurn]], request: dict, settings: Settings) -> bool:
+def _has_its_calls(
+    answer: Answer, histories: Sequence[Sequence[PastTurn]], request: dict, author: Author, settings: Settings
+) -> bool:
     """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
     if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
         return answer.end is None or answer.end.tool_calls is None
     (call,) = answer.end.tool_calls or (None,)
     prompts = (BytePrompts().build(settings.system_prompt, before, request.get("prompt")).ids for before in histories)
-    expected = {called(prompt, len(answer.tokens)) for prompt in prompts}
+    expected = {called(prompt, len(answer.tokens) - author.base) for prompt in prompts}
     right_id = call_id(answer.user_id, answer.request_id, 0)
     return (
         bool(request.get("tools"))
@@ -391,8 +423,13 @@ def _has_its_calls(answer: Answer, histories: Sequence[Sequence[PastTurn]], requ
     )
 
 
-def _are_words(tokens: Sequence[int], prompt: Sequence[int], version: str) -> bool:
-    return all(word(prompt, index, version)[0] == token for index, token in enumerate(tokens))
+def _are_words(tokens: Sequence[int], prompt: Sequence[int], authors: Sequence[Author]) -> bool:
+    """`authors`: the last one first."""
+    for index, token in enumerate(tokens):
+        author = next(one for one in authors if one.begin <= index)
+        if word(prompt, index - author.base, author.version)[0] != token:
+            return False
+    return True
 
 
 def counts(verdict: Verdict) -> Counter[str]:

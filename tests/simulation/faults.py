@@ -181,7 +181,7 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulati
         skewed=chance.choice((0.0, 0.3)),
         deadly=chance.choice((0.0, 0.0, 0.1)),
         tools=chance.choice((0.0, 0.3)),
-        failing=chance.choice((0.0, 0.4)),
+        failing=chance.choice((0.0, 0.4, 0.8)),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)

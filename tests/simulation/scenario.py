@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from zlib import crc32
 
 from aiokafka import TopicPartition
 
@@ -62,7 +63,7 @@ class Load:
     tools: float = 0.0
     """Share of requests with tools over Kafka."""
     failing: float = 0.0
-    """Share of requests in which a model fails: once in each process, or, of the default model, always."""
+    """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
     deadly: float = 0.0
     """Share of requests that end each process whose engine begins them."""
 
@@ -192,7 +193,7 @@ class Simulation:
             if key not in self.failing:
                 return None
             if self.failing[key]:
-                return 0 if version == VERSION else None
+                return crc32(request_id.encode()) % 4 if version == VERSION else None
             if key in failed:
                 return None
             failed.add(key)
@@ -279,7 +280,7 @@ class Simulation:
             if self.random.random() < load.deadly and not misplaced:
                 self.deadly.add((user, f"r{number}"))
             if load.failing and self.random.random() < load.failing:
-                # Another model follows before the first word only, and not after a round of calls.
+                # The verdict does not follow a takeover among rounds of calls.
                 always = "tool_mode" not in request and self.random.random() < 0.5
                 self.failing[user, f"r{number}"] = always
             if self.random.random() < load.huge:

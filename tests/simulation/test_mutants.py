@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agents import controls, conversations, outcomes, tool_results
+from agents import answering, controls, conversations, outcomes, tool_results
 from agents.history import History
 from agents.jobs import job_of
 from app.delivery.clock import BrokerClock
@@ -38,6 +38,7 @@ from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
 from app.wire.turn import Turn
 from models.generation import Delta, Job
+from models.registry import ServedModel
 from tables.records import Change, Table, encode
 from tables.tool_calls import BREAK, ToolRounds, row
 from tables.usage import Windows
@@ -205,6 +206,7 @@ _SAY = AnswerLog.say
 _PLAN = Planner.plan
 _WRITE_PLAN = AnswerLog.plan
 _NOTE = RecoveredAnswers.note
+_CONTINUE_AS = AnswerLog.continue_as
 
 
 def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
@@ -228,6 +230,17 @@ async def _writes_no_fallback(answer: AnswerLog, plan: PlanDetails) -> None:
 def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
     if notice.code != PLAN:
         _NOTE(recovered, key, notice, index)
+
+
+def _notes_no_index(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
+    if notice.code == PLAN:
+        notice = replace(notice, details={**(notice.details or {}), "from_index": None})
+    _NOTE(recovered, key, notice, index)
+
+
+def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> None:
+    _CONTINUE_AS(answer, serving, begin)
+    answer._inherited = ()
 
 
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
@@ -297,11 +310,15 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm),
     "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
     "a plan that was written is forgotten": Mutant(RecoveredAnswers, "note", _notes_attempts_only, routed_storm),
-    "a model that fails is not tried again": Mutant(
-        conversations.Conversations, "_may_try_again", _gives_up, routed_storm
-    ),
-    "a model that is tried again begins anew": Mutant(conversations, "job_of", _from_the_beginning, routed_storm),
+    "a model that fails is not tried again": Mutant(answering.Answering, "_may_try_again", _gives_up, routed_storm),
+    "a model that is tried again begins anew": Mutant(answering, "job_of", _from_the_beginning, routed_storm),
     "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm),
+    "a model that takes over does not read what was said": Mutant(
+        AnswerLog, "continue_as", _inherits_nothing, routed_storm
+    ),
+    "a next owner forgets where another model took over": Mutant(
+        RecoveredAnswers, "note", _notes_no_index, routed_storm
+    ),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -48,26 +48,59 @@ class AnswerLog:
     def __init__(self, tokens: TokenLog, inflight: InFlightRequest, serving: ServedModel) -> None:
         self._tokens = tokens
         self._claim = inflight
-        self.use(serving)
+        self._model_version = serving.model_version
+        self._text_of = serving.text_of
         self.tokens = list(inflight.recovered.tokens) if inflight.recovered else []
-        self._texts = [inflight.recovered.text] if inflight.recovered else []
+        self._recovered = inflight.recovered.segments if inflight.recovered else []
+        self._texts = [event.text or "" for event in self._recovered]
+        self._ends = [event.next_index for event in self._recovered]  # the token index behind each text
+        if inflight.recovered and inflight.recovered.end:
+            self._add(inflight.recovered.end.text or "", inflight.recovered.position)
         self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self._rounds = inflight.made
+        self._begin = self._rounds.end
+        self._inherited: tuple[int, ...] = ()
+        self.has_open_calls = False
         self._break = ""  # to write before the next text
         self.index = inflight.recovered.position if inflight.recovered else 0
-        self.first_at = (
-            inflight.recovered.segments[0].timestamp if inflight.recovered and inflight.recovered.segments else None
-        )
+        self.first_at = self._recovered[0].timestamp if self._recovered else None
         self.ended_at = inflight.recovered.end.timestamp if inflight.recovered and inflight.recovered.end else None
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
 
-    def use(self, serving: ServedModel) -> None:
-        """The model that writes from here on."""
+    def continue_as(self, serving: ServedModel, begin: int) -> None:
+        """`serving` writes the tokens from the index `begin` on. What other models have written of the round before
+        that is the beginning of its job, in its own vocabulary.
+        """
         self._model_version = serving.model_version
         self._text_of = serving.text_of
+        self._begin = begin
+        said = self._text_before(begin)
+        self._inherited = tuple(serving.prompts.ids_of(said)) if begin > self._rounds.end and said else ()
+
+    def _text_before(self, index: int) -> str:
+        """The text of the round up to the token `index`, where an event begins."""
+        text = "".join(text for text, end in zip(self._texts, self._ends, strict=True) if end <= index)
+        return self._of_round(text)
+
+    @property
+    def inherits(self) -> bool:
+        """Whether the current model continues what another has begun."""
+        return bool(self._inherited)
+
+    @property
+    def generated(self) -> tuple[int, ...]:
+        """The tokens of the current job that readers have already."""
+        return (*self._inherited, *self.tokens[self._begin :])
+
+    @property
+    def _base(self) -> int:
+        """The answer's index of the current job's token 0; below 0 if the inherited text has more tokens in this
+        model's vocabulary.
+        """
+        return self._begin - len(self._inherited)
 
     @property
     def text(self) -> str:
@@ -79,11 +112,22 @@ class AnswerLog:
 
     @property
     def text_of_round(self) -> str:
-        return self.text[len(self._rounds.text) :].removeprefix(BREAK if self._rounds.text else "")
+        return self._of_round(self.text)
+
+    def _of_round(self, text: str) -> str:
+        return text[len(self._rounds.text) :].removeprefix(BREAK if self._rounds.text else "")
+
+    def _add(self, text: str, end: int) -> None:
+        self._texts.append(text)
+        self._ends.append(end)
 
     def continue_after(self, rounds: ToolRounds) -> None:
         """What is said from here on counts from the end of these rounds: indexes, calls, usage."""
         self._rounds = rounds
+        self._begin, self._inherited = rounds.end, ()
+        self.has_open_calls = any(
+            event.tool_call_deltas for event in self._recovered if (event.index or 0) >= rounds.end
+        )
         self._break = BREAK if rounds.text and self.text == rounds.text else ""
 
     def _now(self) -> int:
@@ -105,14 +149,15 @@ class AnswerLog:
         scores = tuple(map(self._logprob, delta.prompt_logprobs)) or None
         calls = tuple(map(self._call_delta, delta.calls)) or None
         text = self._with_break(delta.text)
-        event = self._event(EventType.TOKEN, index=self._rounds.end + delta.index, tokens=delta.tokens, text=text)
+        event = self._event(EventType.TOKEN, index=self._base + delta.index, tokens=delta.tokens, text=text)
         if logprobs or calls or scores:
             event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls, prompt_logprobs=scores)
         await self._send(event)
         self.index = event.next_index
         self.tokens += delta.tokens
-        self._texts.append(text)
+        self._add(text, self.index)
         self._room -= _size(delta)
+        self.has_open_calls |= bool(delta.calls)
         if self._tokens.is_busy:
             await asyncio.shield(self._deliveries[-1])
 
@@ -174,16 +219,23 @@ class AnswerLog:
         stop string or a call of a tool.
         """
         text = self._with_break(text)
-        self._texts.append(text)
+        self._add(text, self.index)
         past = self._rounds.usage
         total = Usage(
             past.prompt_tokens + usage.prompt_tokens,
-            past.completion_tokens + usage.completion_tokens,
+            past.completion_tokens + self._completion(usage),
             past.cached_tokens + usage.cached_tokens,
         )
         event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=total)
         complete = tuple(ToolCall(self.call_id(index), call.name, call.arguments) for index, call in enumerate(calls))
         return await self._end(msgspec.structs.replace(event, tool_calls=complete) if complete else event)
+
+    def _completion(self, usage: Usage) -> int:
+        """The tokens of the round that count: those of the model that failed, and what this one has added."""
+        if not self._inherited:
+            return usage.completion_tokens
+        own = (self.index - self._begin) / max(1, self.index - self._base)
+        return self._begin - self._rounds.end + round(usage.completion_tokens * own)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
         return await self._end(self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, message)))
@@ -223,7 +275,7 @@ class AnswerLog:
             usage=usage,
             error=error,
             notice=notice,
-            prompt_digest=self.prompt_digest if index == self._rounds.end else None,
+            prompt_digest=self.prompt_digest if index == self._begin else None,
         )
 
     async def _send(self, event: TokenEvent) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from app.wire import decode_token_event
 from app.wire.event import FALLBACK, PLAN
+from models.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -129,6 +130,36 @@ async def test_a_model_that_fails_is_followed_by_the_next_of_the_chain_and_comes
         while (await client.asked(client.user(), "hi", tenant="acme", max_tokens=3)).end.model_version == "paced@1":
             await asyncio.sleep(0.5)
     assert len(outside.bodies) <= asked + 4, "a model that is left out is asked by probes only"
+
+
+async def test_a_model_that_fails_in_the_middle_is_followed_from_the_next_token_on(
+    worker: WorkerProcess, client: Client, outside: OutsideServer
+) -> None:
+    """The worker is killed while the second model writes: the third part continues where the second one was."""
+    outside.trouble, outside.after = "close", 4
+    user = client.user()
+    try:
+        request_id = await client.ask(user, "hello", tenant="acme", max_tokens=150)
+        await client.begun(user, request_id, len("".join(WORDS[:4])) + 20)
+        worker.kill()
+    finally:
+        outside.trouble = ""
+    worker.start()
+    answer = await client.answer(user, request_id)
+    assert answer.complete
+    assert answer.end.finish_reason == "length"
+    said = "".join(WORDS[:4])
+    assert answer.text.startswith(said)
+    prompt = BytePrompts().build("", (), "hello").ids
+    first = len(BytePrompts().ids_of(said))
+    assert answer.text == said + "".join(word(prompt, at)[1] for at in range(first, 150))
+    assert {event.model_version for event in answer.segments} == {"plain@served-name", "paced@1"}
+    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    notices = [event for event in events if event.request_id == request_id and event.notice]
+    (taken_over,) = [event for event in notices if event.notice.code == FALLBACK]
+    assert taken_over.index == len(said)
+    (turn,) = await client.turns_of(user, 1)
+    assert (turn.answer, turn.route) == (answer.text, "out")
 
 
 async def test_a_request_that_names_a_model_gets_it_or_an_error(client: Client, outside: OutsideServer) -> None:

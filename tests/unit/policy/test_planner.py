@@ -22,10 +22,10 @@ CHAIN = Fallback(chain=("default", "small", "large"), failures=2)
 
 
 class Planned:
-    def __init__(self, *routes: Route, fallback: Fallback = NONE) -> None:
+    def __init__(self, *routes: Route, fallback: Fallback = NONE, models: ModelRegistry = MODELS) -> None:
         self.now = 0.0
         router = Router(Policy(routes=routes, fallback=fallback), lambda: self.now, Load)
-        self.planner = Planner(router, MODELS, ModelHealth(lambda: self.now))
+        self.planner = Planner(router, models, ModelHealth(lambda: self.now))
 
     def plan(self, **fields: Any) -> PlanDetails:
         return self.planner.plan(inflight_of(**fields))
@@ -56,6 +56,12 @@ def test_a_model_that_is_not_served_here_is_decided_anew_unless_it_has_begun() -
     assert Planned(SHORT).planner.plan(inflight) == inflight.logged
 
 
+def test_a_former_owner_that_took_no_route_has_decided_too() -> None:
+    inflight = inflight_of(prompt="short")
+    inflight.logged = PlanDetails(at=5)
+    assert Planned(SHORT).planner.plan(inflight) == inflight.logged
+
+
 def test_a_time_ahead_of_the_brokers_clock_is_part_of_the_plan() -> None:
     inflight = inflight_of(prompt="short")
     inflight.at = inflight.record.timestamp - 1
@@ -69,7 +75,7 @@ def test_the_chain_is_followed_from_the_model_that_failed_and_each_model_is_trie
     models = []
     while True:
         planner.failed(inflight)
-        plan = planner.next(inflight)
+        plan = planner.next(inflight, at=0)
         if plan is None:
             break
         assert plan.notice == "fallback"
@@ -88,11 +94,18 @@ def test_a_model_that_keeps_failing_gets_no_requests_until_it_is_probed() -> Non
     assert planned.plan() == PlanDetails(model="small", notice="fallback")
 
 
+def test_a_model_that_cannot_continue_an_answer_takes_over_at_its_beginning_only() -> None:
+    small = replace(paced(10, "small"), continues=False)
+    planner = Planned(fallback=CHAIN, models=ModelRegistry(MODELS.default, small, paced(10, "large"))).planner
+    assert planner.next(inflight_of(), at=0) == PlanDetails(model="small", notice="fallback")
+    assert planner.next(inflight_of(), at=7) == PlanDetails(model="large", notice="fallback", from_index=7)
+
+
 def test_a_request_that_names_a_model_does_not_fall_back() -> None:
     planned = Planned(fallback=CHAIN)
     named = inflight_of(model="default")
     for _ in range(2):
         planned.planner.failed(named)
-    assert planned.planner.next(named) is None
+    assert planned.planner.next(named, at=0) is None
     assert planned.plan(model="default") == NO_PLAN
     assert planned.plan(model="auto").model == "small"

@@ -1,0 +1,263 @@
+"""Let models write an answer: round by round of tool calls, and model by model if one fails.
+
+    round:  serving -> prompt -> job -> stream of the engine -> token events, until the answer or the round ends
+               ^                                    |
+               '-- same model once more, then the next of the policy's chain <- Failure
+
+A model that takes over in the middle continues what readers have: the text so far, as tokens of its own vocabulary, is
+the beginning of its job (`Job.generated`), and its tokens get the answer's next indexes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from agents.dialogue import DialogueError
+from agents.jobs import PromptLogprobsError, job_of, prompt_of, serving_of
+from agents.outcomes import memory_of
+from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
+from app.delivery.batches import Batches
+from app.delivery.inflight import InFlightRequest
+from app.delivery.partition import Partition
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.quarantine import Isolation
+from app.policy.planner import Planner
+from app.reader.answer import Answer
+from app.settings import Settings
+from app.wire.codes import ErrorCode
+from app.wire.event import TokenEvent
+from app.wire.tools import ToolMode
+from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
+from models.prompts import BuiltPrompt, PromptError, PromptTooLong
+from models.registry import ModelRegistry, ServedModel
+from models.structured.grammar import ConstraintError
+from tables.conversations import MemoryRules
+from tables.records import Conversation, Turn
+from tables.tool_calls import ToolRounds
+
+log = logging.getLogger(__name__)
+
+# Errors that the engine reports about one request. Any other exception is a failure of the engine itself.
+REQUEST_ERROR_CODES = frozenset(
+    {ErrorCode.INVALID_REQUEST, ErrorCode.PROMPT_TOO_LONG, ErrorCode.OVERLOADED, ErrorCode.MODEL_NOT_FOUND}
+)
+
+
+class Answering:
+    def __init__(
+        self, settings: Settings, servings: ModelRegistry, rules: MemoryRules, batches: Batches, planner: Planner
+    ) -> None:
+        self._settings = settings
+        self._servings = servings
+        self._rules = rules
+        self._batches = batches
+        self._planner = planner
+        self._isolation = Isolation()
+        self._tool_calls = ToolCalls(settings)
+
+    async def speak(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        conversation: Conversation | None,
+        answer: AnswerLog,
+        serving: ServedModel | None,
+    ) -> TokenEvent:
+        """Write the answer, or the error that it ends with; returns its last event."""
+        if inflight.stop is not None:
+            return await self._stopped(answer, inflight.stop)
+        if serving is None:
+            return await self._nobody(inflight, answer)
+        if inflight.plan != inflight.logged:
+            await answer.plan(inflight.plan)
+        memory = memory_of(inflight, conversation, self._rules)
+        inflight.recalled = bool(memory)
+        is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
+        _pass(inflight, answer, inflight.made.until(answer.index))
+        answer.continue_as(serving, inflight.begin)
+        while True:
+            if inflight.rounds == inflight.made and inflight.made.missing:
+                stopped_by = await self._tool_calls.wait(partition, inflight, answer)
+                if stopped_by is not None:
+                    return await self._stopped(answer, stopped_by)
+            end = await self._round(partition, inflight, memory, answer, is_resumed=is_resumed)
+            if isinstance(end, TokenEvent):
+                return end
+            is_resumed = False
+            if inflight.rounds != inflight.made:  # a round that `tokens` has lost is written again; its calls are made
+                passed = inflight.made.until(answer.index)
+                if answer.index != passed.end:
+                    return await answer.done(FinishReason.PARTIAL, end.usage)
+                _pass(inflight, answer, passed)
+                continue
+            try:
+                await self._tool_calls.ask(partition, inflight, answer, end)
+            except ToolCallsTooLargeError:
+                return await answer.done(FinishReason.LENGTH, end.usage)
+
+    async def _round(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        memory: tuple[Turn, ...],
+        answer: AnswerLog,
+        *,
+        is_resumed: bool,
+    ) -> TokenEvent | End:
+        """Let a model read its prompt and write. Returns the last event of the answer, or the calls of the round if
+        other programs run them.
+        """
+        while (serving := serving_of(inflight, self._servings)) is not None:
+            end = await self._try(partition, inflight, memory, answer, serving, is_resumed=is_resumed)
+            if isinstance(end, Failure):
+                if not await self._may_try_again(inflight, answer, end):
+                    return await answer.error(_code_of(end), end.message)
+            elif isinstance(end, End) and end.reason is FinishReason.PARTIAL:
+                if not await self._is_followed(inflight, answer, "its server cannot continue the answer"):
+                    return await answer.done(end.reason, end.usage, end.text)
+            else:
+                return end
+            is_resumed = False
+        return await self._nobody(inflight, answer)
+
+    async def _try(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        memory: tuple[Turn, ...],
+        answer: AnswerLog,
+        serving: ServedModel,
+        *,
+        is_resumed: bool,
+    ) -> TokenEvent | End | Failure:
+        """Let this model read and write, or say why it failed."""
+        try:
+            prompt = await prompt_of(inflight, memory, serving, self._settings)
+            job = job_of(inflight, prompt, serving, self._settings, answer.generated)
+        except PromptTooLong as error:
+            return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
+        except (PromptError, PromptLogprobsError, DialogueError, ConstraintError) as error:
+            return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
+        answer.prompt_digest = prompt.digest
+        if is_resumed and inflight.recovered is not None:
+            if not _same(inflight, inflight.recovered, serving, prompt):
+                return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.tokens_of_round))
+            await answer.resumed()
+        if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
+            return await answer.done(FinishReason.LENGTH, Usage(len(prompt.ids), 0))
+        return await self._attempt(partition, inflight, answer, serving.engine, job)
+
+    async def _attempt(
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
+    ) -> TokenEvent | End | Failure:
+        if not inflight.replayed:
+            return await self._generate(partition, inflight, answer, engine, job)
+        beginning = await self._isolation.enter(inflight.attempt + 1)
+        try:
+            inflight.attempt += 1
+            partition.begun[inflight.key] = inflight.attempt
+            await answer.attempt(inflight.attempt)
+            return await self._generate(partition, inflight, answer, engine, job, beginning.leave)
+        finally:
+            beginning.leave()
+
+    async def _generate(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        on_token: Callable[[], None] = lambda: None,
+    ) -> TokenEvent | End | Failure:
+        async with self._batches.stream(partition.number, engine, job, inflight) as stream:
+            async for event in stream:
+                match event:
+                    case Delta() if not answer.has_room_for(event):
+                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                    case Delta():
+                        if not answer.index:
+                            self._planner.begun(inflight)
+                        await answer.say(event)
+                        on_token()
+                    case End(reason=FinishReason.DEADLINE):
+                        return await self._stopped(answer, FinishReason.DEADLINE, event)
+                    case End() if _goes_on(inflight, event):
+                        return event
+                    case End():
+                        return await answer.done(event.reason, event.usage, event.text, event.calls)
+                    case Failure():
+                        return event
+        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+
+    async def _may_try_again(self, inflight: InFlightRequest, answer: AnswerLog, failure: Failure) -> bool:
+        """After a failure, the same model tries once more, from the last token on; then the next one of the policy's
+        chain. False if the answer ends with the failure.
+        """
+        code = _code_of(failure)
+        if inflight.stop is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
+            return False
+        if code is ErrorCode.ENGINE_ERROR and not inflight.retried:
+            inflight.retried = True
+            log.warning("request %s is tried again after %s", inflight.key, code)
+            return True
+        self._planner.failed(inflight)
+        return await self._is_followed(inflight, answer, code)
+
+    async def _is_followed(self, inflight: InFlightRequest, answer: AnswerLog, why: str) -> bool:
+        """Hand the answer to the next model of the policy's chain; False if there is none. A call that is half written
+        cannot be handed over, because calls are no text.
+        """
+        plan = None if answer.has_open_calls else self._planner.next(inflight, at=answer.index)
+        if plan is None:
+            return False
+        inflight.plan, inflight.retried = plan, False
+        log.warning(
+            "request %s: model %s answers from token %s on, after %s", inflight.key, plan.model, answer.index, why
+        )
+        if (serving := serving_of(inflight, self._servings)) is not None:
+            answer.continue_as(serving, inflight.begin)
+        await answer.plan(plan)
+        return True
+
+    async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
+        """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
+        if inflight.recovered is not None and inflight.recovered.segments:
+            return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
+        return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
+
+    async def _stopped(self, answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
+        """End a request that was cancelled or is late; a deadline that passes before the first token is an error."""
+        if reason is FinishReason.DEADLINE and answer.index == 0:
+            return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
+        if end is not None:
+            return await answer.done(reason, end.usage, end.text)
+        return await answer.done(reason, Usage(0, answer.tokens_of_round))
+
+
+def _goes_on(inflight: InFlightRequest, end: End) -> bool:
+    """Whether the answer may go on after this end: with the results of its calls, or with another model."""
+    if end.reason is FinishReason.TOOL_CALLS:
+        return inflight.request.tool_mode is ToolMode.KAFKA
+    return end.reason is FinishReason.PARTIAL
+
+
+def _code_of(failure: Failure) -> ErrorCode:
+    return ErrorCode(failure.code) if failure.code in REQUEST_ERROR_CODES else ErrorCode.ENGINE_ERROR
+
+
+def _pass(inflight: InFlightRequest, answer: AnswerLog, rounds: ToolRounds) -> None:
+    inflight.rounds = rounds
+    answer.continue_after(rounds)
+
+
+def _same(inflight: InFlightRequest, recovered: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
+    """Whether generating again would give the same tokens: same version of the model that has written since the last
+    fallback, and same prompt as where it began, if it has said anything. False if Kafka has lost what precedes that.
+    """
+    if inflight.begin > recovered.position:
+        return False
+    written = [event for event in recovered.segments if (event.index or 0) >= (inflight.plan.from_index or 0)]
+    digests = {event.prompt_digest for event in written if event.index == inflight.begin and event.tokens}
+    return digests <= {prompt.digest} and (not written or written[0].model_version == serving.model_version)
