@@ -10,8 +10,11 @@ the beginning of its job (`Job.generated`), and its tokens get the answer's next
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
+
+import msgspec
 
 from agents.dialogue import DialogueError
 from agents.jobs import PromptLogprobsError, job_of, prompt_of, serving_of
@@ -23,12 +26,13 @@ from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Isolation
 from app.policy.planner import Planner
+from app.policy.response_cache import Recording, ResponseCache
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
-from app.wire.event import TokenEvent
+from app.wire.event import CACHED, TokenEvent
 from app.wire.tools import ToolMode
-from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Usage
+from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
 from models.structured.grammar import ConstraintError
@@ -46,13 +50,20 @@ REQUEST_ERROR_CODES = frozenset(
 
 class Answering:
     def __init__(
-        self, settings: Settings, servings: ModelRegistry, rules: MemoryRules, batches: Batches, planner: Planner
+        self,
+        settings: Settings,
+        servings: ModelRegistry,
+        rules: MemoryRules,
+        batches: Batches,
+        planner: Planner,
+        cache: ResponseCache,
     ) -> None:
         self._settings = settings
         self._servings = servings
         self._rules = rules
         self._batches = batches
         self._planner = planner
+        self._cache = cache
         self._isolation = Isolation()
         self._tool_calls = ToolCalls(settings)
 
@@ -71,6 +82,7 @@ class Answering:
             return await self._nobody(inflight, answer)
         if inflight.plan != inflight.logged:
             await answer.plan(inflight.plan)
+            await answer.show(inflight.plan)
         memory = memory_of(inflight, conversation, self._rules)
         inflight.recalled = bool(memory)
         is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
@@ -95,6 +107,8 @@ class Answering:
                 await self._tool_calls.ask(partition, inflight, answer, end)
             except ToolCallsTooLargeError:
                 return await answer.done(FinishReason.LENGTH, end.usage)
+            finally:
+                inflight.has_begun()
 
     async def _round(
         self,
@@ -146,21 +160,73 @@ class Answering:
             await answer.resumed()
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
             return await answer.done(FinishReason.LENGTH, Usage(len(prompt.ids), 0))
-        return await self._attempt(partition, inflight, answer, serving.engine, job)
+        return await self._answer_to(partition, inflight, answer, serving, job)
+
+    async def _answer_to(
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, serving: ServedModel, job: Job
+    ) -> TokenEvent | End | Failure:
+        """Repeat what another request has said, or generate."""
+        key = self._cache.key_of(inflight.request, serving.model_version, job)
+        if key is None:
+            return await self._attempt(partition, inflight, answer, serving.engine, job)
+        if (found := self._cache.find(key)) is not None:
+            end = await self._repeat(inflight, answer, job, found)
+            if end is not None:
+                return end
+            job = dataclasses.replace(job, generated=answer.generated)
+            return await self._attempt(partition, inflight, answer, serving.engine, job)
+        with self._cache.recording(key, inflight.request, job) as recording:
+            return await self._attempt(partition, inflight, answer, serving.engine, job, recording)
+
+    async def _repeat(
+        self, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
+    ) -> TokenEvent | End | Failure | None:
+        """Say what another request has said; None if that broke off."""
+        if inflight.plan.cached is None:
+            inflight.plan = msgspec.structs.replace(inflight.plan, cached=found.request_id)
+            await answer.plan(inflight.plan)
+            message = f"the answer to the same request {found.request_id} is repeated"
+            await answer.notice(CACHED, message, {"request_id": found.request_id})
+        stream = found.follow()
+        inflight.on_stop = stream.cancel
+        if inflight.stop is not None:
+            stream.cancel(inflight.stop)
+        begin = answer.index
+        try:
+            return await self._read(inflight, answer, job, stream)
+        finally:
+            self._cache.stats.saved_tokens += len(job.prompt) + answer.index - begin
+            inflight.on_stop = None
+            stream.cancel()
 
     async def _attempt(
-        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, engine: Engine, job: Job
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        recording: Recording | None = None,
     ) -> TokenEvent | End | Failure:
         if not inflight.replayed:
-            return await self._generate(partition, inflight, answer, engine, job)
+            return await self._generate(partition, inflight, answer, engine, job, recording)
+        inflight.has_begun()
         beginning = await self._isolation.enter(inflight.attempt + 1)
         try:
             inflight.attempt += 1
             partition.begun[inflight.key] = inflight.attempt
             await answer.attempt(inflight.attempt)
-            return await self._generate(partition, inflight, answer, engine, job, beginning.leave)
-        finally:
+            end = await self._generate(partition, inflight, answer, engine, job, recording, beginning.leave)
+        except BaseException:
             beginning.leave()
+            raise
+        if isinstance(end, End):
+            inflight.beginning = beginning  # a round of calls is progress once it is committed
+        else:
+            beginning.leave()
+        if isinstance(end, Failure):
+            inflight.attempt -= 1  # the worker has survived it
+        return end
 
     async def _generate(
         self,
@@ -169,27 +235,46 @@ class Answering:
         answer: AnswerLog,
         engine: Engine,
         job: Job,
+        recording: Recording | None,
         on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure:
+        def observed(event: StreamEvent) -> None:
+            if isinstance(event, Delta) and not answer.index:
+                self._planner.begun(inflight)
+            if recording is not None:
+                recording.add(event)
+
         async with self._batches.stream(partition.number, engine, job, inflight) as stream:
-            async for event in stream:
-                match event:
-                    case Delta() if not answer.has_room_for(event):
-                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
-                    case Delta():
-                        if not answer.index:
-                            self._planner.begun(inflight)
-                        await answer.say(event)
-                        on_token()
-                    case End(reason=FinishReason.DEADLINE):
-                        return await self._stopped(answer, FinishReason.DEADLINE, event)
-                    case End() if _goes_on(inflight, event):
-                        return event
-                    case End():
-                        return await answer.done(event.reason, event.usage, event.text, event.calls)
-                    case Failure():
-                        return event
-        return await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+            end = await self._read(inflight, answer, job, stream, observed, on_token)
+        return end or await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+
+    async def _read(
+        self,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        job: Job,
+        stream: Stream,
+        observed: Callable[[StreamEvent], None] = lambda _event: None,
+        on_token: Callable[[], None] = lambda: None,
+    ) -> TokenEvent | End | Failure | None:
+        """Say what comes from the stream; None if it stops without an end."""
+        async for event in stream:
+            observed(event)
+            match event:
+                case Delta() if not answer.has_room_for(event):
+                    return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                case Delta():
+                    await answer.say(event)
+                    on_token()
+                case End(reason=FinishReason.DEADLINE):
+                    return await self._stopped(answer, FinishReason.DEADLINE, event)
+                case End() if _goes_on(inflight, event):
+                    return event
+                case End():
+                    return await answer.done(event.reason, event.usage, event.text, event.calls)
+                case Failure():
+                    return event
+        return None
 
     async def _may_try_again(self, inflight: InFlightRequest, answer: AnswerLog, failure: Failure) -> bool:
         """After a failure, the same model tries once more, from the last token on; then the next one of the policy's
@@ -219,6 +304,7 @@ class Answering:
         if (serving := serving_of(inflight, self._servings)) is not None:
             answer.continue_as(serving, inflight.begin)
         await answer.plan(plan)
+        await answer.show(plan)
         return True
 
     async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:

@@ -12,7 +12,7 @@ An erasure takes these steps. After a crash the record is read again and the ste
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -38,7 +38,11 @@ _MOST_DIGITS = 15
 
 
 class Controls:
-    def __init__(self, settings: Settings, cancels: Cancels, history: History) -> None:
+    def __init__(
+        self, settings: Settings, cancels: Cancels, history: History, forget: Callable[[str], None] = lambda _user: None
+    ) -> None:
+        """`forget` drops what caches hold of a user."""
+        self._forget_cached = forget
         self._settings = settings
         self._cancels = cancels
         self._history = history
@@ -83,6 +87,7 @@ class Controls:
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
         ownership = partition.ownership
         at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
+        self._forget_cached(user_id)
         mark = mark_of(ownership.store, user_id)
         if mark is None or mark.at < at:
             may_have_rows = await self._forget(partition, record, user_id, at) or not is_forwarded(record.headers)

@@ -30,6 +30,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.policy.planner import Planner
+from app.policy.response_cache import ResponseCache
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
@@ -64,6 +65,7 @@ class Conversations:
         cancels: Cancels,
         observer: Observer,
         planner: Planner,
+        cache: ResponseCache,
     ) -> None:
         self._planner = planner
         self._settings = settings
@@ -71,7 +73,7 @@ class Conversations:
         self._rules = rules
         self._cancels = cancels
         self._observer = observer
-        self._answering = Answering(settings, servings, rules, batches, planner)
+        self._answering = Answering(settings, servings, rules, batches, planner, cache)
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""

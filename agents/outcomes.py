@@ -167,6 +167,7 @@ def _turn(
         route=inflight.plan.route,
         experiment=inflight.plan.experiment,
         arm=inflight.plan.arm,
+        cached=inflight.plan.cached,
     )
 
 

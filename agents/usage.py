@@ -123,12 +123,13 @@ class UsageWindows:
             prompt_tokens=turn.usage.prompt_tokens,
             completion_tokens=turn.usage.completion_tokens,
             cached_tokens=turn.usage.cached_tokens,
-            cost=self._prices.find(turn.model_version).of(turn.usage),
+            cost=0.0 if turn.cached else self._prices.find(turn.model_version).of(turn.usage),
             first_token_ms=None if first is None else max(0, first - asked),
             duration_ms=max(0, turn.created_at - asked),
             route=turn.route or "",
             experiment=turn.experiment or "",
             arm=turn.arm or "",
+            is_cached=turn.cached is not None,
         )
 
     def _record(self, partition: Partition, key: WindowKey, tally: Tally) -> Outgoing:
@@ -153,6 +154,8 @@ class UsageWindows:
             route=key.route,
             experiment=key.experiment,
             arm=key.arm,
+            cached_requests=tally.cached_requests,
+            saved_tokens=tally.saved_tokens,
         )
         value, headers = encode(window, self._settings.wire_format)
         return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)

@@ -35,6 +35,7 @@ from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
 from app.policy.planner import Planner
+from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
 from app.policy.watch import PolicyWatch
 from app.search.sink import HistorySink, NoHistory
@@ -104,11 +105,14 @@ class Worker:
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
         observer = Observers(observer, load)
         self.router = Router(loaded.policy, time.monotonic, load.now)
+        self.cache = ResponseCache(loaded.policy, time.monotonic)
         planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
-        self._conversations = Conversations(settings, loaded.servings, rules, batches, cancels, observer, planner)
+        self._conversations = Conversations(
+            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache
+        )
         self._take = {
             REQUESTS: self._conversations.handle,
-            CONTROLS: Controls(settings, cancels, self._history).handle,
+            CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,
             TURNS: self._history.handle,
         }
         self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
@@ -140,7 +144,7 @@ class Worker:
         self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
-            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self.router)
+            watch = PolicyWatch(self._settings.policy, self._loaded.policy, (self.router, self.cache))
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
 
     async def stop(self, *, broken: bool = False) -> None:

@@ -58,6 +58,8 @@ class Tally(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    cached_requests: int = 0
+    saved_tokens: int = 0
     cost: float = 0.0
     first_token: Latency = Latency()
     duration: Latency = Latency()
@@ -112,6 +114,7 @@ class Counted:
     route: str = ""
     experiment: str = ""
     arm: str = ""
+    is_cached: bool = False
 
     def key(self, start: int, length: int) -> WindowKey:
         return WindowKey(start, length, self.tenant, self.model, self.route, self.experiment, self.arm)
@@ -210,6 +213,8 @@ def _with(tally: Tally, turn: Counted, *, late: bool) -> Tally:
         prompt_tokens=tally.prompt_tokens + turn.prompt_tokens,
         completion_tokens=tally.completion_tokens + turn.completion_tokens,
         cached_tokens=tally.cached_tokens + turn.cached_tokens,
+        cached_requests=tally.cached_requests + turn.is_cached,
+        saved_tokens=tally.saved_tokens + turn.is_cached * (turn.prompt_tokens + turn.completion_tokens),
         cost=tally.cost + turn.cost,
         first_token=first_token,
         duration=tally.duration.with_one(turn.duration_ms),

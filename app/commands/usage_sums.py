@@ -29,6 +29,8 @@ class Sum:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    cached_requests: int = 0
+    saved_tokens: int = 0
     cost: float = 0.0
     first_token: Latencies = _NOTHING
     duration: Latencies = _NOTHING
@@ -39,6 +41,8 @@ class Sum:
         self.prompt_tokens += window.prompt_tokens
         self.completion_tokens += window.completion_tokens
         self.cached_tokens += window.cached_tokens
+        self.cached_requests += window.cached_requests
+        self.saved_tokens += window.saved_tokens
         self.cost += window.cost
         self.first_token = _both(self.first_token, window.first_token_ms)
         self.duration = _both(self.duration, window.duration_ms)
@@ -62,6 +66,8 @@ class Sum:
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
             "cached_tokens": self.cached_tokens,
+            "cached_requests": self.cached_requests,
+            "saved_tokens": self.saved_tokens,
             "cost": round(self.cost, 9),
             "cost_per_1k": round(self.cost_per_1k, 9),
             "first_token_ms": _latency(self.first_token),

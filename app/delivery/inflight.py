@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from app.delivery.record import Record
+from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails
@@ -33,6 +34,7 @@ class InFlightRequest:
     retried: Its model has failed in this answer and is tried again.
     failed_models: The models that have failed in this answer, by name.
     attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
+    beginning: Its attempt, while no other replayed request may begin.
     made: The calls of tools over Kafka that it has made, and their results, as committed.
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
     recalled: Its prompt contains turns of its conversation.
@@ -57,6 +59,7 @@ class InFlightRequest:
     retried: bool = False
     failed_models: set[str] = field(default_factory=set)
     attempt: int = 0
+    beginning: Beginning | None = None
     made: ToolRounds = field(default_factory=ToolRounds)
     rounds: ToolRounds = field(default_factory=ToolRounds)
     recalled: bool = False
@@ -74,6 +77,11 @@ class InFlightRequest:
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    def has_begun(self) -> None:
+        """Its attempt has got somewhere: other replayed requests may begin."""
+        if self.beginning is not None:
+            self.beginning.leave()
 
     @property
     def begin(self) -> int:
@@ -102,6 +110,7 @@ class InFlightRequest:
     def abandon(self) -> None:
         """The request leaves this worker."""
         self.on_stop = None
+        self.has_begun()
         if self.deadline_timer is not None:
             self.deadline_timer.cancel()
 

@@ -60,6 +60,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     previous_request_id: str | None = None
     keep_context: bool = False
     prompt_logprobs: int | None = None
+    cache: bool = True
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none."""

@@ -155,10 +155,26 @@ class Fallback(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             yield "failures, window_s and retry_s must be above 0"
 
 
+class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Answers to identical, deterministic requests of one user, or of one tenant, are kept for `ttl_s`, in at most
+    `max_mb` megabytes of each worker.
+    """
+
+    ttl_s: float
+    scope: Literal["user", "tenant"] = "user"
+    max_mb: float = 64.0
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if not 0 < self.ttl_s < float("inf") or not 0 < self.max_mb < float("inf"):
+            yield "ttl_s and max_mb must be above 0"
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
     fallback: Fallback = Fallback()
+    cache: CacheRules | None = None
 
     @property
     def names(self) -> list[str]:
@@ -200,6 +216,8 @@ def _mistakes(policy: Policy) -> Iterator[str]:
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
     yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)
     yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
+    if policy.cache is not None:
+        yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())
     for at, route in enumerate(policy.routes):
         place = f"routes[{at}] ({route.name})"
         if route.name in {one.name for one in policy.routes[:at]}:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from app.policy.file import Policy, PolicyError, read_policy
-from app.policy.router import Router
 
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 
 
+class FollowsPolicy(Protocol):
+    def use(self, policy: Policy) -> None:
+        """Work by this policy from now on."""
+
+    def update(self) -> None:
+        """Called about once a second."""
+
+
 class PolicyWatch:
-    """Gives the router every new version of the file, and lets it compare the load with its conditions. A version that
-    cannot be used is logged, and the one before stays in force.
+    """Gives every new version of the file to the parts of the worker that work by it. A version that cannot be used is
+    logged, and the one before stays in force.
     """
 
-    def __init__(self, path: Path, policy: Policy, router: Router) -> None:
+    def __init__(self, path: Path, policy: Policy, followers: Sequence[FollowsPolicy]) -> None:
         self._path = path
         self._policy = policy
-        self._router = router
+        self._followers = followers
         self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
     async def run(self) -> None:
@@ -31,7 +40,8 @@ class PolicyWatch:
             if (signature := _signature(self._path)) != self._seen:
                 self._seen = signature
                 self._read()
-            self._router.update()
+            for follower in self._followers:
+                follower.update()
 
     def _read(self) -> None:
         try:
@@ -47,7 +57,8 @@ class PolicyWatch:
             )
             return
         self._policy = policy
-        self._router.use(policy)
+        for follower in self._followers:
+            follower.use(policy)
         log.warning("policy %s has changed and is in force", self._path)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.policy.response_cache import CacheStats
 from app.search.stats import WriterStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.gpu import gpu_families, gpus
@@ -31,6 +32,7 @@ class WorkerCollector(Collector):
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _history_families(WriterStats() if worker is None else worker.history_figures)
+        yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
         yield from gpu_families(gpus())
         yield GaugeMetricFamily(
             "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
@@ -58,6 +60,19 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         preempted.add_metric(name, stats.preemptions)
         steps.add_metric(name, stats.steps)
     return running, waiting, usage, step, preempted, steps
+
+
+def _cache_families(stats: CacheStats) -> Iterable[Metric]:
+    found = CounterMetricFamily(
+        "parley:response_cache", "Requests that the response cache looked up.", labels=["found"]
+    )
+    found.add_metric(["whole"], stats.hits - stats.joins)
+    found.add_metric(["running"], stats.joins)
+    found.add_metric(["nothing"], stats.misses)
+    yield found
+    yield CounterMetricFamily(
+        "parley:response_cache_saved_tokens", "Tokens of prompt and answer that it has saved.", stats.saved_tokens
+    )
 
 
 def _history_families(stats: WriterStats) -> Iterable[Metric]:

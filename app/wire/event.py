@@ -41,6 +41,7 @@ ATTEMPT = "attempt"
 RESUMED = "resumed"
 DEGRADED = "degraded"
 FALLBACK = "fallback"
+CACHED = "cached"
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 
@@ -48,7 +49,8 @@ TOOL_RESULTS = "tool_results"
 class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request sees its conversation as of the time `at`, Unix milliseconds. `model` answers it, because of `route`,
     and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route. After a
-    failure in the middle, `model` continues the answer from the token index `from_index` on.
+    failure in the middle, `model` continues the answer from the token index `from_index` on. `cached` is the id of the
+    request whose answer is repeated.
     """
 
     at: int | None = None
@@ -58,6 +60,7 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     arm: str | None = None
     notice: str | None = None
     from_index: int | None = None
+    cached: str | None = None
 
 
 NO_PLAN = PlanDetails()

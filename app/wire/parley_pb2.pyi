@@ -94,7 +94,7 @@ class ResponseFormat(_message.Message):
     def __init__(self, type: _Optional[str] = ..., json_schema: _Optional[_Union[JsonSchema, _Mapping]] = ..., regex: _Optional[str] = ..., choices: _Optional[_Iterable[str]] = ..., grammar: _Optional[str] = ...) -> None: ...
 
 class Request(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id", "keep_context", "tool_mode", "tool_timeout_ms", "prompt_logprobs")
+    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "messages", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "logprobs", "top_logprobs", "priority", "deadline_ms", "tenant", "model", "metadata", "response_format", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "tools", "tool_choice", "parallel_tool_calls", "tool_results", "store", "min_tokens", "ignore_eos", "raw", "prompt_token_ids", "continue_final_message", "previous_request_id", "keep_context", "tool_mode", "tool_timeout_ms", "prompt_logprobs", "cache")
     class LogitBiasEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class Request(_message.Message):
     TOOL_MODE_FIELD_NUMBER: _ClassVar[int]
     TOOL_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PROMPT_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -180,7 +181,8 @@ class Request(_message.Message):
     tool_mode: str
     tool_timeout_ms: int
     prompt_logprobs: int
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ...) -> None: ...
+    cache: bool
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., max_tokens: _Optional[int] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ..., top_k: _Optional[int] = ..., seed: _Optional[int] = ..., stop: _Optional[_Iterable[str]] = ..., logprobs: _Optional[bool] = ..., top_logprobs: _Optional[int] = ..., priority: _Optional[str] = ..., deadline_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., response_format: _Optional[_Union[ResponseFormat, _Mapping]] = ..., min_p: _Optional[float] = ..., presence_penalty: _Optional[float] = ..., frequency_penalty: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., logit_bias: _Optional[_Mapping[int, float]] = ..., tools: _Optional[_Iterable[_Union[Tool, _Mapping]]] = ..., tool_choice: _Optional[str] = ..., parallel_tool_calls: _Optional[bool] = ..., tool_results: _Optional[_Iterable[_Union[ToolResult, _Mapping]]] = ..., store: _Optional[bool] = ..., min_tokens: _Optional[int] = ..., ignore_eos: _Optional[bool] = ..., raw: _Optional[bool] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., continue_final_message: _Optional[bool] = ..., previous_request_id: _Optional[str] = ..., keep_context: _Optional[bool] = ..., tool_mode: _Optional[str] = ..., tool_timeout_ms: _Optional[int] = ..., prompt_logprobs: _Optional[int] = ..., cache: _Optional[bool] = ...) -> None: ...
 
 class ToolCall(_message.Message):
     __slots__ = ("id", "name", "arguments")
@@ -301,7 +303,7 @@ class Timing(_message.Message):
     def __init__(self, requested_at: _Optional[int] = ..., started_at: _Optional[int] = ..., first_token_at: _Optional[int] = ..., finished_at: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls", "route", "experiment", "arm")
+    __slots__ = ("request_id", "user_id", "conversation_id", "prompt", "answer", "finish_reason", "usage", "model_version", "created_at", "tenant", "timing", "tool_calls", "route", "experiment", "arm", "cached")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -317,6 +319,7 @@ class Turn(_message.Message):
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
     ARM_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     conversation_id: str
@@ -332,7 +335,8 @@ class Turn(_message.Message):
     route: str
     experiment: str
     arm: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ...) -> None: ...
+    cached: str
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., prompt: _Optional[str] = ..., answer: _Optional[str] = ..., finish_reason: _Optional[str] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., model_version: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., timing: _Optional[_Union[Timing, _Mapping]] = ..., tool_calls: _Optional[_Iterable[_Union[ToolCall, _Mapping]]] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached: _Optional[str] = ...) -> None: ...
 
 class ToolCallRecord(_message.Message):
     __slots__ = ("request_id", "user_id", "conversation_id", "tool_call_id", "name", "arguments", "created_at", "expires_at", "tenant")
@@ -395,7 +399,7 @@ class Latencies(_message.Message):
     def __init__(self, count: _Optional[int] = ..., sum: _Optional[int] = ..., max: _Optional[int] = ..., bounds: _Optional[_Iterable[int]] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class UsageWindow(_message.Message):
-    __slots__ = ("window_start", "window_ms", "tenant", "model", "partition", "revision", "requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens", "cost", "cost_per_1k", "first_token_ms", "duration_ms", "created_at", "route", "experiment", "arm")
+    __slots__ = ("window_start", "window_ms", "tenant", "model", "partition", "revision", "requests", "late", "prompt_tokens", "completion_tokens", "cached_tokens", "cost", "cost_per_1k", "first_token_ms", "duration_ms", "created_at", "route", "experiment", "arm", "cached_requests", "saved_tokens")
     WINDOW_START_FIELD_NUMBER: _ClassVar[int]
     WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +419,8 @@ class UsageWindow(_message.Message):
     ROUTE_FIELD_NUMBER: _ClassVar[int]
     EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
     ARM_FIELD_NUMBER: _ClassVar[int]
+    CACHED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     window_start: int
     window_ms: int
     tenant: str
@@ -434,4 +440,6 @@ class UsageWindow(_message.Message):
     route: str
     experiment: str
     arm: str
-    def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ...) -> None: ...
+    cached_requests: int
+    saved_tokens: int
+    def __init__(self, window_start: _Optional[int] = ..., window_ms: _Optional[int] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., partition: _Optional[int] = ..., revision: _Optional[int] = ..., requests: _Optional[int] = ..., late: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., cost: _Optional[float] = ..., cost_per_1k: _Optional[float] = ..., first_token_ms: _Optional[_Union[Latencies, _Mapping]] = ..., duration_ms: _Optional[_Union[Latencies, _Mapping]] = ..., created_at: _Optional[int] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., cached_requests: _Optional[int] = ..., saved_tokens: _Optional[int] = ...) -> None: ...

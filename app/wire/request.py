@@ -54,7 +54,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `previous_request_id`: the request sees the stored conversation up to the turn of that request. With `keep_context`
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
-    results of its calls. `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
+    results of its calls. With `cache` false the answer is neither taken from the response cache nor kept in it.
+    `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
     prompt.
     """
 
@@ -97,6 +98,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     previous_request_id: str | None = None
     keep_context: bool = False
     prompt_logprobs: int | None = None
+    cache: bool = True
 
     @property
     def is_raw(self) -> bool:

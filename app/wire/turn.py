@@ -18,7 +18,9 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """All fields are always written, so that a table created from this topic has all columns."""
+    """All fields are always written, so that a table created from this topic has all columns. `cached` is the id of the
+    request whose answer this is.
+    """
 
     request_id: str
     user_id: str
@@ -35,6 +37,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     route: str | None = None
     experiment: str | None = None
     arm: str | None = None
+    cached: str | None = None
 
     @property
     def asked_at(self) -> int:

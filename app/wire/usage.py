@@ -23,7 +23,9 @@ class Latencies(msgspec.Struct, frozen=True):
 class UsageWindow(msgspec.Struct, frozen=True, kw_only=True):
     """`late` of the `requests` belong to earlier windows, which were already final when they arrived.
 
-    `tenant` is empty if requests name none. `cost_per_1k` is the cost of 1,000 tokens of prompt and answer.
+    `cached_requests` were answered from the response cache, with `saved_tokens` of prompt and answer that no model
+    computed; they cost nothing. `tenant` is empty if requests name none. `cost_per_1k` is the cost of 1,000 tokens of
+    prompt and answer.
     """
 
     window_start: int
@@ -45,3 +47,5 @@ class UsageWindow(msgspec.Struct, frozen=True, kw_only=True):
     route: str = ""
     experiment: str = ""
     arm: str = ""
+    cached_requests: int = 0
+    saved_tokens: int = 0

@@ -5,7 +5,7 @@ step, `scheduler` for what a step computes, `attention` and `batch` for how.
 """
 
 from models.engine.speculation.drafting import SpeculationMode
-from models.engine.stream import EngineDied
 from models.engine.torch_engine import EngineOptions, TorchEngine
+from models.token_stream import EngineDied
 
 __all__ = ["EngineDied", "EngineOptions", "SpeculationMode", "TorchEngine"]

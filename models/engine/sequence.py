@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from models.answer_text import AnswerText
 from models.detokenizer import Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
-from models.engine.stream import TokenStream
 from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.sampler import Draw, Token, adjusts
 from models.structured import Matcher
+from models.token_stream import TokenStream
 
 
 class SequenceState:

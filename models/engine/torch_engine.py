@@ -24,10 +24,10 @@ from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import pages_for
 from models.engine.speculation.draft_model import DraftModel, check_draft
 from models.engine.speculation.drafting import Speculation, SpeculationMode
-from models.engine.stream import TokenStream
 from models.engine.worker import Cancelled, Events, Stopped, Submitted, Worker
 from models.generation import EngineStats, Failure, FinishReason, Job, Stream
 from models.structured import ConstraintCompiler
+from models.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
 STOP_PATIENCE_S = 30.0

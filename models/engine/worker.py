@@ -32,10 +32,10 @@ from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.drafting import Speculation
 from models.engine.step import Step
-from models.engine.stream import TokenStream
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
+from models.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from models.engine.stream import TokenStream
 from models.generation import Delta, End, EngineStats, Failure, FinishReason, Job, Stream, Usage
 from models.remote.parameters import BYTES_PER_TOKEN, RefusedError, parameters_of
 from models.remote.servers import Server, Servers
+from models.token_stream import TokenStream
 
 log = logging.getLogger(__name__)
 

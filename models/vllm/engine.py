@@ -13,8 +13,8 @@ from typing import Any
 
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
-from models.engine.stream import TokenStream
 from models.generation import EngineStats, Failure, FinishReason, Job, Stream
+from models.token_stream import TokenStream
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
 

@@ -86,6 +86,8 @@ class Verdict:
     late_events: int = 0
     resumed: int = 0
     refused: int = 0
+    repeated: int = 0
+    """Answers from the response cache."""
     calls: int = 0
     """Calls of tools over Kafka."""
     lost: list[Key] = field(default_factory=list)
@@ -206,6 +208,7 @@ def judge_records(
                 verdict.wrong_calls.append(key)
             if key in written and not _is_as_decided(verdict, key, answer, written[key], paced=paced):
                 verdict.wrong_plans.append(key)
+    verdict.wrong_plans += _wrong_repeats(rule, verdict, asked)
     _judge_order(asked, written, verdict)
     if paced:
         _judge_texts(asked, rule, written, settings, erased, topics, verdict)
@@ -245,7 +248,8 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             plan = msgspec.convert(event.notice.details, PlanDetails)
-            is_new = verdict.plans.setdefault(key, plan) != plan
+            before = verdict.plans.setdefault(key, plan)
+            is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
             if (is_new and plan.notice != FALLBACK) or (event.index or None) != plan.from_index:
                 verdict.wrong_plans.append(key)
             verdict.plans[key] = plan
@@ -293,10 +297,33 @@ def _is_as_decided(verdict: Verdict, key: Key, answer: Answer, turn: Turn, *, pa
     plan = verdict.plans.get(key, NO_PLAN)
     if (turn.route, turn.experiment, turn.arm) != (plan.route, plan.experiment, plan.arm):
         return False
+    if turn.cached != plan.cached:
+        return False
     begin = 0 if plan.from_index is None else plan.from_index
     last = (*(event for event in answer.segments if (event.index or 0) >= begin), answer.end)
     versions = {event.model_version for event in last if event is not None}
     return not paced or versions <= {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"}
+
+
+def _wrong_repeats(rule: ReaderRule, verdict: Verdict, asked: dict[Key, dict]) -> Iterator[Key]:
+    """Answers from the response cache that are not the whole answer to an equal request of the same user."""
+    for key, plan in verdict.plans.items():
+        if plan.cached is None or key not in rule.answers:
+            continue
+        verdict.repeated += 1
+        answer, source = rule.answers[key], rule.answers.get((key[0], plan.cached))
+        if source is None or _question(asked.get(key)) != _question(asked.get((key[0], plan.cached))):
+            yield key
+            continue
+        # The owner that resumes one of the two may choose another model for it if nothing was decided before.
+        versions = {event.model_version for event in (*answer.segments, *source.segments)}
+        # Either may have been cancelled, or have failed, behind what they have in common.
+        if len(versions) == 1 and not (source.text.startswith(answer.text) or answer.text.startswith(source.text)):
+            yield key
+
+
+def _question(request: dict | None) -> tuple[object, ...] | None:
+    return request and (request["prompt"], request.get("max_tokens"), request.get("tools"))
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:

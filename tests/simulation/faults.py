@@ -182,6 +182,7 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulati
         deadly=chance.choice((0.0, 0.0, 0.1)),
         tools=chance.choice((0.0, 0.3)),
         failing=chance.choice((0.0, 0.4, 0.8)),
+        same=chance.choice((0.0, 0.6)),
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)

@@ -93,7 +93,9 @@ class Findings:
         verdict.torn_off[:] = [key for key in verdict.torn_off if sent[key] > marked.get(key[0], -1)]
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
-        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans"):
+        # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
+        unknown = ("changed",) if self._sim.routed else ()
+        for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
@@ -260,6 +262,11 @@ class Findings:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
         wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
         for turn in self._turns():
+            source_at = asked.get((turn.user_id, turn.cached or ""), erased.get(turn.user_id, -1) + 1)
+            marked_at = marked.get(turn.user_id, -1)
+            is_late = 0 <= marked_at < asked[turn.user_id, turn.request_id]
+            if is_late and source_at <= erased.get(turn.user_id, -1) and turn.timing.requested_at > marked_at:
+                wrong.append(f"{turn.user_id} is erased and {turn.request_id} repeats {turn.cached}")
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
             if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
                 wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")

@@ -165,7 +165,7 @@ class Process:
     def _submitted(self, jobs: Sequence[Job]) -> None:
         """The engine has these now; a deadly one ends the process before its first token."""
         if any(map(self._is_deadly, jobs)):
-            self.broker.world.after(0.05, self._die)
+            self.broker.world.after(0.5 / self.settings.paced_tokens_per_s, self._die)
 
     def _die(self) -> None:
         if not self.dead:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from aiokafka import TopicPartition
 
-from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, Fallback, Policy, Route, When
+from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, When
 from app.settings import Settings
 from app.wire import (
     decode_token_event,
@@ -62,6 +62,8 @@ class Load:
     """Share of requests beside which a record comes that no dead letter can hold whole."""
     tools: float = 0.0
     """Share of requests with tools over Kafka."""
+    same: float = 0.0
+    """Share of requests that a user repeats, each in a conversation of its own."""
     failing: float = 0.0
     """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
     deadly: float = 0.0
@@ -118,7 +120,8 @@ def _some_policy(chance: random.Random) -> Policy:
         Route(name="tone", experiment="tone", arms=arms),
     )
     fallback = Fallback(chain=(DEFAULT_MODEL, "small"), failures=2, window_s=5, retry_s=2)
-    return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback)
+    cache = CacheRules(ttl_s=chance.choice((0.5, 5.0)), scope=chance.choice(("user", "tenant")))
+    return Policy(routes=tuple(chance.sample(routes, chance.randint(1, 3))), fallback=fallback, cache=cache)
 
 
 class Simulation:
@@ -160,6 +163,10 @@ class Simulation:
     @property
     def alive(self) -> list[Process]:
         return [process for process in self.processes if not process.dead]
+
+    @property
+    def routed(self) -> bool:
+        return self._conditions.routed
 
     def settings(self, name: str = "outside") -> Settings:
         return settings_for(name, self.partitions, self._in_flight, self._conditions)
@@ -269,7 +276,7 @@ class Simulation:
             user = f"user-{number % load.users}"
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
-            request |= self._tools_of(number, load)
+            request |= self._tools_of(number, load) | self._same_of(number, load)
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -306,6 +313,12 @@ class Simulation:
                 good = {**bad, "prompt": "a good one of a known id"}
                 for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
                     self.world.after(at + late, partial(self._send, "requests", user, one))
+
+    def _same_of(self, number: int, load: Load) -> dict[str, object]:
+        if not load.same or self.random.random() >= load.same:
+            return {}
+        same = {"prompt": "the same question", "max_tokens": load.tokens, "temperature": 0}
+        return {**same, "conversation_id": f"c{number}"}
 
     def _tools_of(self, number: int, load: Load) -> dict[str, object]:
         if load.tools and self.random.random() < load.tools:

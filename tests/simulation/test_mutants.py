@@ -33,7 +33,9 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
+from app.policy import response_cache
 from app.policy.planner import Planner
+from app.policy.response_cache import Recording, ResponseCache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
 from app.wire.turn import Turn
@@ -104,6 +106,10 @@ _turn = outcomes._turn
 
 def _without_calls(*arguments: Any) -> Turn:
     return replace(_turn(*arguments), tool_calls=None)
+
+
+def _without_source(*arguments: Any) -> Turn:
+    return replace(_turn(*arguments), cached=None)
 
 
 async def _recalls_nothing(ownership: Ownership, *_: Any) -> None:
@@ -207,6 +213,7 @@ _PLAN = Planner.plan
 _WRITE_PLAN = AnswerLog.plan
 _NOTE = RecoveredAnswers.note
 _CONTINUE_AS = AnswerLog.continue_as
+_REPEAT = answering.Answering._repeat
 
 
 def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
@@ -241,6 +248,13 @@ def _notes_no_index(recovered: RecoveredAnswers, key: RequestKey, notice: Notice
 def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> None:
     _CONTINUE_AS(answer, serving, begin)
     answer._inherited = ()
+
+
+async def _says_less_of_it(
+    answering_: answering.Answering, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
+) -> Any:
+    found.events[:] = found.events[1:]
+    return await _REPEAT(answering_, inflight, answer, job, found)
 
 
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
@@ -317,8 +331,12 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "continue_as", _inherits_nothing, routed_storm
     ),
     "a next owner forgets where another model took over": Mutant(
-        RecoveredAnswers, "note", _notes_no_index, routed_storm
+        RecoveredAnswers, "note", _notes_no_index, routed_storm, hint=101
     ),
+    "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
+    "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm),
+    "a cached answer lacks its beginning": Mutant(answering.Answering, "_repeat", _says_less_of_it, routed_storm),
+    "the cache keeps what an erased user was told": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

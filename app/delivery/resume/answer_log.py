@@ -182,8 +182,11 @@ class AnswerLog:
         """Record the decisions about the answer. Tokens that depend on them follow in the same partition, and Kafka
         keeps the order, so this does not wait for the delivery.
         """
-        message = f"{plan.model} answers" if plan.model else "the record's timestamp is ahead of the broker's clock"
+        message = f"{plan.model or 'the default model'} answers"
         await self._send(self._notice(PLAN, message, msgspec.to_builtins(plan)))
+
+    async def show(self, plan: PlanDetails) -> None:
+        """Tell readers of a decision that has a notice of its own."""
         if plan.notice is not None:
             why = "this worker is under load" if plan.notice == DEGRADED else "a model has failed"
             message = f"{why}; {plan.model} answers"

@@ -86,6 +86,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
     store: bool | None = None
     prompt_logprobs: int | None = None
+    cache: bool | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -117,6 +118,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
             "conversation_id": request_id,
             "user_id": identity.user_id,
             "tenant": identity.tenant,
+            "cache": self.cache is not False,
             "priority": _priority(self.priority),
             "seed": _seed(self.seed, number),
             "logit_bias": self.logit_bias or None,

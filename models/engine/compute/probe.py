@@ -18,8 +18,8 @@ from models.engine.compute.attention import NAME, Context
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
-from models.engine.stream import TokenStream
 from models.generation import Job
+from models.token_stream import TokenStream
 
 LENGTH = 37
 TAIL = (17, 2, 1)  # the last pieces, from the end: a chunk that sees a cache, then two single tokens

@@ -60,7 +60,9 @@ def test_without_a_file_there_is_no_policy() -> None:
     ("text", "why"),
     [
         ("[models", "not TOML"),
-        ("[cache]\nttl_s = 30", "unknown field `cache`"),
+        ("[guard]\npii = 'mask'", "unknown field `guard`"),
+        ("[cache]\nttl_s = 0", "cache: ttl_s and max_mb must be above 0"),
+        ("[cache]\nttl_s = 30\nscope = 'world'", "Invalid enum value 'world'"),
         ("[models.a]\npath = 3", "Expected `str | null`, got `int`"),
         ("[models.a]\npath = 'demo'\nspeed = 3", "unknown field `speed`"),
         ("[models.a]\nquantize = 'int8'", "models.a: needs a path"),

@@ -98,6 +98,7 @@ sampling = st.fixed_dictionaries(
         "store": st.booleans(),
         "min_tokens": st.integers(0, 2**63 - 1),
         "ignore_eos": st.booleans(),
+        "cache": st.booleans(),
         "previous_request_id": request_id,
     },
 )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.engine.stream import TokenStream
 from models.generation import Job
+from models.token_stream import TokenStream
 
 
 def rows_of(lengths: Sequence[int], pool: PagePool) -> list[SequenceState]:

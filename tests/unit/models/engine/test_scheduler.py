@@ -5,8 +5,8 @@ import pytest
 from models.engine.compute.pages import PagePool
 from models.engine.scheduler import Limits, Scheduler
 from models.engine.sequence import SequenceState
-from models.engine.stream import TokenStream
 from models.generation import Job, Priority
+from models.token_stream import TokenStream
 
 PAGE = 4
 

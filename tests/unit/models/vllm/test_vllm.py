@@ -8,8 +8,8 @@ import dataclasses
 import pytest
 
 from models.checkpoints import CheckpointError, describe_checkpoint
-from models.engine.stream import EngineDied
 from models.generation import ConstraintKind, Delta, FinishReason, OutputConstraint, Priority, Sampling
+from models.token_stream import EngineDied
 from models.vllm import VllmOptions, create_vllm_engine
 from models.vllm.parameters import prompt_of, seed_of
 from tests.unit.models.engine.reading import Answer, job, read

@@ -14,8 +14,8 @@ from models.engine.compute.cache import KVCache
 from models.engine.compute.fused import lean
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
-from models.engine.stream import TokenStream
 from models.generation import Job
+from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
 

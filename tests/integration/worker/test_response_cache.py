@@ -1,0 +1,123 @@
+"""The response cache on a real worker: who gets a repeated answer, what is recorded of it, and what a crash changes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.reader.answer import Answer
+from app.wire import decode_token_event
+from app.wire.event import CACHED, PLAN, Notice
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import StartWorker
+
+POLICY = """
+[cache]
+ttl_s = 60
+scope = "tenant"
+"""
+GREEDY = {"temperature": 0, "max_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory) -> WorkerProcess:
+    path: Path = tmp_path_factory.mktemp("policy") / "policy.toml"
+    path.write_text(POLICY)
+    return start_worker(policy=path)
+
+
+async def notices(client: Client, answer: Answer) -> dict[str, Notice]:
+    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    found = [event.notice for event in events if event.request_id == answer.request_id and event.notice is not None]
+    return {notice.code: notice for notice in found}
+
+
+async def test_an_equal_request_is_answered_with_the_same_tokens_and_its_turn_names_the_source(client: Client) -> None:
+    user = client.user()
+    first = await client.asked(user, "the same", conversation_id="a", **GREEDY)
+    again = await client.asked(user, "the same", conversation_id="b", **GREEDY)
+    other = await client.asked(user, "another", conversation_id="c", **GREEDY)
+    past = await client.asked(user, "the same", conversation_id="d", cache=False, **GREEDY)
+    assert (again.tokens, again.text) == (first.tokens, first.text)
+    assert past.text == first.text != other.text
+    found = await notices(client, again)
+    assert found[PLAN].details == {"cached": first.request_id}
+    assert found[CACHED].details == {"request_id": first.request_id}
+    assert (again.end.usage.prompt_tokens, again.end.usage.cached_tokens) == (first.end.usage.prompt_tokens,) * 2
+    turns = await client.turns_of(user, 4)
+    assert [turn.cached for turn in turns] == [None, first.request_id, None, None]
+    assert [turn.answer for turn in turns[:2]] == [first.text] * 2
+    assert await notices(client, past) == await notices(client, other) == {}
+
+
+async def test_the_conversation_is_part_of_what_has_to_be_equal(client: Client) -> None:
+    user = client.user()
+    first = await client.asked(user, "and now?", **GREEDY)
+    second = await client.asked(user, "and now?", **GREEDY)
+    assert second.text != first.text, "the second prompt has the first turn as history"
+
+
+async def test_equal_requests_share_one_generation_while_it_runs(client: Client) -> None:
+    user = client.user()
+    long = {"temperature": 0, "max_tokens": 200}
+    first = await client.ask(user, "at once", conversation_id="a", **long)
+    await client.begun(user, first)
+    follower = await client.ask(user, "at once", conversation_id="b", **long)
+    begun = await client.begun(user, follower)
+    assert begun.end is None
+    whole, followed = await client.answer(user, first), await client.answer(user, follower)
+    assert followed.tokens == whole.tokens
+    assert CACHED in await notices(client, followed)
+
+
+async def test_a_follower_goes_on_alone_when_the_first_request_is_cancelled(client: Client) -> None:
+    user = client.user()
+    long = {"temperature": 0, "max_tokens": 100}
+    alone = await client.asked(user, "cut", conversation_id="a", cache=False, **long)
+    first = await client.ask(user, "cut", conversation_id="b", **long)
+    await client.begun(user, first)
+    follower = await client.ask(user, "cut", conversation_id="c", **long)
+    await client.begun(user, follower)
+    await client.cancel(user, first)
+    assert (await client.answer(user, first)).end.finish_reason == "cancelled"
+    followed = await client.answer(user, follower)
+    assert (followed.tokens, followed.end.finish_reason) == (alone.tokens, "length")
+
+
+async def test_a_follower_is_the_same_after_its_worker_is_killed(worker: WorkerProcess, client: Client) -> None:
+    user = client.user()
+    long = {"temperature": 0, "max_tokens": 300}
+    first = await client.ask(user, "killed", conversation_id="a", **long)
+    await client.begun(user, first)
+    follower = await client.ask(user, "killed", conversation_id="b", **long)
+    await client.begun(user, follower, 20)
+    worker.kill()
+    worker.start()
+    whole, followed = await client.answer(user, first), await client.answer(user, follower)
+    assert followed.complete
+    assert followed.tokens == whole.tokens
+    turns = {turn.request_id: turn for turn in await client.turns_of(user, 2)}
+    assert (turns[follower].cached, turns[first].cached) == (first, None)
+
+
+async def test_tenants_are_kept_apart_and_an_erasure_empties_the_cache(client: Client) -> None:
+    first = await client.asked(client.user(), "private", tenant="a", **GREEDY)
+    erased = client.user()
+    source = await client.asked(erased, "mine", tenant="a", **GREEDY)
+    shared = await client.asked(client.user(), "private", tenant="a", **GREEDY)
+    assert (await notices(client, shared))[CACHED].details == {"request_id": first.request_id}
+    for tenant in ("b", None):
+        apart = await client.asked(client.user(), "private", tenant=tenant, **GREEDY)
+        assert await notices(client, apart) == {}
+    await client.send("controls", {"type": "erase", "user_id": erased}, erased)
+    async with asyncio.timeout(30):
+        while True:
+            after = await client.asked(client.user(), "mine", tenant="a", **GREEDY)
+            if CACHED not in (found := await notices(client, after)):
+                break
+            assert found[CACHED].details == {"request_id": source.request_id}, "not what others were told since"
+            await asyncio.sleep(0.2)
+    assert after.text == source.text
