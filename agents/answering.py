@@ -19,6 +19,7 @@ import msgspec
 from agents.dialogue import DialogueError
 from agents.jobs import PromptLogprobsError, job_of, prompt_of, serving_of
 from agents.outcomes import memory_of
+from agents.recalling import Recalling
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
@@ -57,7 +58,9 @@ class Answering:
         batches: Batches,
         planner: Planner,
         cache: ResponseCache,
+        recalling: Recalling,
     ) -> None:
+        self._recalling = recalling
         self._settings = settings
         self._servings = servings
         self._rules = rules
@@ -80,11 +83,12 @@ class Answering:
             return await self._stopped(answer, inflight.stop)
         if serving is None:
             return await self._nobody(inflight, answer)
+        memory = memory_of(inflight, conversation, self._rules)
+        inflight.plan = self._recalling.plan(partition, inflight, memory)
+        inflight.recalled = bool(memory or inflight.plan.recalled)
         if inflight.plan != inflight.logged:
             await answer.plan(inflight.plan)
             await answer.show(inflight.plan)
-        memory = memory_of(inflight, conversation, self._rules)
-        inflight.recalled = bool(memory)
         is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
         _pass(inflight, answer, inflight.made.until(answer.index))
         answer.continue_as(serving, inflight.begin)

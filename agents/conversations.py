@@ -19,6 +19,7 @@ import msgspec
 from agents.answering import Answering
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
+from agents.recalling import Recalling
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -35,7 +36,6 @@ from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
-from app.wire.event import PlanDetails
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
@@ -66,14 +66,16 @@ class Conversations:
         observer: Observer,
         planner: Planner,
         cache: ResponseCache,
+        recalling: Recalling,
     ) -> None:
+        self._recalling = recalling
         self._planner = planner
         self._settings = settings
         self._servings = servings
         self._rules = rules
         self._cancels = cancels
         self._observer = observer
-        self._answering = Answering(settings, servings, rules, batches, planner, cache)
+        self._answering = Answering(settings, servings, rules, batches, planner, cache, recalling)
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
@@ -96,11 +98,15 @@ class Conversations:
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
         inflight.started_at = inflight.time_of(partition.ownership.clock.now())
+        if self._is_open(inflight):
+            inflight.plan = self._planner.plan(inflight)
+            await self._recalling.find(partition, inflight)
+        if not self._is_open(inflight):  # it may have been stopped meanwhile
+            inflight.plan = inflight.logged
         conversation = self._conversation(partition, inflight)
         if inflight.request.tool_mode is ToolMode.KAFKA:
             inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
             inflight.rounds = inflight.made
-        inflight.plan = self._plan(inflight)
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
         if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
@@ -123,12 +129,11 @@ class Conversations:
         for settle in inflight.on_commit:
             settle()
 
-    def _plan(self, inflight: InFlightRequest) -> PlanDetails:
-        """Decide about the answer, unless it is not generated any more."""
+    @staticmethod
+    def _is_open(inflight: InFlightRequest) -> bool:
+        """Whether anything of the answer may still be generated."""
         has_end = inflight.recovered is not None and inflight.recovered.end is not None
-        if has_end or inflight.stop is not None or inflight.attempt >= MOST_ATTEMPTS:
-            return inflight.logged
-        return self._planner.plan(inflight)
+        return not has_end and inflight.stop is None and inflight.attempt < MOST_ATTEMPTS
 
     def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
         ownership = partition.ownership

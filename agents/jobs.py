@@ -17,6 +17,7 @@ from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
+from models.chat import PastTurn
 from models.generation import ConstraintKind, Job, OutputConstraint, Priority, Sampling
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
@@ -73,6 +74,7 @@ async def prompt_of(
     check_dialogue(request, memory)
     whole = request.messages is not None and request.previous_request_id is None
     history = [] if whole else history_of(request, memory)
+    recalled = [PastTurn(turn.prompt, turn.answer) for turn in inflight.plan.recalled or ()]
 
     def build() -> BuiltPrompt:
         if request.prompt_token_ids is not None:
@@ -86,6 +88,7 @@ async def prompt_of(
             None
             if request.messages is None
             else [*(chat_message(one) for one in request.messages), *inflight.rounds.steps],
+            recalled=recalled,
             steps=(*steps_of(request, memory), *inflight.rounds.steps),
             tools=tools_of(inflight, settings),
             continues=request.continue_final_message,
@@ -93,7 +96,7 @@ async def prompt_of(
             at=inflight.at / 1000,
         )
 
-    size = sum(len(turn.prompt) + len(turn.answer) for turn in history) + prompt_bytes(request)
+    size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *history)) + prompt_bytes(request)
     size += sum(len(message.content) for message in inflight.rounds.steps)
     prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
     if request.prompt_logprobs is not None:

@@ -17,6 +17,7 @@ from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
 from agents.outcomes import reduced
+from agents.recalling import Recalling
 from agents.sweeper import Sweeper
 from agents.tool_results import ToolResults
 from agents.usage import UsageWindows
@@ -39,7 +40,7 @@ from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
 from app.policy.watch import PolicyWatch
 from app.search.sink import HistorySink, NoHistory
-from app.search.stats import WriterStats
+from app.search.stats import RecallStats, WriterStats
 from app.settings import Settings
 from app.telemetry.observers import Observers
 from models.embedder import Embedder, EmbedderError, load_embedder
@@ -50,6 +51,7 @@ from tables.store import PartitionStore
 
 if TYPE_CHECKING:
     from app.search.milvus import Milvus
+    from app.search.related import RelatedTurns
 
 log = logging.getLogger(__name__)
 
@@ -107,9 +109,12 @@ class Worker:
         self.router = Router(loaded.policy, time.monotonic, load.now)
         self.cache = ResponseCache(loaded.policy, time.monotonic)
         planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
+        self._related = self._related_turns(milvus)
+        recalling = Recalling(settings, loaded.policy, self._related)
         self._conversations = Conversations(
-            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache
+            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache, recalling
         )
+        self._followers = (self.router, self.cache, recalling)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,
@@ -135,6 +140,10 @@ class Worker:
         return self._loaded.servings.engines
 
     @property
+    def recall_figures(self) -> RecallStats:
+        return RecallStats() if self._related is None else self._related.stats
+
+    @property
     def history_figures(self) -> WriterStats:
         return self._sink.stats()
 
@@ -144,7 +153,7 @@ class Worker:
         self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
-            watch = PolicyWatch(self._settings.policy, self._loaded.policy, (self.router, self.cache))
+            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self._followers)
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
 
     async def stop(self, *, broken: bool = False) -> None:
@@ -157,6 +166,8 @@ class Worker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.owner.drain(0.0 if broken else self._settings.drain_s, orderly=not broken)
         await self._sink.stop()
+        if self._related is not None:
+            await self._related.close()
         for engine in self._loaded.servings.engines:
             await engine.stop()
         if self._loaded.embedder is not None:
@@ -214,6 +225,19 @@ class Worker:
             except RETRIABLE_ERRORS:
                 await asyncio.sleep(_ASK_AGAIN_S)
         return False
+
+    def _related_turns(self, milvus: Milvus | None) -> RelatedTurns | None:
+        if self._loaded.embedder is None:
+            return None
+        # These modules import pymilvus, which takes longer than all the rest of a worker.
+        from app.search.milvus import Milvus  # noqa: PLC0415
+        from app.search.query import HistorySearch  # noqa: PLC0415
+        from app.search.related import RelatedTurns  # noqa: PLC0415
+
+        # A connection of its own: the writer's may be waiting for a server that hangs.
+        milvus = milvus or Milvus(self._settings.milvus_uri, self._settings.milvus_token)
+        search = HistorySearch(milvus, self._settings.milvus_collection, self._loaded.embedder)
+        return RelatedTurns(search, milvus, self._settings.milvus_collection)
 
     def _history_sink(self, milvus: Milvus | None) -> HistorySink:
         if self._loaded.embedder is None:

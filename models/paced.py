@@ -132,13 +132,14 @@ class BytePrompts:
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
+        recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
         tools: Sequence[Tool] = (),  # noqa: ARG002 - it calls none
         continues: bool = False,  # noqa: ARG002
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it
     ) -> BuiltPrompt:
-        past = [message for turn in history for message in PastTurn(*turn).messages]
+        past = [message for turn in (*recalled, *history) for message in PastTurn(*turn).messages]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else messages
         lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
         return self._of("\n".join([system, *lines]).encode(), len(history), reserve)

@@ -80,20 +80,21 @@ class PromptBuilder:
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
+        recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
         tools: Sequence[Tool] = (),
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """The prompt for `prompt` or `messages` after `history`, with room for `reserve` tokens.
+        """The prompt for `prompt` or `messages` after `recalled` and `history`, with room for `reserve` tokens.
 
-        If the history leaves no such room, its oldest turns are dropped. `steps` are calls and results that follow the
+        If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
         that a template sees.
         """
         kept = list(history)[-self._history_turns :] if self._history_turns else []
-        turns = [PastTurn(*turn) for turn in kept]
+        turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
         private = bool(tools) or any(message.role == "system" for message in last)
         instructions = list(takewhile(lambda message: message.role == "system", last))

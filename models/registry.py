@@ -28,13 +28,17 @@ class Prompts(Protocol):
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
+        recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
         tools: Sequence[Tool] = (),
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """Token ids of `prompt` or `messages` after `history`; raises `PromptTooLong` or `PromptError`."""
+        """Token ids of `prompt` or `messages` after `recalled` and `history`.
+
+        Raises `PromptTooLong` or `PromptError`.
+        """
 
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""

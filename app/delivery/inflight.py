@@ -12,7 +12,7 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
-from app.wire.event import NO_PLAN, PlanDetails
+from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn
 from app.wire.request import Request
 from models.generation import FinishReason
 from tables.tool_calls import ToolRounds
@@ -37,7 +37,8 @@ class InFlightRequest:
     beginning: Its attempt, while no other replayed request may begin.
     made: The calls of tools over Kafka that it has made, and their results, as committed.
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
-    recalled: Its prompt contains turns of its conversation.
+    related: Older turns that may stand in its prompt; None if none were looked for.
+    recalled: Its prompt contains earlier turns.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.
     forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
@@ -62,6 +63,7 @@ class InFlightRequest:
     beginning: Beginning | None = None
     made: ToolRounds = field(default_factory=ToolRounds)
     rounds: ToolRounds = field(default_factory=ToolRounds)
+    related: tuple[RecalledTurn, ...] | None = None
     recalled: bool = False
     cancelled: bool = False
     stop: FinishReason | None = None

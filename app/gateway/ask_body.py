@@ -61,6 +61,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     keep_context: bool = False
     prompt_logprobs: int | None = None
     cache: bool = True
+    recall: int | None = None
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none."""

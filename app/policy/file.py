@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.wire.limits import MAX_RECALL
 from app.wire.request import Priority
 
 DEFAULT_MODEL = "default"
@@ -170,11 +171,28 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             yield "ttl_s and max_mb must be above 0"
 
 
+class RecallRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """So many related older turns stand in the prompt of a request that does not set `recall`. Finding them takes at
+    most `budget_ms`.
+    """
+
+    turns: int = 0
+    budget_ms: float = 250.0
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if not 0 <= self.turns <= MAX_RECALL:
+            yield f"turns must be at least 0 and at most {MAX_RECALL}"
+        if not 0 < self.budget_ms < float("inf"):
+            yield "budget_ms must be above 0"
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
     fallback: Fallback = Fallback()
     cache: CacheRules | None = None
+    recall: RecallRules = RecallRules()
 
     @property
     def names(self) -> list[str]:
@@ -216,6 +234,7 @@ def _mistakes(policy: Policy) -> Iterator[str]:
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
     yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)
     yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
+    yield from (f"recall: {mistake}" for mistake in policy.recall.mistakes())
     if policy.cache is not None:
         yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())
     for at, route in enumerate(policy.routes):

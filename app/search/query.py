@@ -45,6 +45,8 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """`asked_at`: when the request was sent; in older collections, when its turn ended."""
+
     request_id: str
     user_id: str
     conversation_id: str
@@ -55,6 +57,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     score: float
     similarity: float
+    asked_at: int
 
 
 class HistorySearch:
@@ -96,7 +99,7 @@ class HistorySearch:
             asked_after_ms=query.erased_at if query.erased_at and self._layout.asked_at else None,
         )
         if query.full_text and self._layout.full_text:
-            found = await self._hybrid(query, vector, where)
+            found = await self._hybrid(query, vector, where, _fields(self._layout))
         else:
             found = await self._milvus.call(
                 "search",
@@ -106,19 +109,23 @@ class HistorySearch:
                 search_params={"metric_type": "COSINE"},
                 filter=where,
                 limit=query.limit,
-                output_fields=_FIELDS,
+                output_fields=_fields(self._layout),
             )
         return [_hit(row, vector) for row in found[0]]
 
-    async def _hybrid(self, query: Query, vector: Any, where: str) -> Any:
+    async def _hybrid(self, query: Query, vector: Any, where: str, fields: list[str]) -> Any:
         depth = query.limit * _DEPTH
         lists = [
             AnnSearchRequest([vector], "embedding", {"metric_type": "COSINE"}, depth, expr=where),
             AnnSearchRequest([query.text], "sparse", {"metric_type": "BM25"}, depth, expr=where),
         ]
         return await self._milvus.call(
-            "hybrid_search", self._collection, lists, RRFRanker(_RRF_K), limit=query.limit, output_fields=_FIELDS
+            "hybrid_search", self._collection, lists, RRFRanker(_RRF_K), limit=query.limit, output_fields=fields
         )
+
+
+def _fields(layout: Layout) -> list[str]:
+    return [*_FIELDS, "asked_at"] if layout.asked_at else _FIELDS
 
 
 def _since(query: Query, layout: Layout) -> int | None:
@@ -140,5 +147,6 @@ def _hit(row: Mapping[str, Any], vector: Any) -> Hit:
         model_version=entity["model_version"],
         tenant=entity["tenant"],
         score=float(row["distance"]),
+        asked_at=entity.get("asked_at") or entity["created_at"],
         similarity=float(np.dot(np.asarray(entity["embedding"], dtype=np.float32), vector)),
     )

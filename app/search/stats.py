@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -18,3 +18,11 @@ class WriterStats:
     backlog: int = 0
     lag_s: float = 0.0
     trouble: str = ""
+
+
+@dataclass(slots=True)
+class RecallStats:
+    """Look-ups by their outcome (`found`, `nothing`, `late`, `away`), and the seconds that they took in all."""
+
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("found", "nothing", "late", "away"), 0))
+    seconds: float = 0.0

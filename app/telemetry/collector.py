@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from app.policy.response_cache import CacheStats
-from app.search.stats import WriterStats
+from app.search.stats import RecallStats, WriterStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.gpu import gpu_families, gpus
 from app.telemetry.metrics import Metrics
@@ -32,6 +32,7 @@ class WorkerCollector(Collector):
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _history_families(WriterStats() if worker is None else worker.history_figures)
+        yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
         yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
         yield from gpu_families(gpus())
         yield GaugeMetricFamily(
@@ -60,6 +61,14 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         preempted.add_metric(name, stats.preemptions)
         steps.add_metric(name, stats.steps)
     return running, waiting, usage, step, preempted, steps
+
+
+def _recall_families(stats: RecallStats) -> Iterable[Metric]:
+    found = CounterMetricFamily("parley:recall", "Searches for related older turns.", labels=["outcome"])
+    for outcome, count in stats.outcomes.items():
+        found.add_metric([outcome], count)
+    yield found
+    yield CounterMetricFamily("parley:recall_seconds", "Seconds that these searches took.", stats.seconds)
 
 
 def _cache_families(stats: CacheStats) -> Iterable[Metric]:

@@ -46,11 +46,21 @@ TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 
 
+class RecalledTurn(msgspec.Struct, frozen=True):
+    """An older turn that stands in the prompt; its texts may be cut. `asked_at`: Unix milliseconds."""
+
+    request_id: str
+    prompt: str
+    answer: str
+    asked_at: int
+
+
 class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request sees its conversation as of the time `at`, Unix milliseconds. `model` answers it, because of `route`,
     and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route. After a
     failure in the middle, `model` continues the answer from the token index `from_index` on. `cached` is the id of the
-    request whose answer is repeated.
+    request whose answer is repeated. The turns `recalled` precede the conversation in the prompt; they are here with
+    their texts, so that the prompt does not depend on Milvus any more.
     """
 
     at: int | None = None
@@ -61,6 +71,7 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     notice: str | None = None
     from_index: int | None = None
     cached: str | None = None
+    recalled: tuple[RecalledTurn, ...] | None = None
 
 
 NO_PLAN = PlanDetails()

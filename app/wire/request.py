@@ -55,6 +55,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
     results of its calls. With `cache` false the answer is neither taken from the response cache nor kept in it.
+    `recall`: how many related older turns of the user stand in the prompt; the default is the policy's.
     `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
     prompt.
     """
@@ -99,6 +100,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     keep_context: bool = False
     prompt_logprobs: int | None = None
     cache: bool = True
+    recall: int | None = None
 
     @property
     def is_raw(self) -> bool:

@@ -21,6 +21,7 @@ from app.wire.limits import (
     MAX_NAME_LENGTH,
     MAX_PENALTY,
     MAX_QUESTION_BYTES,
+    MAX_RECALL,
     MAX_REGEX_LENGTH,
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
@@ -162,6 +163,8 @@ def _check_prompt(request: Request) -> None:
         raise _WrongError(f"{given[0]}: is empty")
     if request.raw and request.prompt is None:
         raise _WrongError("raw: needs prompt")
+    if request.is_raw and request.recall:
+        raise _WrongError("recall: needs a chat template, which a raw prompt does not use")
     if request.continue_final_message and not _ends_with_assistant(request.messages):
         raise _WrongError("continue_final_message: the last message must be the assistant's and have content")
     if not all(0 <= token <= MAX_TOKEN_ID for token in request.prompt_token_ids or ()):
@@ -234,6 +237,7 @@ def _check_sampling(request: Request) -> None:
     _in_range("top_p", request.top_p, 0, 1, above=True)
     _in_range("top_k", request.top_k, -1, INT64.stop - 1)
     _in_range("min_tokens", request.min_tokens, 0, INT64.stop - 1)
+    _in_range("recall", request.recall, 0, MAX_RECALL)
     _in_range("min_p", request.min_p, 0, 1)
     _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
     _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)

@@ -34,6 +34,7 @@ class RemotePrompts:
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
+        recalled: Sequence[PastTurn] = (),
         steps: Sequence[ChatMessage] = (),
         tools: Sequence[Tool] = (),
         continues: bool = False,
@@ -43,7 +44,7 @@ class RemotePrompts:
         if tools:
             raise PromptError("tools: this model is behind an outside server, which gets no tools")
         kept = list(history)[-self._history_turns :] if self._history_turns else []
-        turns = [PastTurn(*turn) for turn in kept]
+        turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
         has_system = any(message.role == "system" for message in last)
         first = [ChatMessage("system", system)] if system and not has_system else []

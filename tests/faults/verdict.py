@@ -86,6 +86,8 @@ class Verdict:
     late_events: int = 0
     resumed: int = 0
     refused: int = 0
+    recalled: int = 0
+    """Older turns that were found in Milvus for a prompt."""
     repeated: int = 0
     """Answers from the response cache."""
     calls: int = 0
@@ -209,6 +211,7 @@ def judge_records(
             if key in written and not _is_as_decided(verdict, key, answer, written[key], paced=paced):
                 verdict.wrong_plans.append(key)
     verdict.wrong_plans += _wrong_repeats(rule, verdict, asked)
+    verdict.wrong_plans += _wrong_memories(verdict, written)
     _judge_order(asked, written, verdict)
     if paced:
         _judge_texts(asked, rule, written, settings, erased, topics, verdict)
@@ -322,6 +325,16 @@ def _wrong_repeats(rule: ReaderRule, verdict: Verdict, asked: dict[Key, dict]) -
             yield key
 
 
+def _wrong_memories(verdict: Verdict, turns: dict[Key, Turn]) -> Iterator[Key]:
+    """Prompts with an older turn that is not the user's, or not as it was."""
+    for key, plan in verdict.plans.items():
+        verdict.recalled += len(plan.recalled or ())
+        for one in plan.recalled or ():
+            turn = turns.get((key[0], one.request_id))
+            if turn is None or (turn.prompt, turn.answer) != (one.prompt, one.answer):
+                yield key
+
+
 def _question(request: dict | None) -> tuple[object, ...] | None:
     return request and (request["prompt"], request.get("max_tokens"), request.get("tools"))
 
@@ -393,11 +406,12 @@ def _judge_texts(
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
         authors = [] if answer is None else _authors(verdict, key, answer, turn)
+        recalled = [PastTurn(one.prompt, one.answer) for one in verdict.plans.get(key, NO_PLAN).recalled or ()]
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            turns_now = list(_turns_now(before, key, request, turn, tokens, authors, topics, settings))
-            remembered += [before] if turns_now else []
+            turns_now = list(_turns_now([*recalled, *before], key, request, turn, tokens, authors, topics, settings))
+            remembered += [[*recalled, *before]] if turns_now else []
             after += [[*before, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)

@@ -189,6 +189,26 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulati
     return simulation
 
 
+def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+    """A storm among prompts with older turns from a Milvus that is slow at times, and erasures of what was recalled."""
+    chance = random.Random(f"recall {seed}")
+    conditions = Conditions(milvus=True, routed=chance.random() < 0.5, ttl_s=chance.choice((1.0, 1800.0)))
+    load = Load(
+        requests=6 + seed % 8,
+        users=2,
+        tokens=chance.choice((2, 8)),
+        over_s=8.0,
+        cancels=0.1,
+        erases=chance.choice((0.0, 0.2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        failing=0.4 if conditions.routed else 0.0,
+        recall=0.8,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def expiring_storm(seed: int) -> Simulation:
     """Conversations of a second, swept three times a second, under everything that keeps requests waiting."""
     load = Load(requests=24, users=2, tokens=2, over_s=12.0)

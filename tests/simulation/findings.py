@@ -101,6 +101,7 @@ class Findings:
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
         wrong = [*self._wrong(verdict), *self._kept(erased, asked, marked)]
+        wrong += self._quoted(verdict, erased, asked, marked)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
     def _wrong(self, verdict: Verdict) -> list[str]:
@@ -258,15 +259,22 @@ class Findings:
                 planned.setdefault((event.user_id or "", event.request_id or ""), int(details["at"]))
         return planned
 
+    def _quoted(
+        self, verdict: Verdict, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]
+    ) -> list[str]:
+        """Answers that repeat, or have read, what their user's erasure had met when they were asked for."""
+        wrong = []
+        for (user, request_id), plan in verdict.plans.items():
+            sources = [plan.cached, *(one.request_id for one in plan.recalled or ())]
+            old = [one for one in sources if one and asked.get((user, one), 0) <= erased.get(user, -1)]
+            if old and min(asked[user, request_id], plan.at or asked[user, request_id]) > marked[user]:
+                wrong.append(f"{user} is erased and {request_id} uses {old}")
+        return wrong
+
     def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
         wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
         for turn in self._turns():
-            source_at = asked.get((turn.user_id, turn.cached or ""), erased.get(turn.user_id, -1) + 1)
-            marked_at = marked.get(turn.user_id, -1)
-            is_late = 0 <= marked_at < asked[turn.user_id, turn.request_id]
-            if is_late and source_at <= erased.get(turn.user_id, -1) and turn.timing.requested_at > marked_at:
-                wrong.append(f"{turn.user_id} is erased and {turn.request_id} repeats {turn.cached}")
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
             if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
                 wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")

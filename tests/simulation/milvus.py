@@ -36,6 +36,10 @@ class SameVector:
         return None
 
 
+def _hit(row: dict[str, Any]) -> dict[str, Any]:
+    return {"turn_id": row["turn_id"], "distance": 1.0, "entity": dict(row)}
+
+
 @dataclass(slots=True)
 class MilvusServer:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -77,7 +81,29 @@ class SimMilvus:
             return lambda: rows.update({row["turn_id"]: row for row in args[1]})
         if method == "delete":
             return lambda: self._delete(options["filter"])
+        if method == "search":
+            return lambda: [[_hit(row) for row in self._found(options["filter"])[: options["limit"]]]]
+        if method == "query":
+            keys = re.findall(r'"([^"]*)"', options["filter"])
+            return lambda: [dict(rows[key]) for key in keys if key in rows]
         return lambda: self._describe().get(method)
+
+    def _found(self, where: str) -> list[dict[str, Any]]:
+        """The newest rows first: a ranking that does not depend on the question."""
+        user = re.search(r'user_id == "([^"]*)"', where)
+        since, before, asked = (
+            re.search(rf"{term} (\d+)", where) for term in ("created_at >=", "created_at <", "asked_at >")
+        )
+        rows = [
+            row
+            for row in self._server.rows.values()
+            if user
+            and row["user_id"] == user[1]
+            and (since is None or row["created_at"] >= int(since[1]))
+            and (before is None or row["created_at"] < int(before[1]))
+            and (asked is None or row["asked_at"] > int(asked[1]))
+        ]
+        return sorted(rows, key=lambda row: (-row["created_at"], row["turn_id"]))
 
     def _delete(self, where: str) -> None:
         user = re.search(r'user_id == "([^"]*)"', where)

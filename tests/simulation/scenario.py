@@ -62,6 +62,8 @@ class Load:
     """Share of requests beside which a record comes that no dead letter can hold whole."""
     tools: float = 0.0
     """Share of requests with tools over Kafka."""
+    recall: float = 0.0
+    """Share of requests that ask for related older turns."""
     same: float = 0.0
     """Share of requests that a user repeats, each in a conversation of its own."""
     failing: float = 0.0
@@ -277,6 +279,7 @@ class Simulation:
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
             request |= self._tools_of(number, load) | self._same_of(number, load)
+            request |= self._recall_of(load)
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -313,6 +316,11 @@ class Simulation:
                 good = {**bad, "prompt": "a good one of a known id"}
                 for late, one in ((0.0, bad), (self.random.choice((0.0, 1.0)), {**bad, "prompt": 7}), (0.0, good)):
                     self.world.after(at + late, partial(self._send, "requests", user, one))
+
+    def _recall_of(self, load: Load) -> dict[str, object]:
+        if not load.recall or self.random.random() >= load.recall:
+            return {}
+        return {"recall": self.random.randint(1, 3)}
 
     def _same_of(self, number: int, load: Load) -> dict[str, object]:
         if not load.same or self.random.random() >= load.same:

@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agents import answering, controls, conversations, outcomes, tool_results
+from agents import answering, controls, conversations, outcomes, recalling, tool_results
 from agents.history import History
 from agents.jobs import job_of
+from agents.recalling import Recalling
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.checkpoint import Checkpoint
@@ -50,6 +51,7 @@ from tests.simulation.faults import (
     crowded_storm,
     expiring_storm,
     kill,
+    recalling_storm,
     replayed_turns,
     routed_storm,
     storm,
@@ -112,7 +114,7 @@ def _without_source(*arguments: Any) -> Turn:
     return replace(_turn(*arguments), cached=None)
 
 
-async def _recalls_nothing(ownership: Ownership, *_: Any) -> None:
+async def _recovers_nothing(ownership: Ownership, *_: Any) -> None:
     ownership._resume_until = 0
 
 
@@ -257,6 +259,16 @@ async def _says_less_of_it(
     return await _REPEAT(answering_, inflight, answer, job, found)
 
 
+_CHOOSE = Recalling.plan
+
+
+def _recalls_anew(recalling: Recalling, partition: Partition, inflight: InFlightRequest, memory: Any) -> PlanDetails:
+    """As if another search had found nothing."""
+    if inflight.logged.recalled is None:
+        return _CHOOSE(recalling, partition, inflight, memory)
+    return replace(inflight.plan, recalled=())
+
+
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
     await _SAY(answer, delta)
     answer.index = delta.index + 1
@@ -288,7 +300,7 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
     "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2270),
-    "nothing is recalled of what was said": Mutant(Ownership, "recall", _recalls_nothing, hint=4),
+    "nothing is recalled of what was said": Mutant(Ownership, "recall", _recovers_nothing, hint=4),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
@@ -337,6 +349,8 @@ MUTANTS: dict[str, Mutant] = {
     "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm),
     "a cached answer lacks its beginning": Mutant(answering.Answering, "_repeat", _says_less_of_it, routed_storm),
     "the cache keeps what an erased user was told": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
+    "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
+    "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

@@ -13,6 +13,7 @@ from tests.simulation.faults import (
     expiring_storm,
     inflict,
     kill,
+    recalling_storm,
     replayed_turns,
     routed_storm,
     storm,
@@ -28,6 +29,7 @@ ERASURES = 200
 WIDE = 150
 TOOLS = 100
 ROUTED = 100
+RECALLING = 50
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -35,6 +37,7 @@ SMALL = Load(requests=3, users=2, tokens=2, over_s=0.5, cancels=0.3, repeats=0.3
 
 WIDE_FOUND = (49, 75, 77, 134, 142, 214, 532, 2065, 3454, 4289, 4302, 4395, 5717, 12909)
 TOOLS_FOUND = (223, 309, 551, 656, 1351)
+ROUTED_FOUND = (207, 242, 481, 595, 612, 634, 679, 852)
 # Storms that found something once.
 FOUND = (7, 14, 17, 23, 52, 82, 89, 106, 137, 176, 206, 223, 250, 251, 302, 332, 940, 160, 314, 922, 1306)
 
@@ -75,6 +78,13 @@ def test_what_is_decided_about_an_answer_is_decided_once(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
+@pytest.mark.parametrize("first", range(0, RECALLING, AT_ONCE))
+def test_what_is_recalled_is_the_same_for_every_owner_and_never_erased(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = recalling_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
 @pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm, replayed_turns, crowded_storm])
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
     for seed in range(DIRECTED):
@@ -91,6 +101,12 @@ def test_what_a_wide_storm_found_once_stays_mended(seed: int) -> None:
 @pytest.mark.parametrize("seed", TOOLS_FOUND)
 def test_what_a_storm_of_calls_found_once_stays_mended(seed: int) -> None:
     outcome = tool_storm(seed).run()
+    assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("seed", ROUTED_FOUND)
+def test_what_a_storm_of_decisions_found_once_stays_mended(seed: int) -> None:
+    outcome = routed_storm(seed).run()
     assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

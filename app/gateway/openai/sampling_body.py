@@ -87,6 +87,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     store: bool | None = None
     prompt_logprobs: int | None = None
     cache: bool | None = None
+    recall: int | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -110,7 +111,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         request_id = new_request_id()
         names = (
             "temperature", "top_p", "top_k", "min_p", "stop", "presence_penalty", "frequency_penalty", "min_tokens",
-            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata", "prompt_logprobs",
+            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata", "prompt_logprobs", "recall",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},

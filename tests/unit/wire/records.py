@@ -99,6 +99,7 @@ sampling = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 2**63 - 1),
         "ignore_eos": st.booleans(),
         "cache": st.booleans(),
+        "recall": st.integers(0, 20),
         "previous_request_id": request_id,
     },
 )
