@@ -99,7 +99,6 @@ sampling = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 2**63 - 1),
         "ignore_eos": st.booleans(),
         "cache": st.booleans(),
-        "recall": st.integers(0, 20),
         "previous_request_id": request_id,
     },
 )
@@ -120,6 +119,7 @@ tools = st.dictionaries(
 content = st.one_of(
     st.fixed_dictionaries({"prompt": name}),
     st.fixed_dictionaries({"messages": messages}, optional={"tools": tools}),
+    st.fixed_dictionaries({"prompt": name, "recall": st.integers(0, 20)}),
     st.fixed_dictionaries({"prompt": name, "tools": tools, "tool_mode": st.just(ToolMode.KAFKA)}),
     st.fixed_dictionaries({"tool_results": results}),
     st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3).map(tuple)}),
