@@ -32,10 +32,12 @@ from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
+from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
+from app.wire.event import TokenEvent
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
@@ -67,7 +69,9 @@ class Conversations:
         planner: Planner,
         cache: ResponseCache,
         recalling: Recalling,
+        prices: PriceList,
     ) -> None:
+        self._prices = prices
         self._recalling = recalling
         self._planner = planner
         self._settings = settings
@@ -125,9 +129,17 @@ class Conversations:
         partition.ownership.calls.forget(inflight.key)
         partition.begun.pop(inflight.key, None)
         inflight.abandon()
+        self._price(inflight, end)
         self._observer.answered(partition.number, inflight, answer, end)
         for settle in inflight.on_commit:
             settle()
+
+    def _price(self, inflight: InFlightRequest, end: TokenEvent) -> None:
+        if end.usage is not None:
+            version, is_cached = end.model_version or "", inflight.plan.cached is not None
+            default = self._servings.default.model_version if inflight.plan.route else version
+            inflight.cost = self._prices.cost(version, end.usage, is_cached=is_cached)
+            inflight.saved = self._prices.saved(version, end.usage, default=default, is_cached=is_cached)
 
     @staticmethod
     def _is_open(inflight: InFlightRequest) -> bool:

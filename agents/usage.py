@@ -26,7 +26,7 @@ from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
-from app.prices import Prices
+from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_turn, encode
 from app.wire.error import WireError
@@ -46,9 +46,9 @@ _RETRY_S = 2.0
 
 
 class UsageWindows:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, prices: PriceList) -> None:
         self._settings = settings
-        self._prices = Prices.parse(settings.prices)
+        self._prices = prices
 
     def begin(self, partition: Partition) -> None:
         """Count until the ownership ends."""
@@ -123,7 +123,7 @@ class UsageWindows:
             prompt_tokens=turn.usage.prompt_tokens,
             completion_tokens=turn.usage.completion_tokens,
             cached_tokens=turn.usage.cached_tokens,
-            cost=0.0 if turn.cached else self._prices.find(turn.model_version).of(turn.usage),
+            cost=self._prices.cost(turn.model_version, turn.usage, is_cached=turn.cached is not None),
             first_token_ms=None if first is None else max(0, first - asked),
             duration_ms=max(0, turn.created_at - asked),
             route=turn.route or "",

@@ -1,4 +1,4 @@
-"""Prices of tokens by model: `PARLEY_PRICES`.
+"""Prices of tokens by model: `PARLEY_PRICES`, and `[prices]` of the policy file, which stands above it.
 
     MODEL=PROMPT/ANSWER or MODEL=PROMPT/ANSWER/CACHED, each per 1,000 tokens; separate entries with `,`
 
@@ -10,8 +10,13 @@ tokens. The currency is up to you.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from models.generation import Usage
+
+if TYPE_CHECKING:
+    from app.policy.file import Policy
+    from app.settings import Settings
 
 PER = 1000
 
@@ -42,9 +47,39 @@ class Prices:
         """Raises `ValueError` with one line."""
         return cls(dict(_one(part.strip()) for part in text.split(",") if part.strip()))
 
+    @classmethod
+    def by(cls, settings: Settings, policy: Policy) -> Prices:
+        rules = {
+            name: Price(one.prompt, one.answer, one.prompt if one.cached is None else one.cached)
+            for name, one in policy.prices.items()
+        }
+        return cls(cls.parse(settings.prices).of_model | rules)
+
     def find(self, model_version: str) -> Price:
         name = model_version.partition("@")[0]
         return self.of_model.get(model_version) or self.of_model.get(name) or self.of_model.get("*") or FREE
+
+
+class PriceList:
+    """The prices in force. An answer from the response cache costs nothing."""
+
+    def __init__(self, settings: Settings, policy: Policy) -> None:
+        self._settings = settings
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        self._prices = Prices.by(self._settings, policy)
+
+    def update(self) -> None:
+        return None
+
+    def cost(self, model_version: str, usage: Usage, *, is_cached: bool) -> float:
+        return 0.0 if is_cached else self._prices.find(model_version).of(usage)
+
+    def saved(self, model_version: str, usage: Usage, *, default: str, is_cached: bool) -> float:
+        """What the answer would have cost without the cache, or what it would have cost more of the `default` model."""
+        price = self._prices.find(model_version).of(usage)
+        return price if is_cached else max(0.0, self._prices.find(default).of(usage) - price)
 
 
 def _one(part: str) -> tuple[str, Price]:

@@ -39,6 +39,7 @@ from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
 from app.policy.watch import PolicyWatch
+from app.prices import PriceList
 from app.search.sink import HistorySink, NoHistory
 from app.search.stats import RecallStats, WriterStats
 from app.settings import Settings
@@ -109,19 +110,20 @@ class Worker:
         self.router = Router(loaded.policy, time.monotonic, load.now)
         self.cache = ResponseCache(loaded.policy, time.monotonic)
         planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
+        prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
         self._conversations = Conversations(
-            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache, recalling
+            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache, recalling, prices
         )
-        self._followers = (self.router, self.cache, recalling)
+        self._followers = (self.router, self.cache, recalling, prices)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,
             TURNS: self._history.handle,
         }
         self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
-        self._usage = UsageWindows(settings)
+        self._usage = UsageWindows(settings, prices)
         self._tool_results = ToolResults(settings)
         self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -11,8 +11,9 @@ import msgspec
 from app.commands.arms import ArmSummary, Estimate
 from app.commands.moment import Moment
 from app.commands.scan import records_since
-from app.commands.terminal import note, print_table, run, settings_of_terminal
-from app.prices import Prices
+from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
+from app.policy.file import PolicyError, read_policy
+from app.prices import PriceList
 from app.printable import printable
 from app.settings import Settings
 from app.wire import Turn, WireError, decode_token_event, decode_turn
@@ -37,7 +38,10 @@ _COLUMNS = {
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def experiment(name: str, since: int, *, as_json: bool) -> None:
     """Compare the arms of the experiment NAME: errors, latencies, lengths and cost, with 95 % intervals."""
-    arms = run(_arms(settings_of_terminal(), name, since))
+    try:
+        arms = run(_arms(settings_of_terminal(), name, since))
+    except PolicyError as error:
+        raise WrongUseError(str(error)) from None
     figures = [arms[arm].figures for arm in sorted(arms)]
     if as_json:
         click.echo(msgspec.json.encode([{key: _plain(value) for key, value in one.items()} for one in figures]))
@@ -50,7 +54,7 @@ def experiment(name: str, since: int, *, as_json: bool) -> None:
 async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSummary]:
     """Answers are on `turns`; errors are on `tokens`, which are kept for a shorter time."""
     arms: dict[str, ArmSummary] = {}
-    prices = Prices.parse(settings.prices)
+    prices = PriceList(settings, read_policy(settings.policy))
     decided: dict[tuple[str | None, str | None], str] = {}
     async for record in records_since(settings, "tokens", since):
         try:
@@ -78,11 +82,11 @@ async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSumma
     return arms
 
 
-def _count(summary: ArmSummary, turn: Turn, prices: Prices) -> None:
+def _count(summary: ArmSummary, turn: Turn, prices: PriceList) -> None:
     summary.answers += 1
     summary.users.add(turn.user_id)
     summary.lengths.append(turn.usage.completion_tokens)
-    summary.costs.append(prices.find(turn.model_version).of(turn.usage))
+    summary.costs.append(prices.cost(turn.model_version, turn.usage, is_cached=turn.cached is not None))
     if turn.timing is not None:
         summary.durations.append(max(0, turn.created_at - turn.timing.requested_at))
         if turn.timing.first_token_at is not None:

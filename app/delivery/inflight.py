@@ -46,6 +46,7 @@ class InFlightRequest:
     carried: Trace headers, added to every record that is written for it.
     taken_ns, batched_ns, begun_ns: When its record arrived, its batch was submitted, the engine began; Unix
         nanoseconds.
+    cost, saved: By the prices of the models; what the cache or a cheaper model has saved.
     span: Belongs to the observer.
     on_finish: Called after its commit.
     """
@@ -74,6 +75,8 @@ class InFlightRequest:
     taken_ns: int = field(default_factory=time.time_ns)
     batched_ns: int | None = None
     begun_ns: int | None = None
+    cost: float = 0.0
+    saved: float = 0.0
     span: Any = None
     answer: AnswerLog | None = None
     deadline_timer: asyncio.TimerHandle | None = None

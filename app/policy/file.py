@@ -187,12 +187,26 @@ class RecallRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             yield "budget_ms must be above 0"
 
 
+class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of 1,000 tokens. Without `cached`, prompt tokens from the prefix cache cost the same as others."""
+
+    prompt: float
+    answer: float
+    cached: float | None = None
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        if not all(0 <= price < float("inf") for price in (self.prompt, self.answer, self.cached or 0.0)):
+            yield "a price must be a number of at least 0"
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
     fallback: Fallback = Fallback()
     cache: CacheRules | None = None
     recall: RecallRules = RecallRules()
+    prices: dict[str, PriceRule] = {}
 
     @property
     def names(self) -> list[str]:
@@ -234,6 +248,8 @@ def _mistakes(policy: Policy) -> Iterator[str]:
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
     yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)
     yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
+    for name, price in policy.prices.items():
+        yield from (f"prices.{name}: {mistake}" for mistake in price.mistakes())
     yield from (f"recall: {mistake}" for mistake in policy.recall.mistakes())
     if policy.cache is not None:
         yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())

@@ -79,6 +79,10 @@ class Metrics(Unobserved):
         self._routed = counter(
             "request_routed", "Requests by the policy's route and the model that answered.", "route", "model"
         )
+        self._cost = counter(
+            "cost", "Cost of answers by tenant, model and arm of an experiment.", "tenant", "model", "arm"
+        )
+        self._saved = counter("cost_saved", "Cost that the response cache or a cheaper model has saved.", "by")
         self._failed = counter("request_error", "Requests that ended with an error.", "code")
         # Prometheus does not see an increase in a series that begins at 1.
         for reason in FinishReason:
@@ -123,6 +127,13 @@ class Metrics(Unobserved):
         self._gaps.observe_all(answer.gaps)
         if end.usage is not None:
             self._spent(inflight.request.tenant or "", end.model_version or "", end.usage)
+            self._cost.labels(
+                self._tenant(inflight.request.tenant or ""),
+                self._model(end.model_version or ""),
+                inflight.plan.arm or "",
+            ).inc(inflight.cost)
+            if inflight.saved:
+                self._saved.labels("cache" if inflight.plan.cached else "route").inc(inflight.saved)
         if inflight.plan.model is not None:
             self._routed.labels(inflight.plan.route or "", inflight.plan.model).inc()
         if end.error is not None:

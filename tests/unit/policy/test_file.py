@@ -61,6 +61,9 @@ def test_without_a_file_there_is_no_policy() -> None:
     [
         ("[models", "not TOML"),
         ("[guard]\npii = 'mask'", "unknown field `guard`"),
+        ("[prices.small]\nprompt = -1\nanswer = 2", "prices.small: a price must be a number of at least 0"),
+        ("[recall]\nturns = 21", "recall: turns must be at least 0 and at most 20"),
+        ("[recall]\nbudget_ms = 0", "recall: budget_ms must be above 0"),
         ("[cache]\nttl_s = 0", "cache: ttl_s and max_mb must be above 0"),
         ("[cache]\nttl_s = 30\nscope = 'world'", "Invalid enum value 'world'"),
         ("[models.a]\npath = 3", "Expected `str | null`, got `int`"),
