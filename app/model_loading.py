@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,12 +30,20 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A model to load, with settings of its own. It answers to the name of its checkpoint, and to `names`."""
+    """A model to load, with settings of its own. It answers to the name of its checkpoint, and to `names`. `share`: of
+    the memory for KV caches, 0 to 1; None if no model states one.
+    """
 
     settings: Settings
     names: frozenset[str]
     may_be_shorter: bool = False
     is_from_policy: bool = False
+    share: float | None = None
+
+    @property
+    def files(self) -> Hashable:
+        """What makes it another model if it changes. Its memory is given to it once."""
+        return self.settings, self.may_be_shorter, self.is_from_policy
 
     @property
     def engine(self) -> str:
@@ -59,15 +67,50 @@ def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
 
 def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:
     """Load the model, its adapters, the second model if there is one, and those of the policy; raises `LoadError`."""
-    wanted = _all_wanted(settings, policy)
-    torch = iter(_torch([one for one in wanted if one.engine == "torch"], on_fatal))
-    others: dict[str, Callable[[_Wanted], ServedModel]] = {"paced": _paced, "vllm": partial(_vllm, on_fatal=on_fatal)}
-    found = [next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in wanted]
-    remotes = [_remote(name, spec, settings, policy) for name, spec in policy.models.items() if spec.engine == "openai"]
     try:
-        return ModelRegistry(*(serving for servings in found for serving in servings), *remotes)
+        return ModelRegistry(*ModelLoader(settings, on_fatal).load(policy))
     except ValueError as error:
         raise LoadError(str(error)) from None
+
+
+class ModelLoader:
+    """Loads models, and keeps those that the next policy has, too."""
+
+    def __init__(self, settings: Settings, on_fatal: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._on_fatal = on_fatal
+        self._loaded: dict[Hashable, tuple[_Wanted, list[ServedModel]]] = {}
+        self._remotes: dict[Hashable, ServedModel] = {}
+
+    def load(self, policy: Policy) -> list[ServedModel]:
+        """All models, the default one first. Takes seconds: call it in a thread. Raises `LoadError`; then nothing has
+        changed.
+        """
+        wanted = _all_wanted(self._settings, policy)
+        new = [one for one in wanted if one.files not in self._loaded]
+        taken = sum(one.share or 0.0 for one, _ in self._loaded.values())
+        torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, taken))
+        others: dict[str, Callable[[_Wanted], ServedModel]] = {
+            "paced": _paced,
+            "vllm": partial(_vllm, on_fatal=self._on_fatal),
+        }
+        fresh = {one.files: next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in new}
+        kept = {
+            one.files: (one, fresh[one.files] if one in new else _renamed(one, *self._loaded[one.files]))
+            for one in wanted
+        }
+        remotes: dict[Hashable, ServedModel] = {}
+        for name, spec in policy.models.items():
+            if spec.engine == "openai":
+                key = (name, spec, name in policy.fallback.chain)
+                remotes[key] = self._remotes.get(key) or _remote(name, spec, self._settings, policy)
+        self._loaded, self._remotes = kept, remotes
+        return [*(serving for _, servings in kept.values() for serving in servings), *remotes.values()]
+
+
+def _renamed(wanted: _Wanted, before: _Wanted, servings: Sequence[ServedModel]) -> list[ServedModel]:
+    first, *adapters = servings
+    return [dataclasses.replace(first, names=(first.names - before.names) | wanted.names), *adapters]
 
 
 def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
@@ -76,7 +119,7 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
     found = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
     if second:
         found.append(_Wanted(settings.model_copy(update={"model": second, **_ALONE}), frozenset(), may_be_shorter=True))
-    groups: dict[Settings, list[str]] = {}
+    groups: dict[tuple[Settings, float | None], list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
         if spec.engine == "openai":
@@ -84,9 +127,20 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
         if spec.engine == settings.engine and spec.path == settings.model and not spec.options:
             same.append(name)
         else:
-            groups.setdefault(_own(settings, name, spec), []).append(name)
+            groups.setdefault((_own(settings, name, spec), spec.memory_share), []).append(name)
     found[0] = dataclasses.replace(found[0], names=found[0].names | set(same))
-    return found + [_Wanted(own, frozenset(names), is_from_policy=True) for own, names in groups.items()]
+    for (own, share), names in groups.items():
+        found.append(_Wanted(own, frozenset(names), is_from_policy=True, share=share))
+    return _with_shares(found)
+
+
+def _with_shares(wanted: list[_Wanted]) -> list[_Wanted]:
+    """Models without a share of their own have equal parts of the rest, if any model states one."""
+    stated = [one.share for one in wanted if one.share is not None]
+    if not stated:
+        return wanted
+    rest = (1 - sum(stated)) / max(1, len(wanted) - len(stated))
+    return [one if one.share is not None else dataclasses.replace(one, share=rest) for one in wanted]
 
 
 _ALONE = {"second_model": "", "adapters": "", "draft_model": ""}
@@ -143,8 +197,8 @@ def _byte(token: int) -> str:
     return bytes([token]).decode(errors="replace")
 
 
-def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None]) -> list[list[ServedModel]]:
-    """Each model, followed by its adapters; raises `LoadError`."""
+def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], taken: float = 0.0) -> list[list[ServedModel]]:
+    """Each model, followed by its adapters; raises `LoadError`. `taken`: the shares of the models that are loaded."""
     if not wanted:
         return []
     # These modules import torch, which takes seconds.
@@ -158,7 +212,8 @@ def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None]) -> list[l
         for number, (one, checkpoint, draft) in enumerate(zip(wanted, checkpoints, drafts, strict=True)):
             adapters = [AdapterFiles.find(*named) for named in adapter_folders(one.settings.adapters).items()]
             beside = len(wanted) - 1 - number
-            first = _serving(one, checkpoint, on_fatal, adapters, draft, beside=beside)
+            first = _serving(one, checkpoint, on_fatal, adapters, draft, beside=beside, taken=taken)
+            taken += one.share or 0.0
             found.append([first, *(_adapted(first, files) for files in adapters)])
     except (AdapterError, CheckpointError, ValueError) as error:
         raise LoadError(str(error)) from None
@@ -240,21 +295,22 @@ def _serving(
     draft: Checkpoint | None = None,
     *,
     beside: int = 0,
+    taken: float = 0.0,
 ) -> ServedModel:
-    """`beside`: how many more engines need a KV cache on the same GPU."""
+    """`beside`: how many more engines need a KV cache on the same GPU; `taken`: the shares of those that have one."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
-    from models.engine.compute.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
     from models.prompts import PromptBuilder  # noqa: PLC0415
 
     settings = wanted.settings
+    kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, taken)
     options = EngineOptions(
         max_running=settings.max_running,
         threads=settings.threads,
-        kv_cache_gb=settings.kv_cache_gb,
+        kv_cache_gb=kv_cache_gb,
         adapters_gb=settings.adapters_gb,
         speculation=SpeculationMode(settings.speculation),
         draft=draft,
-        gpu_share=SHARE_OF_FREE_GPU / (1 + beside),
+        gpu_share=gpu_share,
     )
     return ServedModel(
         TorchEngine(checkpoint, options, on_fatal, adapters),
@@ -263,3 +319,18 @@ def _serving(
         _names(wanted, checkpoint),
         lambda token: checkpoint.tokenizer.decode([token]),
     )
+
+
+_CPU_CACHE_GB = 2.0
+
+
+def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, taken: float) -> tuple[float, float]:
+    """GiB for the KV cache, 0 for what the engine takes by itself, and the part of a GPU's free memory."""
+    from models.engine.compute.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
+
+    settings, share = wanted.settings, wanted.share
+    if share is None:
+        return settings.kv_cache_gb, SHARE_OF_FREE_GPU / (1 + beside)
+    if settings.kv_cache_gb or not is_gpu:
+        return share * (settings.kv_cache_gb or _CPU_CACHE_GB), SHARE_OF_FREE_GPU
+    return 0.0, SHARE_OF_FREE_GPU * share / (1 - SHARE_OF_FREE_GPU * taken)

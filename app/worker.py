@@ -31,10 +31,11 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
-from app.model_loading import LoadError, load_servings
+from app.model_loading import LoadError, ModelLoader
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
+from app.policy.models import ModelChanges
 from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
@@ -61,11 +62,12 @@ _ASK_AGAIN_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is loaded from disk. `embedder` is None if no history is kept."""
+    """What is loaded from disk. `embedder` is None if no history is kept; without a `loader` the models stay."""
 
     servings: ModelRegistry
     embedder: Embedder | None
     policy: Policy = NO_POLICY
+    loader: ModelLoader | None = None
 
 
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
@@ -75,7 +77,12 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
     except (EmbedderError, PolicyError) as error:
         raise LoadError(str(error)) from None
-    return Loaded(load_servings(settings, on_fatal, policy), embedder, policy)
+    loader = ModelLoader(settings, on_fatal)
+    try:
+        servings = ModelRegistry(*loader.load(policy))
+    except ValueError as error:
+        raise LoadError(str(error)) from None
+    return Loaded(servings, embedder, policy, loader)
 
 
 class Worker:
@@ -110,6 +117,9 @@ class Worker:
         self.router = Router(loaded.policy, time.monotonic, load.now)
         self.cache = ResponseCache(loaded.policy, time.monotonic)
         planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
+        self._models = None
+        if loaded.loader is not None:
+            self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
@@ -139,7 +149,8 @@ class Worker:
 
     @property
     def engines(self) -> list[Engine]:
-        return self._loaded.servings.engines
+        leaving = [] if self._models is None else self._models.leaving
+        return [*self._loaded.servings.engines, *leaving]
 
     @property
     def recall_figures(self) -> RecallStats:
@@ -155,7 +166,8 @@ class Worker:
         self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
-            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self._followers)
+            change = None if self._models is None else self._models.use
+            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self._followers, change)
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
 
     async def stop(self, *, broken: bool = False) -> None:
@@ -170,6 +182,8 @@ class Worker:
         await self._sink.stop()
         if self._related is not None:
             await self._related.close()
+        if self._models is not None:
+            await self._models.stop()
         for engine in self._loaded.servings.engines:
             await engine.stop()
         if self._loaded.embedder is not None:

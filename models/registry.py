@@ -84,16 +84,20 @@ class ModelRegistry:
         """Raises `ValueError` if two models have one name. Of two with the same version the first one continues the
         answers of either: their weights are the same.
         """
+        self.replace(*servings)
+
+    def replace(self, *servings: ServedModel) -> None:
+        """Serve these models from now on; raises `ValueError` as the constructor does, and changes nothing then."""
         if not servings:
             raise ValueError("no model is served")
-        self._all = servings
-        self._of: dict[str, ServedModel] = {}
+        found: dict[str, ServedModel] = {}
         for serving in servings:
             for name in serving.names:
-                if self._of.setdefault(name, serving) is not serving:
+                if found.setdefault(name, serving) is not serving:
                     raise ValueError(f"two models have the name {name}")
         for serving in servings:
-            self._of.setdefault(serving.model_version, serving)
+            found.setdefault(serving.model_version, serving)
+        self._all, self._of = servings, found
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._all)

@@ -29,6 +29,11 @@ class Batches:
         self._observe = observe or (lambda _partition, _flush: None)
         self._of: dict[tuple[int, Engine], Batcher[_Asked]] = {}
 
+    def forget(self, engine: Engine) -> None:
+        """The engine has stopped."""
+        for key in [key for key in self._of if key[1] is engine]:
+            del self._of[key]
+
     @asynccontextmanager
     async def stream(
         self, partition: int, engine: Engine, job: Job, inflight: InFlightRequest

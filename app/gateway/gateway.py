@@ -27,6 +27,7 @@ from app.gateway.searching import Searching
 from app.kafka.clients import partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
+from app.policy.watch import PolicyWatch
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
@@ -58,7 +59,11 @@ class Gateway:
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
         self.tools = offered_tools(settings.gateway_tools)
-        self.models = ServedModels([*settings.models, *read_policy(settings.policy).names], context_lengths(settings))
+        policy = read_policy(settings.policy)
+        self.models = ServedModels(settings.models, context_lengths(settings))
+        self.models.use(policy)
+        self._watch = None if settings.policy is None else PolicyWatch(settings.policy, policy, [self.models])
+        self._watching: asyncio.Task[None] | None = None
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
@@ -74,8 +79,12 @@ class Gateway:
         await self.live.start()
         await self.request_producer.start()
         self.backlog.start()
+        if self._watch is not None:
+            self._watching = asyncio.create_task(self._watch.run(), name="policy")
 
     async def stop(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         await self.backlog.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.live.stop()

@@ -26,9 +26,9 @@ class PolicyError(Exception):
 class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A model beside `PARLEY_MODEL`: a checkpoint with a `path`, or one behind `urls` of OpenAI's chat completions.
 
-    Options that are not set have the values of the settings. `model` is the name that the servers know, `api_key_env`
-    the environment variable with their key. A server of the dialect `vllm` takes vLLM's parameters, too, and can
-    continue an answer.
+    Options that are not set have the values of the settings. `memory_share` is the part of the memory for KV caches.
+    `model` is the name that the servers know, `api_key_env` the environment variable with their key. A server of the
+    dialect `vllm` takes vLLM's parameters, too, and can continue an answer.
     """
 
     path: str | None = None
@@ -44,6 +44,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     device: str | None = None
     dtype: str | None = None
     kv_cache_gb: float | None = None
+    memory_share: float | None = None
     max_running: int | None = None
     paced_tokens_per_s: float | None = None
     quantize: str | None = None
@@ -52,11 +53,15 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     @property
     def options(self) -> dict[str, Any]:
         """The settings that this model has of its own."""
-        names = [name for name in self.__struct_fields__ if name not in {"path", "engine", *_REMOTE}]
+        names = [name for name in self.__struct_fields__ if name not in {"path", "engine", "memory_share", *_REMOTE}]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def mistakes(self) -> Iterator[str]:
         """What the types cannot express."""
+        if self.memory_share is not None and (self.engine != "torch" or not 0 < self.memory_share < 1):
+            yield "memory_share is for engine = 'torch', above 0 and below 1"
+        if self.memory_share is not None and self.kv_cache_gb is not None:
+            yield "memory_share and kv_cache_gb exclude each other"
         if self.engine != "openai":
             if not self.path:
                 yield "needs a path"
@@ -244,6 +249,8 @@ def _mistakes(policy: Policy) -> Iterator[str]:
         yield f"models.{reserved}: this name has a meaning of its own; choose another"
     for name, spec in policy.models.items():
         yield from (f"models.{name}: {mistake}" for mistake in spec.mistakes())
+    if sum(spec.memory_share or 0.0 for spec in policy.models.values()) >= 1:
+        yield "models: the memory_shares leave nothing for the default model"
     names = {DEFAULT_MODEL, *policy.models}
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
     yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,41 +25,56 @@ class FollowsPolicy(Protocol):
 
 class PolicyWatch:
     """Gives every new version of the file to the parts of the worker that work by it. A version that cannot be used is
-    logged, and the one before stays in force.
+    logged, and the one before stays in force. `change_models` raises `PolicyError`.
     """
 
-    def __init__(self, path: Path, policy: Policy, followers: Sequence[FollowsPolicy]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        policy: Policy,
+        followers: Sequence[FollowsPolicy],
+        change_models: Callable[[Policy], Awaitable[None]] | None = None,
+    ) -> None:
         self._path = path
         self._policy = policy
         self._followers = followers
+        self._change_models = change_models
+        self._changing: asyncio.Task[None] | None = None
         self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
     async def run(self) -> None:
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            if (signature := _signature(self._path)) != self._seen:
-                self._seen = signature
-                self._read()
-            for follower in self._followers:
-                follower.update()
+        try:
+            while True:
+                await asyncio.sleep(_EVERY_S)
+                is_busy = self._changing is not None and not self._changing.done()
+                if not is_busy and (signature := _signature(self._path)) != self._seen:
+                    self._seen = signature
+                    self._changing = asyncio.create_task(self._read(), name="policy-change")
+                for follower in self._followers:
+                    follower.update()
+        finally:
+            if self._changing is not None:
+                self._changing.cancel()
 
-    def _read(self) -> None:
+    async def _read(self) -> None:
         try:
             policy = read_policy(self._path)
+            if policy == self._policy:
+                return
+            if self._change_models is not None and _models_of(policy) != _models_of(self._policy):
+                await self._change_models(policy)
         except PolicyError as error:
             log.error("%s; the policy before stays in force", error)
-            return
-        if policy == self._policy:
-            return
-        if policy.models != self._policy.models:
-            log.error(
-                "policy %s: models are loaded at the start of a worker; the policy before stays in force", self._path
-            )
             return
         self._policy = policy
         for follower in self._followers:
             follower.use(policy)
         log.warning("policy %s has changed and is in force", self._path)
+
+
+def _models_of(policy: Policy) -> tuple[object, ...]:
+    """What models are loaded by; outside models of the chain wait less for their servers."""
+    return policy.models, policy.fallback.chain
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

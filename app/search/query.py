@@ -57,7 +57,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     score: float
     similarity: float
-    asked_at: int
+    asked_at: int = 0
 
 
 class HistorySearch:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.model_loading import LoadError, check_folders, load_servings
+from app.model_loading import LoadError, ModelLoader, check_folders, load_servings
 from app.policy.file import ModelSpec, Policy
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError
 
 
 def settings(**values: Any) -> Settings:
-    return Settings(_env_file=None, threads=1, max_running=2, **values)
+    return Settings(_env_file=None, **{"threads": 1, "max_running": 2, **values})
 
 
 def refused(**values: Any) -> str:
@@ -104,3 +104,40 @@ def test_vllm_that_is_not_installed_is_one_line_that_says_what_to_do() -> None:
 @pytest.mark.parametrize("name", ["second_model", "adapters", "draft_model"])
 def test_what_vllm_is_not_given_is_refused(name: str) -> None:
     assert f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm" in refused(engine="vllm", **{name: "a=b"})
+
+
+PACED = {"engine": "paced", "paced_tokens_per_s": 10.0}
+
+
+def small(**options: Any) -> ModelSpec:
+    return ModelSpec(**{"path": "small", "engine": "paced", **options})
+
+
+def test_models_that_stay_are_not_loaded_again_and_have_their_new_names() -> None:
+    loader = ModelLoader(settings(**PACED), lambda _: None)
+    default, first = loader.load(Policy(models={"small": small()}))
+    again, same, large = loader.load(Policy(models={"tiny": small(), "large": ModelSpec(path="large", engine="paced")}))
+    assert (again.engine, same.engine) == (default.engine, first.engine)
+    assert (first.names, same.names, large.names) == ({"small"}, {"tiny"}, {"large"})
+    assert [one.engine for one in loader.load(Policy())] == [default.engine]
+
+
+def test_a_model_that_cannot_be_loaded_changes_nothing() -> None:
+    loader = ModelLoader(settings(**PACED), lambda _: None)
+    default, first = loader.load(Policy(models={"small": small()}))
+    with pytest.raises((LoadError, CheckpointError)):
+        loader.load(Policy(models={"broken": ModelSpec(path="/no/such/folder")}))
+    assert [one.engine for one in loader.load(Policy(models={"small": small()}))] == [default.engine, first.engine]
+
+
+def test_stated_shares_divide_the_memory_and_the_rest_is_for_the_others() -> None:
+    policy = Policy(
+        models={
+            "a": ModelSpec(path="demo", memory_share=0.5, max_running=1),
+            "b": ModelSpec(path="demo", memory_share=0.2, max_running=2),
+        }
+    )
+    servings = load_servings(settings(kv_cache_gb=0.1, max_running=3), lambda _: None, policy)
+    pages = {name: servings.find(name).engine.pool.pages for name in ("default", "a", "b")}
+    assert pages["a"] > pages["default"] > pages["b"]
+    assert pages["a"] / pages["b"] == pytest.approx(2.5, rel=0.01)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.policy.file import Policy
 from app.settings import Settings
 
 RECENT_S = 3600.0
@@ -24,11 +25,19 @@ class ServedModels:
         context_lengths: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._configured = tuple(dict.fromkeys(configured))
+        self._own = tuple(configured)
+        self._configured = tuple(dict.fromkeys(self._own))
         self._context_lengths = context_lengths or {}
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
         self._started_at = int(time.time())
+
+    def use(self, policy: Policy) -> None:
+        """List the models of this policy beside those of the settings."""
+        self._configured = tuple(dict.fromkeys((*self._own, *policy.names)))
+
+    def update(self) -> None:
+        return None
 
     @property
     def default(self) -> str:

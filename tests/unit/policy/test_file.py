@@ -64,6 +64,12 @@ def test_without_a_file_there_is_no_policy() -> None:
         ("[prices.small]\nprompt = -1\nanswer = 2", "prices.small: a price must be a number of at least 0"),
         ("[recall]\nturns = 21", "recall: turns must be at least 0 and at most 20"),
         ("[recall]\nbudget_ms = 0", "recall: budget_ms must be above 0"),
+        ("[models.a]\npath = 'demo'\nmemory_share = 1.5", "models.a: memory_share is for engine = 'torch', above 0"),
+        ("[models.a]\npath = 'demo'\nmemory_share = 0.5\nkv_cache_gb = 1", "memory_share and kv_cache_gb exclude"),
+        (
+            "[models.a]\npath = 'demo'\nmemory_share = 0.5\n[models.b]\npath = 'demo'\nmemory_share = 0.5",
+            "models: the memory_shares leave nothing for the default model",
+        ),
         ("[cache]\nttl_s = 0", "cache: ttl_s and max_mb must be above 0"),
         ("[cache]\nttl_s = 30\nscope = 'world'", "Invalid enum value 'world'"),
         ("[models.a]\npath = 3", "Expected `str | null`, got `int`"),

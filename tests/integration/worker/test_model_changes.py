@@ -1,0 +1,82 @@
+"""Models that join and leave a running worker, as the policy file changes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.reader.answer import Answer
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import StartWorker
+
+ROUTE = """
+[[routes]]
+name = "acme's"
+when = { tenant = ["acme"] }
+model = "%s"
+"""
+SMALL = """
+[models.small]
+path = "small"
+engine = "paced"
+paced_tokens_per_s = 40
+"""
+LARGE = SMALL.replace("small", "large")
+BROKEN = '[models.broken]\npath = "/no/such/folder"\n'
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "policy.toml"
+    path.write_text(SMALL + ROUTE % "small")
+    return path
+
+
+@pytest.fixture(scope="module")
+def worker(start_worker: StartWorker, policy: Path) -> WorkerProcess:
+    return start_worker(policy=policy)
+
+
+async def logged(worker: WorkerProcess, line: str) -> None:
+    async with asyncio.timeout(60):
+        while line not in worker.tail():
+            await asyncio.sleep(0.2)
+
+
+async def asked(client: Client, **fields: object) -> Answer:
+    return await client.asked(client.user(), max_tokens=3, **fields)
+
+
+async def test_a_model_joins_and_another_leaves_while_it_answers(
+    worker: WorkerProcess, client: Client, policy: Path
+) -> None:
+    assert (await asked(client, tenant="acme")).end.model_version == "small@1"
+    assert (await asked(client, model="large")).end.error.code == "model_not_found"
+    user = client.user()
+    running = await client.ask(user, "a long one", tenant="acme", max_tokens=300)
+    await client.begun(user, running)
+    policy.write_text(LARGE + ROUTE % "large")
+    await logged(worker, "has changed and is in force")
+    assert (await asked(client, tenant="acme")).end.model_version == "large@1"
+    assert (await asked(client, model="large")).end.model_version == "large@1"
+    assert (await asked(client, model="small")).end.error.code == "model_not_found"
+    answer = await client.answer(user, running)
+    assert (answer.end.finish_reason, len(answer.tokens)) == ("length", 300)
+    assert {event.model_version for event in answer.segments} == {"small@1"}
+    await logged(worker, "model small@1 has left")
+
+
+async def test_a_model_that_cannot_be_loaded_leaves_the_former_policy_in_force(
+    worker: WorkerProcess, client: Client, policy: Path
+) -> None:
+    before = policy.read_text()
+    policy.write_text(before + BROKEN)
+    try:
+        await logged(worker, "/no/such/folder")
+        assert "the policy before stays in force" in worker.tail()
+        assert (await asked(client, tenant="acme")).end.model_version in {"small@1", "large@1"}
+    finally:
+        policy.write_text(before)
