@@ -24,7 +24,7 @@ from app.settings import Settings
 from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
-from tests.faults.stages import EXPIRY, PACED, REAL, ROUTES, TOOLS, Stage, with_milvus
+from tests.faults.stages import EXPIRY, PACED, REAL, TOOLS, Stage, with_memories, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -57,7 +57,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
         if "tools" in options.stages:
             clean.append(await run_stage(TOOLS, options.kills, cluster, options, folder))
         if "routes" in options.stages:
-            clean.append(await run_stage(ROUTES, options.kills, cluster, options, folder))
+            async with with_memories(folder / "memories") as stage:
+                clean.append(await run_stage(stage, options.kills, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "history" in options.stages:
@@ -101,6 +102,7 @@ async def run_stage(
         skew_s=stage.skew_s,
         ask=stage.ask,
         policies=stage.policies,
+        always=stage.always,
         rows=None if node is None else partial(wrong_rows, settings, node),
     ) as place:
         place.random.seed(options.seed)

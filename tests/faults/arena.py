@@ -36,7 +36,10 @@ class Arena:
         watch: Watch,
         skew_s: float = 0.0,
         policies: Policies | None = None,
+        always: str = "",
     ) -> None:
+        """`always` is a plug of every worker."""
+        self._always = always
         self._skew_s = skew_s
         self._policies = policies
         self.programs: ToolPrograms | None = None
@@ -69,6 +72,9 @@ class Arena:
             policy = self.folder / f"{name}.toml"
             policy.write_text(self._policies(self.random))
             settings = settings.model_copy(update={"policy": policy})
+        if self._always:
+            name_of_plug, at = plug or ("", 0)
+            plug = "+".join(filter(None, (self._always, name_of_plug))), at
         skew_s = self._skew_s * (-1 if sum(name.encode()) % 2 else 1)
         self.workers[name] = WorkerProcess(settings, self.folder / f"{name}.log", plug, skew_s=skew_s).start()
         return self.workers[name]
@@ -143,6 +149,7 @@ async def arena(
     ask: Ask = paced_question,
     rows: Callable[[], Awaitable[list[Key]]] | None = None,
     policies: Policies | None = None,
+    always: str = "",
 ) -> AsyncIterator[Arena]:
     """An arena in which answers are being told; at its end the load stops and every request gets its time to end.
 
@@ -150,7 +157,7 @@ async def arena(
     """
     async with Watch(settings) as watch:
         load = Load(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)
-        place = Arena(cluster, settings, folder, load, watch, skew_s, policies)
+        place = Arena(cluster, settings, folder, load, watch, skew_s, policies, always)
         for number in range(workers):
             place.start(f"w{number}")
         tending = asyncio.create_task(place.tend())

@@ -35,6 +35,14 @@ def paced_question(number: int, user: str) -> dict[str, object]:
     return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
 
 
+def decided_question(number: int, user: str) -> dict[str, object]:
+    """Every third one has been asked before, so that it may be repeated from the cache."""
+    if number % 3:
+        return paced_question(number, user) | {"recall": number % 4}
+    same = {"prompt": "the same question", "max_tokens": 20, "temperature": 0}
+    return {**same, "conversation_id": f"c{number}"}
+
+
 def tool_question(number: int, user: str) -> dict[str, object]:
     """What calls tools over Kafka, in several rounds."""
     return {"prompt": f"question {number} of {user}", "max_tokens": 20, "tools": TOOLS, "tool_mode": "kafka"}

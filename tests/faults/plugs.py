@@ -1,6 +1,7 @@
 """Faults at a seam inside a worker: each patches one function of a real worker before it starts.
 
-`python -m tests.faults.plugs NAME AT -- faust arguments` is a worker in which NAME happens at the AT-th call.
+`python -m tests.faults.plugs NAME AT -- faust arguments` is a worker in which NAME happens at the AT-th call. Several
+names are joined by `+`.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from aiokafka import AIOKafkaProducer
 from faust.cli.faust import cli
@@ -22,6 +24,8 @@ from app.delivery.clients import Clients
 from app.delivery.commits.commit import GroupCommitter
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import TokenLog
+from models.generation import Delta, Failure, StreamEvent
+from models.paced import VERSION, PacedStream
 from tables.store import PartitionStore
 
 BROKER_PORTS = {
@@ -142,6 +146,22 @@ def no_transactions(_at: int) -> None:
     Clients.transactional_producer = untransacted  # type: ignore[method-assign]
 
 
+def model_fails(_at: int) -> None:
+    """In one of three answers the default model fails, at a token that the answer's id determines."""
+    speak = PacedStream.__aiter__
+
+    async def patched(stream: PacedStream) -> AsyncIterator[StreamEvent]:
+        place = crc32(stream._job.id.encode())
+        at = place // 3 % 12 if place % 3 == 0 and stream._version == VERSION else None
+        async for event in speak(stream):
+            if at is not None and isinstance(event, Delta) and event.index + len(event.tokens) > at:
+                yield Failure(event.index, "engine_error", "the model has failed")
+                return
+            yield event
+
+    PacedStream.__aiter__ = patched  # type: ignore[method-assign]
+
+
 PLUGS = {
     plug.__name__: plug
     for plug in (
@@ -155,6 +175,7 @@ PLUGS = {
         loop_hangs,
         through_proxy,
         no_transactions,
+        model_fails,
     )
 }
 
@@ -170,7 +191,8 @@ def plug_of(name: str) -> Callable[[int], None]:
 def main() -> None:
     name, at, _, *arguments = sys.argv[1:]
     assert threading.current_thread() is threading.main_thread()
-    plug_of(name)(int(at))
+    for one in name.split("+"):
+        plug_of(one)(int(at))
     sys.argv = [str(Path(sys.executable).with_name("faust")), *arguments]
     cli()
 

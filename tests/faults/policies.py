@@ -31,11 +31,23 @@ arms = [{{ model = "default", weight = {weight} }}, {{ model = "small", weight =
 """
 
 
+_FALLBACK = """
+[fallback]
+chain = ["default", "small"]
+failures = 1000000
+[cache]
+ttl_s = {ttl_s}
+[recall]
+budget_ms = {budget_ms}
+"""
+
+
 def some_policy(chance: random.Random) -> str:
-    """Routes by prompt length, by arm and by load, in any order."""
+    """Routes by prompt length, by arm and by load, in any order; a chain, a cache, and time to recall or none."""
     routes = [
         _RELIEF.format(above=chance.choice((0, 150, 5000))),
         _SHORT.format(below=chance.randint(15, 24)),
         _TONE.format(weight=chance.randint(1, 200)),
     ]
-    return _MODELS + "".join(chance.sample(routes, chance.randint(1, 3)))
+    fallback = _FALLBACK.format(ttl_s=chance.choice((1, 20)), budget_ms=chance.choice((20, 500)))
+    return _MODELS + "".join(chance.sample(routes, chance.randint(1, 3))) + fallback

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.local.milvus import MilvusNode
@@ -14,7 +14,7 @@ from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
 from tests.faults.arena import Policies
 from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, Zombie
-from tests.faults.load import Ask, paced_question, shop_question, tool_question
+from tests.faults.load import Ask, decided_question, paced_question, shop_question, tool_question
 from tests.faults.poison import Oversize, Poison
 from tests.faults.policies import some_policy
 from tests.faults.proxy import Proxy
@@ -36,6 +36,8 @@ class Stage:
     users: int = 16
     skew_s: float = 0.0
     """By how much the clocks of workers are wrong, one ahead and the next behind, and those of some producers."""
+    always: str = ""
+    """A plug of every worker."""
     policies: Policies | None = None
     """The policy file of a worker; another one at each of its starts."""
 
@@ -57,6 +59,17 @@ async def with_milvus(folder: Path) -> AsyncIterator[tuple[Stage, MilvusNode]]:
         async with Proxy(node.port) as proxy:
             values = {**PACED.settings, "embedder": "minilm", "milvus_uri": f"http://127.0.0.1:{proxy.port}"}
             yield Stage("history", values, (), milvus_faults.faults_of(node, proxy)), node
+    finally:
+        node.kill()
+
+
+@asynccontextmanager
+async def with_memories(folder: Path) -> AsyncIterator[Stage]:
+    """The stage of decisions, with a Milvus in which related turns are found."""
+    node = MilvusNode(folder, free_port())
+    try:
+        await asyncio.to_thread(node.start)
+        yield replace(ROUTES, settings={**ROUTES.settings, "embedder": "minilm", "milvus_uri": node.uri})
     finally:
         node.kill()
 
@@ -90,6 +103,10 @@ ROUTES = Stage(
     {**PACED.settings},
     (*KILLS, (5.0, KillInside("kill_after_plan", 20))),
     (Zombie(), RebalanceStorm()),
+    ask=decided_question,
+    per_s=2.5,
+    users=8,
+    always="model_fails",
     policies=some_policy,
 )
 REAL = Stage(

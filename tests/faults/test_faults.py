@@ -15,7 +15,7 @@ from tests.conftest import NewSettings
 from tests.faults import engine_plugs, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
-from tests.faults.load import paced_question, shop_question, tool_question
+from tests.faults.load import decided_question, paced_question, shop_question, tool_question
 from tests.faults.poison import Poison
 from tests.faults.policies import some_policy
 
@@ -80,7 +80,10 @@ async def test_what_is_decided_about_an_answer_stands_whatever_the_next_owner_wo
     kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
 ) -> None:
     faults = (KillInside("kill_after_plan", 10), KillWorker())
-    await inflict(kafka, await settings_of(new_settings), tmp_path, *faults, policies=some_policy)
+    settings = await settings_of(new_settings)
+    await inflict(
+        kafka, settings, tmp_path, *faults, ask=decided_question, users=4, policies=some_policy, always="model_fails"
+    )
 
 
 @pytest.mark.timeout(600)

@@ -132,7 +132,9 @@ class Verdict:
 
     def line(self) -> str:
         seen = f"{self.requests} requests, {self.answered} answered, {self.turns} turns, {self.events} events"
-        seen += f", {self.calls} calls" if self.calls else ""
+        kinds = {"calls": self.calls, "plans": len(self.plans), "taken over": len(self.takeovers)}
+        kinds |= {"repeated": self.repeated, "turns recalled": self.recalled}
+        seen += "".join(f", {count} {kind}" for kind, count in kinds.items() if count)
         seen += f", {self.epochs} epochs, {self.resumed} resumed, {self.late_events} late events dropped"
         wrong = ", ".join(f"{name} {len(found)}: {found[:3]}" for name, found in self.faults.items())
         return f"{seen}; {wrong or 'nothing wrong'}"
