@@ -32,6 +32,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.model_loading import LoadError, ModelLoader
+from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
@@ -113,8 +114,9 @@ class Worker:
         self._sink = self._history_sink(milvus)
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
-        observer = Observers(observer, load)
-        self.router = Router(loaded.policy, time.monotonic, load.now)
+        self.canaries = Canaries(loaded.policy)
+        observer = Observers(observer, load, self.canaries)
+        self.router = Router(loaded.policy, time.monotonic, load.now, self.canaries.is_out)
         self.cache = ResponseCache(loaded.policy, time.monotonic)
         planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
         self._models = None
@@ -126,7 +128,7 @@ class Worker:
         self._conversations = Conversations(
             settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache, recalling, prices
         )
-        self._followers = (self.router, self.cache, recalling, prices)
+        self._followers = (self.router, self.canaries, self.cache, recalling, prices)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,

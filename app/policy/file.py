@@ -112,6 +112,16 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     weight: float
 
 
+class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `arm` loses its users if its share of failures rises by `more_errors` above that of the other arms, or its
+    share of slow first tokens by `more_slow` (see canary.py).
+    """
+
+    arm: str
+    more_errors: float = 0.05
+    more_slow: float = 0.15
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Names a `model`, or an `experiment` and its `arms`. `notice` tells readers that the route was taken."""
 
@@ -122,6 +132,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     experiment: str | None = None
     arms: tuple[Arm, ...] = ()
     notice: Literal["degraded"] | None = None
+    retreat: Retreat | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -137,6 +148,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             yield "a weight must be a number of at least 0"
         if self.arms and not any(arm.weight for arm in self.arms):
             yield "all weights are 0"
+        others = [arm for arm in self.arms if self.retreat is None or arm.model != self.retreat.arm]
+        if self.retreat is not None and (len(others) == len(self.arms) or not any(arm.weight for arm in others)):
+            yield "retreat: arm must be one of several arms, and another one needs a weight"
+        if self.retreat is not None and not all(
+            0 < share < 1 for share in (self.retreat.more_errors, self.retreat.more_slow)
+        ):
+            yield "retreat: more_errors and more_slow must be above 0 and below 1"
         if self.until is not None and not self.when.watches_load:
             yield "until needs a condition about load in when"
         if self.when.for_s < 0 or (self.until is not None and self.until.for_s < 0):

@@ -17,11 +17,19 @@ _FRESH_S = 0.1
 class Router:
     """The first route whose conditions hold decides. A request that names a model is not routed.
 
-    `clock` is monotonic, in seconds; `load` gives the figures of this worker. `update` has to be called now and then:
-    a route that depends on load has to end even if no request comes.
+    `clock` is monotonic, in seconds; `load` gives the figures of this worker; `is_out` says which arms of experiments
+    get no more users. `update` has to be called now and then: a route that depends on load has to end even if no
+    request comes.
     """
 
-    def __init__(self, policy: Policy, clock: Callable[[], float], load: Callable[[], Load]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        clock: Callable[[], float],
+        load: Callable[[], Load],
+        is_out: Callable[[str, str], bool] = lambda _experiment, _arm: False,
+    ) -> None:
+        self._is_out = is_out
         self._clock = clock
         self._load = load
         self._fresh_until = 0.0
@@ -55,8 +63,16 @@ class Router:
             self.update()
         for route, relief in self._routes:
             if (relief is None or relief.is_on) and _takes(route, request, prompt_tokens):
-                return _decision(route, request)
+                return self._decision(route, request)
         return None
+
+    def _decision(self, route: Route, request: Request) -> PlanDetails:
+        if route.experiment is None:
+            return PlanDetails(model=route.model or DEFAULT_MODEL, route=route.name, notice=route.notice)
+        experiment = route.experiment
+        arms = [arm for arm in route.arms if not self._is_out(experiment, arm.model)]
+        arm = arm_of(experiment, request.user_id, arms)
+        return PlanDetails(model=arm.model, route=route.name, experiment=experiment, arm=arm.model, notice=route.notice)
 
     def update(self) -> None:
         """Compare the load with the conditions of the routes."""
@@ -74,12 +90,3 @@ def _takes(route: Route, request: Request, prompt_tokens: Callable[[], int]) -> 
     if when.priority is not None and request.priority not in when.priority:
         return False
     return when.prompt_tokens_below is None or prompt_tokens() < when.prompt_tokens_below
-
-
-def _decision(route: Route, request: Request) -> PlanDetails:
-    if route.experiment is None:
-        return PlanDetails(model=route.model or DEFAULT_MODEL, route=route.name, notice=route.notice)
-    arm = arm_of(route.experiment, request.user_id, route.arms)
-    return PlanDetails(
-        model=arm.model, route=route.name, experiment=route.experiment, arm=arm.model, notice=route.notice
-    )

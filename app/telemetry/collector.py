@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -33,6 +33,7 @@ class WorkerCollector(Collector):
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _history_families(WriterStats() if worker is None else worker.history_figures)
         yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
+        yield _canary_family({} if worker is None else worker.canaries.states)
         yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
         yield from gpu_families(gpus())
         yield GaugeMetricFamily(
@@ -69,6 +70,15 @@ def _recall_families(stats: RecallStats) -> Iterable[Metric]:
         found.add_metric([outcome], count)
     yield found
     yield CounterMetricFamily("parley:recall_seconds", "Seconds that these searches took.", stats.seconds)
+
+
+def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:
+    found = GaugeMetricFamily(
+        "parley:canary_out", "1 if the arm of an experiment has lost its users.", labels=["experiment", "arm"]
+    )
+    for labels, is_out in states.items():
+        found.add_metric(list(labels), int(is_out))
+    return found
 
 
 def _cache_families(stats: CacheStats) -> Iterable[Metric]:

@@ -14,6 +14,7 @@ from models.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.test_health import series, total
 from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server_in_a_thread
 
 POLICY = """
@@ -29,6 +30,13 @@ patience_s = 20
 name = "out"
 when = {{ tenant = ["acme"] }}
 model = "plain"
+
+[[routes]]
+name = "trial"
+when = {{ tenant = ["lab"] }}
+experiment = "outside"
+arms = [{{ model = "default", weight = 50 }}, {{ model = "plain", weight = 50 }}]
+retreat = {{ arm = "plain" }}
 
 [fallback]
 chain = ["plain", "default"]
@@ -160,6 +168,26 @@ async def test_a_model_that_fails_in_the_middle_is_followed_from_the_next_token_
     assert taken_over.index == len(said)
     (turn,) = await client.turns_of(user, 1)
     assert (turn.answer, turn.route) == (answer.text, "out")
+
+
+async def test_a_canary_that_fails_loses_its_users_and_none_of_them_sees_an_error(
+    worker: WorkerProcess, client: Client, outside: OutsideServer
+) -> None:
+    outside.trouble = "500"
+    answers = []
+    try:
+        async with asyncio.timeout(120):
+            while total(series(worker), "parley:canary_out", experiment="outside", arm="plain") == 0:
+                answers.append(await client.asked(client.user(), "hello", tenant="lab", max_tokens=3))
+    finally:
+        outside.trouble = ""
+    assert {answer.end.error for answer in answers} == {None}
+    asked = len(outside.bodies)
+    users = [client.user() for _ in range(12)]
+    for user in users:
+        await client.asked(user, "hello", tenant="lab", max_tokens=3)
+    assert len(outside.bodies) == asked, "the server is well again, and gets no new user"
+    assert {turn.arm for user in users for turn in await client.turns_of(user, 1)} == {"default"}
 
 
 async def test_a_request_that_names_a_model_gets_it_or_an_error(client: Client, outside: OutsideServer) -> None:

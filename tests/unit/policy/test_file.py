@@ -30,6 +30,13 @@ experiment = "tone"
 arms = [{ model = "default", weight = 90 }, { model = "small", weight = 10 }]
 """
 
+ARMS = """[models.small]
+path = 'demo'
+[[routes]]
+name = 'a'
+experiment = 'e'
+arms = [{model = 'default', weight = 1}, {model = 'small', weight = 0}]
+"""
 TWICE = """
 [[routes]]
 name = "a"
@@ -101,6 +108,12 @@ def test_without_a_file_there_is_no_policy() -> None:
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = -1}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = nan}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = 0}]", "all weights are 0"),
+        (ARMS + "retreat = {arm = 'other'}", "retreat: arm must be one of several arms"),
+        (ARMS + "retreat = {arm = 'default'}", "and another one needs a weight"),
+        (
+            ARMS.replace("0}", "1}") + "retreat = {arm = 'small', more_slow = 1}",
+            "more_slow must be above 0 and below 1",
+        ),
         (TWICE, "two arms have the same model"),
     ],
 )
