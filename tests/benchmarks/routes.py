@@ -27,6 +27,7 @@ from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from app.wire import EventType, decode_token_event
+from app.wire.event import CACHED
 from models.checkpoint_files import DEMO
 from tests.benchmarks import random_llama
 from tests.benchmarks.stats import quantile
@@ -57,6 +58,7 @@ class Seen:
     end: float | None = None
     tokens: int = 0
     model: str = ""
+    is_cached: bool = False
 
 
 @dataclass
@@ -81,8 +83,10 @@ class Run:
         return "| " + " | ".join(map(str, cells)) + " |"
 
 
-async def run(settings: Settings, rate: float, seconds: float, prompts: Sequence[str], at_once: int = 0) -> Run:
-    """`rate` requests a second, at random moments; with `at_once`, that many at any time."""
+async def run(
+    settings: Settings, rate: float, seconds: float, prompts: Sequence[str], at_once: int = 0, **fields: object
+) -> Run:
+    """`rate` requests a second, at random moments; with `at_once`, that many at any time. `fields` are of each."""
     chance, found, name = random.Random(5), Run(seconds), f"{time.time_ns()}"
     seen: dict[str, Seen] = {}
     producer = AIOKafkaProducer(**settings.cluster.options())
@@ -108,6 +112,7 @@ async def run(settings: Settings, rate: float, seconds: float, prompts: Sequence
                     if one is None:
                         continue
                     one.model = event.model_version or one.model
+                    one.is_cached |= event.notice is not None and event.notice.code == CACHED
                     if event.type is EventType.TOKEN:
                         one.first = now - one.due if one.first is None else one.first
                         one.tokens += len(event.tokens or ())
@@ -129,7 +134,7 @@ async def run(settings: Settings, rate: float, seconds: float, prompts: Sequence
         seen[request_id] = Seen(due)
         found.answers.append(seen[request_id])
         request = {"request_id": request_id, "user_id": user, "prompt": chance.choice(prompts), "max_tokens": TOKENS}
-        value = msgspec.json.encode({**request, "ignore_eos": True, "temperature": 0})
+        value = msgspec.json.encode({**request, "ignore_eos": True, "temperature": 0, **fields})
         await producer.send(settings.topic("requests"), value, key=user.encode())
     deadline = time.monotonic() + 4 * seconds
     while any(one.end is None for one in found.answers) and time.monotonic() < deadline:
