@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from agents.candidates import Candidates
 from agents.dialogue import DialogueError
-from agents.jobs import PromptLogprobsError, job_of, prompt_of, serving_of
+from agents.jobs import UnsupportedError, job_of, prompt_of, serving_of
 from agents.outcomes import memory_of
 from agents.recalling import Recalling
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
@@ -59,7 +60,9 @@ class Answering:
         planner: Planner,
         cache: ResponseCache,
         recalling: Recalling,
+        candidates: Candidates,
     ) -> None:
+        self._candidates = candidates
         self._recalling = recalling
         self._settings = settings
         self._servings = servings
@@ -85,6 +88,7 @@ class Answering:
             return await self._nobody(inflight, answer)
         memory = memory_of(inflight, conversation, self._rules)
         inflight.plan = self._recalling.plan(partition, inflight, memory)
+        inflight.memory = memory
         inflight.recalled = bool(memory or inflight.plan.recalled)
         if inflight.plan != inflight.logged:
             await answer.plan(inflight.plan)
@@ -152,10 +156,10 @@ class Answering:
         """Let this model read and write, or say why it failed."""
         try:
             prompt = await prompt_of(inflight, memory, serving, self._settings)
-            job = job_of(inflight, prompt, serving, self._settings, answer.generated)
+            job = job_of(inflight, prompt, serving, self._settings, answer.generated, answer.logprobs)
         except PromptTooLong as error:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, str(error))
-        except (PromptError, PromptLogprobsError, DialogueError, ConstraintError) as error:
+        except (PromptError, UnsupportedError, DialogueError, ConstraintError) as error:
             return await answer.error(ErrorCode.INVALID_REQUEST, str(error))
         answer.prompt_digest = prompt.digest
         if is_resumed and inflight.recovered is not None:
@@ -248,9 +252,37 @@ class Answering:
             if recording is not None:
                 recording.add(event)
 
+        if (inflight.request.best_of or 1) > 1 and inflight.plan.chosen is None and not answer.index:
+            return await self._best_of(partition, inflight, answer, engine, job, observed)
         async with self._batches.stream(partition.number, engine, job, inflight) as stream:
             end = await self._read(inflight, answer, job, stream, observed, on_token)
         return end or await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+
+    async def _best_of(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        observed: Callable[[StreamEvent], None],
+    ) -> TokenEvent | End | Failure:
+        count = inflight.request.best_of or 1
+        if job.sampling.logprobs is None:
+            silent = dataclasses.replace(job.sampling, logprobs=0)
+            chosen = await self._candidates.choose(
+                partition, inflight, engine, dataclasses.replace(job, sampling=silent), count
+            )
+        else:
+            chosen = await self._candidates.choose(partition, inflight, engine, job, count)
+        if isinstance(chosen, Failure):
+            return chosen
+        if isinstance(chosen, FinishReason):
+            return await self._stopped(answer, chosen)
+        inflight.plan = msgspec.structs.replace(inflight.plan, chosen=chosen.number, other_tokens=chosen.other_tokens)
+        await answer.plan(inflight.plan)
+        end = await self._read(inflight, answer, job, chosen.best.stream(), observed)
+        return end or await answer.error(ErrorCode.ENGINE_ERROR, "the chosen candidate has no end")
 
     async def _read(
         self,

@@ -17,6 +17,7 @@ from functools import partial
 import msgspec
 
 from agents.answering import Answering
+from agents.candidates import Candidates
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
 from agents.recalling import Recalling
@@ -70,6 +71,7 @@ class Conversations:
         cache: ResponseCache,
         recalling: Recalling,
         prices: PriceList,
+        candidates: Candidates,
     ) -> None:
         self._prices = prices
         self._recalling = recalling
@@ -79,7 +81,7 @@ class Conversations:
         self._rules = rules
         self._cancels = cancels
         self._observer = observer
-        self._answering = Answering(settings, servings, rules, batches, planner, cache, recalling)
+        self._answering = Answering(settings, servings, rules, batches, planner, cache, recalling, candidates)
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from agents.candidates import sampling_of_candidate
 from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
@@ -18,7 +19,7 @@ from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
 from models.chat import PastTurn
-from models.generation import ConstraintKind, Job, OutputConstraint, Priority, Sampling
+from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
@@ -36,8 +37,8 @@ PRIORITIES = MappingProxyType(
 _INLINE_BYTES = 8192
 
 
-class PromptLogprobsError(ValueError):
-    """The log probabilities of a prompt cannot be reported; one line for the sender."""
+class UnsupportedError(ValueError):
+    """The request asks for what this model or service does not give; one line for the sender."""
 
 
 def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedModel | None:
@@ -66,7 +67,7 @@ async def prompt_of(
         PromptTooLong: the prompt does not fit the model's context, even without history.
         PromptError: the model's chat template rejects it.
         DialogueError: the conversation does not have what the request refers to.
-        PromptLogprobsError: the log probabilities of this prompt cannot be reported.
+        UnsupportedError: the log probabilities of this prompt cannot be reported.
     """
     request = inflight.request
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
@@ -107,12 +108,12 @@ async def prompt_of(
 def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, settings: Settings) -> None:
     has_own_system = any(message.role is Role.SYSTEM for message in request.messages or ())
     if settings.system_prompt and not request.is_raw and not has_own_system:
-        raise PromptLogprobsError(
+        raise UnsupportedError(
             "prompt_logprobs: they would reveal this service's system prompt; send a system message of your own, or a "
             "raw prompt"
         )
     if len(prompt.ids) * (1 + top) > MAX_PROMPT_LOGPROBS:
-        raise PromptLogprobsError(
+        raise UnsupportedError(
             f"prompt_logprobs: {len(prompt.ids)} tokens with {top} alternatives each are more than "
             f"{MAX_PROMPT_LOGPROBS} entries"
         )
@@ -137,11 +138,18 @@ def job_of(
     serving: ServedModel,
     settings: Settings,
     generated: Sequence[int] = (),
+    logprobs: Sequence[float] = (),
 ) -> Job:
     """The job of the current round; `generated` are the tokens of it that readers have already, in the vocabulary of
-    the model.
+    the model, and `logprobs` the log probabilities of the last tokens.
+
+    Raises:
+        UnsupportedError: the model does not give what the request asks for.
     """
     request = inflight.request
+    for name, is_set in (("best_of", (request.best_of or 1) > 1), ("stop_when", request.stop_when is not None)):
+        if is_set and not serving.has_logprobs:
+            raise UnsupportedError(f"{name}: needs log probabilities, which this model's engine does not report")
     room = serving.engine.context_length - len(prompt.ids)
     rounds = inflight.rounds
     max_tokens = min((request.max_tokens or settings.max_tokens) - rounds.end, room)
@@ -152,7 +160,7 @@ def job_of(
         prompt=prompt.ids,
         generated=tuple(generated),
         max_tokens=max_tokens,
-        sampling=_sampling(request, serving, len(rounds.rounds)),
+        sampling=sampling_of_candidate(_sampling(request, serving, len(rounds.rounds)), inflight.plan.chosen or 0),
         stop=request.stop_strings,
         priority=PRIORITIES[request.priority],
         user=request.user_id,
@@ -163,7 +171,15 @@ def job_of(
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
         tools=serving.prompts.tool_format if tools else None,
         prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
+        stop_when=_low_confidence(request, logprobs),
     )
+
+
+def _low_confidence(request: Request, logprobs: Sequence[float]) -> LowConfidence | None:
+    rule = request.stop_when
+    if rule is None:
+        return None
+    return LowConfidence(rule.mean_logprob_below, rule.over, tuple(logprobs[-rule.over :]))
 
 
 def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
@@ -180,7 +196,7 @@ def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
         frequency_penalty=request.frequency_penalty or 0.0,
         repetition_penalty=request.repetition_penalty or 1.0,
         logit_bias=tuple((request.logit_bias or {}).items()),
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        logprobs=(request.top_logprobs or 0) if request.logprobs or request.stop_when is not None else None,
     )
 
 

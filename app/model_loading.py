@@ -318,6 +318,7 @@ def _serving(
         checkpoint.defaults,
         _names(wanted, checkpoint),
         lambda token: checkpoint.tokenizer.decode([token]),
+        has_logprobs=True,
     )
 
 

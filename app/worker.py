@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agents.candidates import Candidates
 from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
@@ -122,11 +123,22 @@ class Worker:
         self._models = None
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
+        candidates = Candidates(batches, loaded.embedder)
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
         self._conversations = Conversations(
-            settings, loaded.servings, rules, batches, cancels, observer, planner, self.cache, recalling, prices
+            settings,
+            loaded.servings,
+            rules,
+            batches,
+            cancels,
+            observer,
+            planner,
+            self.cache,
+            recalling,
+            prices,
+            candidates,
         )
         self._followers = (self.router, self.canaries, self.cache, recalling, prices)
         self._take = {

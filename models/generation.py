@@ -81,6 +81,18 @@ class OutputConstraint:
 
 
 @dataclass(frozen=True, slots=True)
+class LowConfidence:
+    """The answer ends with `stop` once the mean log probability of its last `over` tokens is below `mean_below`.
+
+    `before` are the log probabilities of the last generated tokens that readers have already, at most `over`.
+    """
+
+    mean_below: float
+    over: int
+    before: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationDefaults:
     """Defaults for requests that leave them out: the checkpoint's own generation config."""
 
@@ -100,7 +112,7 @@ class Job:
     adapter of the engine; empty means the model itself. No end-of-sequence token is drawn before the answer has
     `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. `prompt_logprobs`:
     how many of the likeliest tokens are reported with each token of the prompt; None reports nothing, and neither does
-    a job with `generated`.
+    a job with `generated`. `stop_when` needs `sampling.logprobs`.
     """
 
     id: str
@@ -118,6 +130,7 @@ class Job:
     min_tokens: int = 0
     tools: ToolFormat | None = None
     prompt_logprobs: int | None = None
+    stop_when: LowConfidence | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class Prompts(Protocol):
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
-    single token. `continues`: it can continue an answer that another model or worker has begun.
+    single token. `continues`: it can continue an answer that another model or worker has begun. `has_logprobs`: its
+    engine reports log probabilities, and can end an answer by them.
 
     With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
@@ -69,6 +70,7 @@ class ServedModel:
     adapter: str = ""
     adapter_version: str = ""
     continues: bool = True
+    has_logprobs: bool = False
 
     @property
     def model_version(self) -> str:

@@ -15,6 +15,7 @@ from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn
 from app.wire.request import Request
 from models.generation import FinishReason
+from tables.records import Turn
 from tables.tool_calls import ToolRounds
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class InFlightRequest:
     made: The calls of tools over Kafka that it has made, and their results, as committed.
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
     related: Older turns that may stand in its prompt; None if none were looked for.
+    memory: The turns of its conversation that it sees.
     recalled: Its prompt contains earlier turns.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.
@@ -66,6 +68,7 @@ class InFlightRequest:
     rounds: ToolRounds = field(default_factory=ToolRounds)
     related: tuple[RecalledTurn, ...] | None = None
     recalled: bool = False
+    memory: tuple[Turn, ...] = ()
     cancelled: bool = False
     stop: FinishReason | None = None
     forget: bool = False

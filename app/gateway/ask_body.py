@@ -19,6 +19,7 @@ from app.wire import (
     ToolResult,
     new_request_id,
 )
+from app.wire.request import StopWhen
 
 
 class AskBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,8 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     cache: bool = True
     recall: int | None = None
+    best_of: int | None = None
+    stop_when: StopWhen | None = None
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none."""

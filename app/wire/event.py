@@ -60,7 +60,8 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route. After a
     failure in the middle, `model` continues the answer from the token index `from_index` on. `cached` is the id of the
     request whose answer is repeated. The turns `recalled` precede the conversation in the prompt; they are here with
-    their texts, so that the prompt does not depend on Milvus any more.
+    their texts, so that the prompt does not depend on Milvus any more. Of the candidates of `best_of`, readers get the
+    one with the number `chosen`; the others have `other_tokens`.
     """
 
     at: int | None = None
@@ -72,6 +73,8 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     from_index: int | None = None
     cached: str | None = None
     recalled: tuple[RecalledTurn, ...] | None = None
+    chosen: int | None = None
+    other_tokens: int = 0
 
 
 NO_PLAN = PlanDetails()

@@ -40,6 +40,13 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.content or ""
 
 
+class StopWhen(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer ends with `stop` once the mean log probability of its last `over` tokens is below this value."""
+
+    mean_logprob_below: float
+    over: int
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One request; None means "not set". `validate_request` checks what the types cannot express.
 
@@ -56,6 +63,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
     results of its calls. With `cache` false the answer is neither taken from the response cache nor kept in it.
     `recall`: how many related older turns of the user stand in the prompt; the default is the policy's.
+    `best_of`: so many answers are generated, and readers get the best.
     `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
     prompt.
     """
@@ -101,6 +109,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt_logprobs: int | None = None
     cache: bool = True
     recall: int | None = None
+    best_of: int | None = None
+    stop_when: StopWhen | None = None
 
     @property
     def is_raw(self) -> bool:

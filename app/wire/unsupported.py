@@ -22,7 +22,6 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
         "audio": _NOTHING,
         "background": _NOTHING,
         "bad_words": _NOTHING,
-        "best_of": (None, 1),
         "chat_template": _NOTHING,
         "chat_template_kwargs": _NOTHING,
         "context_management": _NOTHING,

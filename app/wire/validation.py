@@ -12,6 +12,7 @@ from app.wire.error import WireError
 from app.wire.ids import partition_for
 from app.wire.limits import (
     INT64,
+    MAX_BEST_OF,
     MAX_CHOICE_LENGTH,
     MAX_CHOICES,
     MAX_LOGIT_BIAS,
@@ -26,6 +27,7 @@ from app.wire.limits import (
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_STOP_WINDOW,
     MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
     MAX_TOOL_TIMEOUT_MS,
@@ -209,6 +211,8 @@ def _check_tools(request: Request) -> None:
         raise _WrongError(f"tool_choice: no tool has the name {choice.function.name}")
     if request.tool_mode is ToolMode.KAFKA and not tools:
         raise _WrongError("tool_mode: kafka needs tools")
+    if request.tool_mode is ToolMode.KAFKA and (request.best_of or 1) > 1:
+        raise _WrongError("best_of: excludes tool_mode kafka")
     if request.tool_mode is ToolMode.KAFKA and request.continue_final_message:
         raise _WrongError("continue_final_message: excludes tool_mode kafka")
     _in_range("tool_timeout_ms", request.tool_timeout_ms, 1, MAX_TOOL_TIMEOUT_MS)
@@ -238,6 +242,10 @@ def _check_sampling(request: Request) -> None:
     _in_range("top_k", request.top_k, -1, INT64.stop - 1)
     _in_range("min_tokens", request.min_tokens, 0, INT64.stop - 1)
     _in_range("recall", request.recall, 0, MAX_RECALL)
+    _in_range("best_of", request.best_of, 1, MAX_BEST_OF)
+    if request.stop_when is not None:
+        _in_range("stop_when.over", request.stop_when.over, 1, MAX_STOP_WINDOW)
+        _in_range("stop_when.mean_logprob_below", request.stop_when.mean_logprob_below, -1000, 0)
     _in_range("min_p", request.min_p, 0, 1)
     _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
     _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)

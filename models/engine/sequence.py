@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class SequenceState:
         "cached",
         "compiling",
         "computed",
+        "confidence",
         "ended",
         "eos",
         "job",
@@ -63,6 +65,8 @@ class SequenceState:
         self.pages: list[int] = []
         self.published = 0
         self.node: Node = self.sharing.start
+        rule = job.stop_when
+        self.confidence = deque(rule.before, rule.over) if rule is not None else deque[float]()
         is_scored = job.prompt_logprobs is not None and not job.generated
         self.scores: list[TokenLogprob] | None = [] if is_scored else None  # None once they are delivered
 
@@ -140,9 +144,17 @@ class SequenceState:
         delta = Delta(index, (token,), text, logprobs, calls, scores)
         if self.matcher is not None:
             self.matcher.advance(token)
-        if self.text.stopped:
+        if self.text.stopped or self._doubts(drawn):
             return delta, self.end(FinishReason.STOP)
         return delta, self._over()
+
+    def _doubts(self, drawn: Token) -> bool:
+        """Whether the answer ends because the model is not confident any more."""
+        rule = self.job.stop_when
+        if rule is None or drawn.logprob is None:
+            return False
+        self.confidence.append(drawn.logprob.logprob)
+        return len(self.confidence) == rule.over and sum(self.confidence) / rule.over < rule.mean_below
 
     def _over(self) -> End | None:
         if self.matcher is not None and self.matcher.complete:

@@ -66,6 +66,7 @@ class AnswerLog:
         self.index = inflight.recovered.position if inflight.recovered else 0
         self.first_at = self._recovered[0].timestamp if self._recovered else None
         self.ended_at = inflight.recovered.end.timestamp if inflight.recovered and inflight.recovered.end else None
+        self.logprobs = [one.logprob for event in self._recovered for one in event.logprobs or ()]
         self.prompt_digest: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
@@ -155,6 +156,7 @@ class AnswerLog:
         await self._send(event)
         self.index = event.next_index
         self.tokens += delta.tokens
+        self.logprobs += [one.logprob for one in delta.logprobs]
         self._add(text, self.index)
         self._room -= _size(delta)
         self.has_open_calls |= bool(delta.calls)
@@ -226,7 +228,7 @@ class AnswerLog:
         past = self._rounds.usage
         total = Usage(
             past.prompt_tokens + usage.prompt_tokens,
-            past.completion_tokens + self._completion(usage),
+            past.completion_tokens + self._completion(usage) + self._claim.plan.other_tokens,
             past.cached_tokens + usage.cached_tokens,
         )
         event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=total)

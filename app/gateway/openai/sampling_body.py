@@ -10,6 +10,7 @@ from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid
 from app.wire import ErrorCode, Priority, Request, ResponseFormat, new_request_id
 from app.wire.limits import INT64
+from app.wire.request import StopWhen
 from app.wire.response_format import FormatType, JsonSchema
 
 MAX_CHOICES = 128
@@ -88,6 +89,8 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     prompt_logprobs: int | None = None
     cache: bool | None = None
     recall: int | None = None
+    best_of: int | None = None
+    stop_when: StopWhen | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -112,6 +115,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         names = (
             "temperature", "top_p", "top_k", "min_p", "stop", "presence_penalty", "frequency_penalty", "min_tokens",
             "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata", "prompt_logprobs", "recall",
+            "best_of", "stop_when",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agents.jobs import PromptLogprobsError, job_of, left_of, prompt_of, serving_of
+from agents.jobs import UnsupportedError, job_of, left_of, prompt_of, serving_of
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent
@@ -50,7 +50,7 @@ async def test_a_prompt_beyond_the_context_is_refused() -> None:
 
 async def test_log_probabilities_do_not_reveal_the_services_system_prompt() -> None:
     secret = SETTINGS.model_copy(update={"system_prompt": "secret"})
-    with pytest.raises(PromptLogprobsError, match="system prompt"):
+    with pytest.raises(UnsupportedError, match="system prompt"):
         await prompt_of(inflight_of(prompt_logprobs=1), (), SERVING, secret)
     own = (Message(Role.SYSTEM, "mine"), Message(Role.USER, "hello"))
     for allowed in ({"prompt": None, "messages": own}, {"raw": True}):
@@ -61,7 +61,7 @@ async def test_log_probabilities_of_a_prompt_have_room_in_one_event() -> None:
     inflight = inflight_of(prompt="x" * 1000, prompt_logprobs=3)
     prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
     assert job_of(inflight, prompt, SERVING, SETTINGS).prompt_logprobs == 3
-    with pytest.raises(PromptLogprobsError, match="more than 4096 entries"):
+    with pytest.raises(UnsupportedError, match="more than 4096 entries"):
         await prompt_of(inflight_of(prompt="x" * 1000, prompt_logprobs=4), (), SERVING, SETTINGS)
 
 

@@ -36,6 +36,7 @@ from app.wire import (
     Usage,
     UsageWindow,
 )
+from app.wire.request import StopWhen
 from app.wire.tools import Function, FunctionCall
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -99,6 +100,7 @@ sampling = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 2**63 - 1),
         "ignore_eos": st.booleans(),
         "cache": st.booleans(),
+        "stop_when": st.builds(StopWhen, mean_logprob_below=st.floats(-100, 0), over=st.integers(1, 100)),
         "previous_request_id": request_id,
     },
 )
