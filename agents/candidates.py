@@ -90,9 +90,15 @@ class Candidates:
             async with self._batches.stream(partition.number, engine, mine, inflight) as stream:
                 streams.append(stream)
                 inflight.on_stop = stop_all
-                return Candidate(tuple([event async for event in stream]))
+                events = tuple([event async for event in stream])
+            inflight.on_stop = stop_all  # for the candidates that are not complete yet
+            return Candidate(events)
 
-        found = await asyncio.gather(*map(generate, range(count)))
+        try:
+            found = await asyncio.gather(*map(generate, range(count)))
+        finally:
+            stop_all(FinishReason.CANCELLED)
+            inflight.on_stop = None
         if inflight.stop is not None:
             return inflight.stop
         whole = {number: one for number, one in enumerate(found) if one.events and isinstance(one.events[-1], End)}
