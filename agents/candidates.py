@@ -47,6 +47,14 @@ class Candidate:
         found = [one.logprob for event in self.events if isinstance(event, Delta) for one in event.logprobs]
         return fmean(found) if found else 0.0
 
+    def without_logprobs(self) -> Candidate:
+        """For readers who did not ask for them."""
+        return Candidate(
+            tuple(
+                dataclasses.replace(event, logprobs=()) if isinstance(event, Delta) else event for event in self.events
+            )
+        )
+
     def stream(self) -> TokenStream:
         stream = TokenStream(lambda _stream, _reason: None)
         for event in self.events:
@@ -78,15 +86,17 @@ class Candidates:
     ) -> Choice | Failure | FinishReason:
         """The choice among `count` candidates; the failure if all fail, or why the request is stopped."""
         streams: list[Stream] = []
+        is_scored = job.sampling.logprobs is not None
 
         def stop_all(reason: FinishReason) -> None:
             for stream in streams:
                 stream.cancel(reason)
 
         async def generate(number: int) -> Candidate:
-            mine = dataclasses.replace(
-                job, id=f"{job.id}#{number}", sampling=sampling_of_candidate(job.sampling, number)
-            )
+            sampling = sampling_of_candidate(job.sampling, number)
+            if not is_scored:
+                sampling = dataclasses.replace(sampling, logprobs=0)
+            mine = dataclasses.replace(job, id=f"{job.id}#{number}", sampling=sampling)
             async with self._batches.stream(partition.number, engine, mine, inflight) as stream:
                 streams.append(stream)
                 inflight.on_stop = stop_all
@@ -106,7 +116,8 @@ class Candidates:
             failures = (event for one in found for event in one.events if isinstance(event, Failure))
             return next(failures, Failure(0, "engine_error", "the engine stopped without finishing the candidates"))
         best = await self._best(inflight, whole)
-        return Choice(best, whole[best], sum(one.tokens for number, one in enumerate(found) if number != best))
+        told = whole[best] if is_scored else whole[best].without_logprobs()
+        return Choice(best, told, sum(one.tokens for number, one in enumerate(found) if number != best))
 
     async def _best(self, inflight: InFlightRequest, candidates: dict[int, Candidate]) -> int:
         nearness = await self._nearness(inflight, [one.text for one in candidates.values()])

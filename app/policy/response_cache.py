@@ -140,6 +140,7 @@ class ResponseCache:
         rules = self._rules
         is_deterministic = job.sampling.temperature == 0 or request.seed is not None
         is_plain = request.cache and request.store and request.tool_mode is not ToolMode.KAFKA
+        is_plain = is_plain and (request.best_of or 1) == 1
         if rules is None or not is_deterministic or not is_plain or job.generated:
             return None
         seed = job.sampling.seed if job.sampling.temperature else 0

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agents import answering, controls, conversations, outcomes, recalling, tool_results
+from agents import answering, controls, conversations, generating, outcomes, recalling, tool_results
 from agents.history import History
 from agents.jobs import job_of
 from agents.recalling import Recalling
@@ -215,7 +215,7 @@ _PLAN = Planner.plan
 _WRITE_PLAN = AnswerLog.plan
 _NOTE = RecoveredAnswers.note
 _CONTINUE_AS = AnswerLog.continue_as
-_REPEAT = answering.Answering._repeat
+_REPEAT = generating.Generating._repeat
 
 
 def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
@@ -253,10 +253,10 @@ def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> No
 
 
 async def _says_less_of_it(
-    answering_: answering.Answering, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
+    generating_: generating.Generating, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
 ) -> Any:
     found.events[:] = found.events[1:]
-    return await _REPEAT(answering_, inflight, answer, job, found)
+    return await _REPEAT(generating_, inflight, answer, job, found)
 
 
 _CHOOSE = Recalling.plan
@@ -347,7 +347,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
     "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm),
-    "a cached answer lacks its beginning": Mutant(answering.Answering, "_repeat", _says_less_of_it, routed_storm),
+    "a cached answer lacks its beginning": Mutant(generating.Generating, "_repeat", _says_less_of_it, routed_storm),
     "the cache keeps what an erased user was told": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
     "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
     "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),

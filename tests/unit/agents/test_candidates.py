@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -65,8 +66,19 @@ async def test_the_likeliest_candidate_is_chosen_and_the_others_are_counted() ->
     choice = await choose(engine)
     assert isinstance(choice, Choice)
     assert (choice.number, choice.best.text, choice.other_tokens) == (1, "b", 5)
+    assert all(event.logprobs for event in choice.best.events if isinstance(event, Delta))
     assert [job.sampling for job in engine.jobs] == [sampling_of_candidate(JOB.sampling, at) for at in range(3)]
     assert engine.jobs[0].sampling == JOB.sampling
+
+
+async def test_readers_who_did_not_ask_for_log_probabilities_get_none() -> None:
+    engine = Scripted(answer("a", -2.0), answer("b", -1.0))
+    silent = replace(JOB, sampling=replace(JOB.sampling, logprobs=None))
+    candidates = Candidates(Batches(max_size=8, budget_s=0.0), None)
+    choice = await candidates.choose(PARTITION, inflight_of(), cast(Any, engine), silent, 2)
+    assert isinstance(choice, Choice)
+    assert (choice.number, choice.best.text, choice.best.mean_logprob) == (1, "b", 0.0)
+    assert {job.sampling.logprobs for job in engine.jobs} == {0}
 
 
 async def test_a_candidate_like_the_earlier_answers_is_preferred() -> None:

@@ -98,6 +98,7 @@ def test_users_models_and_seeds_are_kept_apart() -> None:
         (dataclasses.replace(JOB, generated=(7,)), {}),
         (JOB, {"cache": False}),
         (JOB, {"store": False}),
+        (JOB, {"best_of": 2}),
         (JOB, {"tool_mode": ToolMode.KAFKA}),
     ],
 )

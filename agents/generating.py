@@ -1,0 +1,191 @@
+"""Write what one job yields: a repeated answer, the best of several candidates, or what the engine generates.
+
+    in the response cache:  follow the recording; if that breaks off, generate the rest
+    else:                   attempt -> `best_of`: candidates -> the choice -> the best one
+                                    -> else: the engine's stream -> token events, and a recording for the cache
+
+Attempts to answer a record that was in the log before this ownership are counted there (resume/quarantine.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import msgspec
+
+from agents.candidates import Candidates
+from app.delivery.batches import Batches
+from app.delivery.inflight import InFlightRequest
+from app.delivery.partition import Partition
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.quarantine import Isolation
+from app.policy.planner import Planner
+from app.policy.response_cache import Recording, ResponseCache
+from app.wire.codes import ErrorCode
+from app.wire.event import CACHED, TokenEvent
+from app.wire.tools import ToolMode
+from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage
+from models.registry import ServedModel
+
+
+class Generating:
+    """Its methods return the last event of the answer, or an `End` or `Failure` behind which the answer may go on."""
+
+    def __init__(self, batches: Batches, planner: Planner, cache: ResponseCache, candidates: Candidates) -> None:
+        self._batches = batches
+        self._planner = planner
+        self._cache = cache
+        self._candidates = candidates
+        self._isolation = Isolation()
+
+    async def answer_to(
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, serving: ServedModel, job: Job
+    ) -> TokenEvent | End | Failure:
+        """Repeat what another request has said, or generate."""
+        key = self._cache.key_of(inflight.request, serving.model_version, job)
+        if key is None:
+            return await self._attempt(partition, inflight, answer, serving.engine, job)
+        if (found := self._cache.find(key)) is not None:
+            end = await self._repeat(inflight, answer, job, found)
+            if end is not None:
+                return end
+            job = dataclasses.replace(job, generated=answer.generated)
+            return await self._attempt(partition, inflight, answer, serving.engine, job)
+        with self._cache.recording(key, inflight.request, job) as recording:
+            return await self._attempt(partition, inflight, answer, serving.engine, job, recording)
+
+    async def _repeat(
+        self, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
+    ) -> TokenEvent | End | Failure | None:
+        """Say what another request has said; None if that broke off."""
+        if inflight.plan.cached is None:
+            inflight.plan = msgspec.structs.replace(inflight.plan, cached=found.request_id)
+            await answer.plan(inflight.plan)
+            message = f"the answer to the same request {found.request_id} is repeated"
+            await answer.notice(CACHED, message, {"request_id": found.request_id})
+        stream = found.follow()
+        inflight.on_stop = stream.cancel
+        if inflight.stop is not None:
+            stream.cancel(inflight.stop)
+        begin = answer.index
+        try:
+            return await self._read(inflight, answer, job, stream)
+        finally:
+            self._cache.stats.saved_tokens += len(job.prompt) + answer.index - begin
+            inflight.on_stop = None
+            stream.cancel()
+
+    async def _attempt(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        recording: Recording | None = None,
+    ) -> TokenEvent | End | Failure:
+        if not inflight.replayed:
+            return await self._generate(partition, inflight, answer, engine, job, recording)
+        inflight.has_begun()
+        beginning = await self._isolation.enter(inflight.attempt + 1)
+        try:
+            inflight.attempt += 1
+            partition.begun[inflight.key] = inflight.attempt
+            await answer.attempt(inflight.attempt)
+            end = await self._generate(partition, inflight, answer, engine, job, recording, beginning.leave)
+        except BaseException:
+            beginning.leave()
+            raise
+        if isinstance(end, End):
+            inflight.beginning = beginning  # a round of calls is progress once it is committed
+        else:
+            beginning.leave()
+        if isinstance(end, Failure):
+            inflight.attempt -= 1  # the worker has survived it
+        return end
+
+    async def _generate(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        recording: Recording | None,
+        on_token: Callable[[], None] = lambda: None,
+    ) -> TokenEvent | End | Failure:
+        def observed(event: StreamEvent) -> None:
+            if isinstance(event, Delta) and not answer.index:
+                self._planner.begun(inflight)
+            if recording is not None:
+                recording.add(event)
+
+        if (inflight.request.best_of or 1) > 1 and inflight.plan.chosen is None and not answer.index:
+            return await self._best_of(partition, inflight, answer, engine, job, observed)
+        async with self._batches.stream(partition.number, engine, job, inflight) as stream:
+            end = await self._read(inflight, answer, job, stream, observed, on_token)
+        return end or await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
+
+    async def _best_of(
+        self,
+        partition: Partition,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        engine: Engine,
+        job: Job,
+        observed: Callable[[StreamEvent], None],
+    ) -> TokenEvent | End | Failure:
+        chosen = await self._candidates.choose(partition, inflight, engine, job, inflight.request.best_of or 1)
+        if isinstance(chosen, Failure):
+            return chosen
+        if isinstance(chosen, FinishReason):
+            return await stopped(answer, chosen)
+        inflight.plan = msgspec.structs.replace(inflight.plan, chosen=chosen.number, other_tokens=chosen.other_tokens)
+        await answer.plan(inflight.plan)
+        end = await self._read(inflight, answer, job, chosen.best.stream(), observed)
+        return end or await answer.error(ErrorCode.ENGINE_ERROR, "the chosen candidate has no end")
+
+    async def _read(
+        self,
+        inflight: InFlightRequest,
+        answer: AnswerLog,
+        job: Job,
+        stream: Stream,
+        observed: Callable[[StreamEvent], None] = lambda _event: None,
+        on_token: Callable[[], None] = lambda: None,
+    ) -> TokenEvent | End | Failure | None:
+        """Say what comes from the stream; None if it stops without an end."""
+        async for event in stream:
+            observed(event)
+            match event:
+                case Delta() if not answer.has_room_for(event):
+                    return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                case Delta():
+                    await answer.say(event)
+                    on_token()
+                case End(reason=FinishReason.DEADLINE):
+                    return await stopped(answer, FinishReason.DEADLINE, event)
+                case End() if _goes_on(inflight, event):
+                    return event
+                case End():
+                    return await answer.done(event.reason, event.usage, event.text, event.calls)
+                case Failure():
+                    return event
+        return None
+
+
+async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
+    """End a request that was cancelled or is late; a deadline that passes before the first token is an error."""
+    if reason is FinishReason.DEADLINE and answer.index == 0:
+        return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
+    if end is not None:
+        return await answer.done(reason, end.usage, end.text)
+    return await answer.done(reason, Usage(0, answer.tokens_of_round))
+
+
+def _goes_on(inflight: InFlightRequest, end: End) -> bool:
+    """Whether the answer may go on after this end: with the results of its calls, or with another model."""
+    if end.reason is FinishReason.TOOL_CALLS:
+        return inflight.request.tool_mode is ToolMode.KAFKA
+    return end.reason is FinishReason.PARTIAL
