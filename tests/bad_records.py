@@ -55,7 +55,7 @@ BAD = [
     Bad("a choice among no tools", record(tool_choice="required")),
     Bad("a result without its call", record(prompt=..., messages=[{"role": "tool", "content": "hi"}])),
     Bad("a token id that is none", record(prompt=..., prompt_token_ids=[2**40])),
-    Bad("a parameter that is not supported", record(best_of=3)),
+    Bad("a parameter that is not supported", record(n=3)),
     Bad("an unknown priority", record(priority="urgent")),
     Bad("max_tokens 0", record(max_tokens=0)),
     Bad("a negative temperature", record(temperature=-1)),
