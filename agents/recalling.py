@@ -36,9 +36,6 @@ class Recalling:
     def use(self, policy: Policy) -> None:
         self._rules = policy.recall
 
-    def update(self) -> None:
-        return None
-
     async def find(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Look for related turns, unless a former owner has decided or begun."""
         request = inflight.request

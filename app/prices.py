@@ -70,9 +70,6 @@ class PriceList:
     def use(self, policy: Policy) -> None:
         self._prices = Prices.by(self._settings, policy)
 
-    def update(self) -> None:
-        return None
-
     def cost(self, model_version: str, usage: Usage, *, is_cached: bool) -> float:
         return 0.0 if is_cached else self._prices.find(model_version).of(usage)
 

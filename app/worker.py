@@ -181,7 +181,13 @@ class Worker:
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
             change = None if self._models is None else self._models.use
-            watch = PolicyWatch(self._settings.policy, self._loaded.policy, self._followers, change)
+            watch = PolicyWatch(
+                self._settings.policy,
+                self._loaded.policy,
+                self._followers,
+                change,
+                (self.router.update, self.cache.update),
+            )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
 
     async def stop(self, *, broken: bool = False) -> None:

@@ -98,9 +98,6 @@ class Canaries(Unobserved):
         }
         self._routes = dict(routes)
 
-    def update(self) -> None:
-        return None
-
     def is_out(self, experiment: str, arm: str) -> bool:
         canary = self._of.get(experiment)
         return canary is not None and canary.is_out and canary.rules.arm == arm

@@ -48,6 +48,9 @@ class ModelChanges:
                 await engine.start()
         except (LoadError, ValueError) as error:
             raise PolicyError(f"policy: {error}") from None
+        except Exception as error:
+            log.exception("a model cannot be loaded")  # memory that is full, for example
+            raise PolicyError(f"policy: a model cannot be loaded: {error!r}") from error
         self._servings.replace(*servings)
         log.warning("models served now: %s", ", ".join(self._servings.names))
         for engine in before:

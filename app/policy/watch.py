@@ -1,4 +1,4 @@
-"""Follow the policy file while the worker runs."""
+"""Follow the policy file while a worker or a gateway runs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _EVERY_S = 1.0
 
 
 class FollowsPolicy(Protocol):
+    """A part of a process that works by the policy."""
+
     def use(self, policy: Policy) -> None:
         """Work by this policy from now on."""
 
-    def update(self) -> None:
-        """Called about once a second."""
-
 
 class PolicyWatch:
-    """Gives every new version of the file to the parts of the worker that work by it. A version that cannot be used is
-    logged, and the one before stays in force. `change_models` raises `PolicyError`.
+    """Gives every new version of the file to the parts of the process that work by it. A version that cannot be used is
+    logged, and the one before stays in force. `change_models` raises `PolicyError`; the functions of `each_second` are
+    called about once a second.
     """
 
     def __init__(
@@ -34,11 +34,13 @@ class PolicyWatch:
         policy: Policy,
         followers: Sequence[FollowsPolicy],
         change_models: Callable[[Policy], Awaitable[None]] | None = None,
+        each_second: Sequence[Callable[[], None]] = (),
     ) -> None:
         self._path = path
         self._policy = policy
         self._followers = followers
         self._change_models = change_models
+        self._each_second = each_second
         self._changing: asyncio.Task[None] | None = None
         self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
@@ -50,8 +52,8 @@ class PolicyWatch:
                 if not is_busy and (signature := _signature(self._path)) != self._seen:
                     self._seen = signature
                     self._changing = asyncio.create_task(self._read(), name="policy-change")
-                for follower in self._followers:
-                    follower.update()
+                for update in self._each_second:
+                    update()
         finally:
             if self._changing is not None:
                 self._changing.cancel()

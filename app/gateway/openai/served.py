@@ -36,9 +36,6 @@ class ServedModels:
         """List the models of this policy beside those of the settings."""
         self._configured = tuple(dict.fromkeys((*self._own, *policy.names)))
 
-    def update(self) -> None:
-        return None
-
     @property
     def default(self) -> str:
         """The model of requests that name none."""
