@@ -212,6 +212,6 @@ def _same(inflight: InFlightRequest, recovered: Answer, serving: ServedModel, pr
     """
     if inflight.begin > recovered.position:
         return False
-    written = [event for event in recovered.segments if (event.index or 0) >= (inflight.plan.from_index or 0)]
+    written = inflight.written
     digests = {event.prompt_digest for event in written if event.index == inflight.begin and event.tokens}
     return digests <= {prompt.digest} and (not written or written[0].model_version == serving.model_version)

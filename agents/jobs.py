@@ -45,8 +45,7 @@ def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedMode
     """The model that answers: the one that has already begun the answer, else the one of the plan, else the one that
     the request names. None if no model has that name.
     """
-    recovered = inflight.recovered.segments if inflight.recovered else ()
-    written = [event for event in recovered if (event.index or 0) >= (inflight.plan.from_index or 0)]
+    written = inflight.written
     began = servings.find(written[0].model_version or "") if written else None
     return began or servings.find(inflight.plan.model or inflight.request.model)
 

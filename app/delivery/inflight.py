@@ -12,7 +12,7 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
 from app.reader.answer import Answer
-from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn
+from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
 from app.wire.request import Request
 from models.generation import FinishReason
 from tables.records import Turn
@@ -85,6 +85,12 @@ class InFlightRequest:
     deadline_timer: asyncio.TimerHandle | None = None
     on_stop: Callable[[FinishReason], None] | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def written(self) -> list[TokenEvent]:
+        """What the current model has written under former owners."""
+        events = self.recovered.segments if self.recovered is not None else []
+        return [event for event in events if (event.index or 0) >= (self.plan.from_index or 0)]
 
     def has_begun(self) -> None:
         """Its attempt has got somewhere: other replayed requests may begin."""
