@@ -119,6 +119,11 @@ def _attributes(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -
         "gen_ai.response.model": end.model_version,
         "gen_ai.usage.output_tokens": answer.index,
         "parley.resumed": inflight.recovered is not None,
+        "parley.route": inflight.plan.route,
+        "parley.experiment": inflight.plan.experiment,
+        "parley.arm": inflight.plan.arm,
+        "parley.cached": inflight.plan.cached,
+        "parley.taken_over_at": inflight.plan.from_index,
     }
     if end.usage is not None:
         attributes["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens

@@ -20,7 +20,7 @@ from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError
 from app.wire.codes import ErrorCode
-from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.event import ErrorInfo, EventType, PlanDetails, TokenEvent
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
 from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
@@ -78,6 +78,16 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
     assert chat.attributes is not None
     assert chat.attributes["parley.resumed"] is True
     assert "prefill" not in {span.name for span in exporter.get_finished_spans()}
+
+
+def test_what_was_decided_about_an_answer_is_on_its_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
+    inflight = inflight_of()
+    inflight.plan = PlanDetails(model="small", route="trial", experiment="tone", arm="small", from_index=7)
+    traces.admitted(0, inflight)
+    traces.answered(0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP))
+    found = exporter.get_finished_spans()[-1].attributes or {}
+    names = ("route", "experiment", "arm", "taken_over_at", "cached")
+    assert [found.get(f"parley.{name}") for name in names] == ["trial", "tone", "small", 7, None]
 
 
 def test_the_index_joins_the_trace_that_the_turn_carries(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
