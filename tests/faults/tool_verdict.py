@@ -20,7 +20,7 @@ Build = Callable[[Sequence[ChatMessage]], Sequence[int]]
 """From the steps after the question to the ids of the prompt."""
 
 _EARLY_MS = 2000
-"""A result this long before its call expires must count."""
+"""A result this long before its call expires must count, or, of a short time, in its first three quarters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ def _outcomes(call: ToolCallRecord, topics: ToolTopics, *, is_last: bool) -> lis
     """What the model may read as the result: the first one, or that there was none in time."""
     result = topics.results.get(call.tool_call_id)
     found = [] if result is None else [result.content]
-    if result is None or result.at > call.expires_at - _EARLY_MS:
+    early_ms = min(_EARLY_MS, (call.expires_at - call.created_at) // 4)
+    if result is None or result.at > call.expires_at - early_ms:
         found.append(TIMED_OUT)
     return [*found, CANCELLED] if is_last else found

@@ -331,7 +331,7 @@ MUTANTS: dict[str, Mutant] = {
     "a turn has no calls": Mutant(outcomes, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
-    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=20),
+    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=8),
     "a round of calls is no progress of its own": Mutant(AnswerLog, "continue_after", _only_breaks, tool_storm),
     "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm),
     "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
