@@ -129,7 +129,7 @@ async def run(
         else:
             due += chance.expovariate(rate)
             await asyncio.sleep(max(0.0, began + due - time.monotonic()))
-        request_id, user = f"{name}.{number}", f"user-{name}-{number}"  # nobody has a history
+        request_id, user = f"{name}.{number}", f"user-{name}-{number}"  # each run has new users, without history
         number += 1
         seen[request_id] = Seen(due)
         found.answers.append(seen[request_id])
