@@ -77,7 +77,7 @@ class Answering:
         if inflight.stop is not None:
             return await stopped(answer, inflight.stop)
         if serving is None:
-            return await self._nobody(inflight, answer)
+            return await self._not_served(inflight, answer)
         inflight.memory = memory_of(inflight, conversation, self._rules)
         inflight.plan = self._recalling.plan(partition, inflight, inflight.memory)
         inflight.recalled = bool(inflight.memory or inflight.plan.recalled)
@@ -131,7 +131,7 @@ class Answering:
             else:
                 return end
             is_resumed = False
-        return await self._nobody(inflight, answer)
+        return await self._not_served(inflight, answer)
 
     async def _try(
         self,
@@ -190,7 +190,7 @@ class Answering:
         await answer.show(plan)
         return True
 
-    async def _nobody(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
+    async def _not_served(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
         if inflight.recovered is not None and inflight.recovered.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
