@@ -116,8 +116,8 @@ class Candidates:
             failures = (event for one in found for event in one.events if isinstance(event, Failure))
             return next(failures, Failure(0, "engine_error", "the engine stopped without finishing the candidates"))
         best = await self._best(inflight, whole)
-        told = whole[best] if is_scored else whole[best].without_logprobs()
-        return Choice(best, told, sum(one.tokens for number, one in enumerate(found) if number != best))
+        shown = whole[best] if is_scored else whole[best].without_logprobs()
+        return Choice(best, shown, sum(one.tokens for number, one in enumerate(found) if number != best))
 
     async def _best(self, inflight: InFlightRequest, candidates: dict[int, Candidate]) -> int:
         nearness = await self._nearness(inflight, [one.text for one in candidates.values()])

@@ -1,8 +1,9 @@
 """Answers to identical requests: kept for a while, and shared while they are generated.
 
 An answer is a function of its job (models/generation.py), so two requests have the same answer if their jobs are equal
-in all that this function depends on. The key is the hash of that, of the model version, and of the scope: the user, or
-the tenant if the policy says so. Only deterministic requests are looked up: a temperature of 0, or a seed.
+in all that this function depends on. The key is the hash of that, of the model version, and of the scope, which is
+the user, or the tenant with `scope = "tenant"`. Only deterministic requests are looked up: those with temperature 0 or
+with a seed.
 
     RUNNING --end `stop`, `length` or `tool_calls`--> COMPLETE --`ttl_s`--> gone
        '------ any other end, or an erasure --------> ABANDONED
@@ -139,8 +140,8 @@ class ResponseCache:
         """None if the answer may not be shared."""
         rules = self._rules
         is_deterministic = job.sampling.temperature == 0 or request.seed is not None
-        is_plain = request.cache and request.store and request.tool_mode is not ToolMode.KAFKA
-        is_plain = is_plain and (request.best_of or 1) == 1
+        is_single = request.tool_mode is not ToolMode.KAFKA and (request.best_of or 1) == 1
+        is_plain = request.cache and request.store and is_single
         if rules is None or not is_deterministic or not is_plain or job.generated:
             return None
         seed = job.sampling.seed if job.sampling.temperature else 0

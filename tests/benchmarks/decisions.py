@@ -2,8 +2,8 @@
 
 cache: the large model of routes.py, and prompts whose popularity follows Zipf's law, open loop, without the cache and
 with it, in one run.
-recall: the demo model, and users who told their order number 30 turns ago, with a history of 10 turns: how many answers
-know the number with 0, 2 and 5 related turns in the prompt, and what that adds to the first token.
+recall: the demo model, and users who gave their order number 30 turns ago. The history has 10 turns. How many answers
+contain the number with 0, 2 and 5 related turns in the prompt, and how much later does the first token come?
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def main(seconds: float, users: int, folder: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.decisions", description=__doc__)
     parser.add_argument("--seconds", type=float, default=30.0, help="of each load on the cache")
-    parser.add_argument("--users", type=int, default=24, help="who ask for what they told 30 turns ago")
+    parser.add_argument("--users", type=int, default=24, help="number of users in the part recall")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="parley-decisions-", ignore_cleanup_errors=True) as place:
         sys.exit(asyncio.run(main(options.seconds, options.users, Path(place))))

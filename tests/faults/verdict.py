@@ -18,7 +18,6 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.resume.answer_log import call_id
-from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
@@ -28,7 +27,8 @@ from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
-from models.paced import BytePrompts, called, word
+from models.paced import BytePrompts, called
+from tests.faults.plan_verdict import Author, are_words, authors_of, is_as_decided, wrong_memories, wrong_repeats
 from tests.faults.tool_verdict import ToolTopics, possible_turns, read_tool_topics
 
 Key = tuple[str, str]
@@ -86,10 +86,6 @@ class Verdict:
     late_events: int = 0
     resumed: int = 0
     refused: int = 0
-    recalled: int = 0
-    """Older turns that were found in Milvus for a prompt."""
-    repeated: int = 0
-    """Answers from the response cache."""
     calls: int = 0
     """Calls of tools over Kafka."""
     lost: list[Key] = field(default_factory=list)
@@ -121,6 +117,16 @@ class Verdict:
     """Answers whose calls of tools are not those that their requests lead to, or not those of their turns."""
     wrong_plans: list[Key] = field(default_factory=list)
     """Answers that were decided twice, or too late, or whose tokens or turns are not as decided."""
+
+    @property
+    def recalled(self) -> int:
+        """Older turns that were found in Milvus for a prompt."""
+        return sum(len(plan.recalled or ()) for plan in self.plans.values())
+
+    @property
+    def repeated(self) -> int:
+        """Answers from the response cache."""
+        return sum(plan.cached is not None for plan in self.plans.values())
 
     @property
     def faults(self) -> dict[str, list[Key]]:
@@ -210,10 +216,10 @@ def judge_records(
                 *(call.id for call in answer.end.tool_calls or ()),
             ]:
                 verdict.wrong_calls.append(key)
-            if key in written and not _is_as_decided(verdict, key, answer, written[key], paced=paced):
+            if key in written and not is_as_decided(verdict.plans.get(key, NO_PLAN), answer, written[key], paced=paced):
                 verdict.wrong_plans.append(key)
-    verdict.wrong_plans += _wrong_repeats(rule, verdict, asked)
-    verdict.wrong_plans += _wrong_memories(verdict, written)
+    verdict.wrong_plans += wrong_repeats(verdict.plans, rule, asked)
+    verdict.wrong_plans += wrong_memories(verdict.plans, written)
     _judge_order(asked, written, verdict)
     if paced:
         _judge_texts(asked, rule, written, settings, erased, topics, verdict)
@@ -275,70 +281,6 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
                 verdict.second_ends.append(key)
     verdict.late_events = rule.dropped.late
     return rule
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The model that wrote the tokens from index `begin` on; its own count of them began at `base`."""
-
-    begin: int
-    base: int
-    version: str
-
-
-def _authors(verdict: Verdict, key: Key, answer: Answer, turn: Turn) -> list[Author]:
-    """Who had to write the answer of the paced engine, by the plans; the last of them first."""
-    takeovers = verdict.takeovers.get(key, [])
-    authors = []
-    for plan in reversed(takeovers):
-        begin = plan.from_index or 0
-        said = "".join(event.text or "" for event in answer.segments if event.next_index <= begin)
-        authors.append(Author(begin, begin - len(BytePrompts().ids_of(said)), f"{plan.model}@1"))
-    version = answer.segments[0].model_version if takeovers and answer.segments else turn.model_version
-    return [*authors, Author(0, 0, version or "")]
-
-
-def _is_as_decided(verdict: Verdict, key: Key, answer: Answer, turn: Turn, *, paced: bool) -> bool:
-    plan = verdict.plans.get(key, NO_PLAN)
-    if (turn.route, turn.experiment, turn.arm) != (plan.route, plan.experiment, plan.arm):
-        return False
-    if turn.cached != plan.cached:
-        return False
-    begin = 0 if plan.from_index is None else plan.from_index
-    last = (*(event for event in answer.segments if (event.index or 0) >= begin), answer.end)
-    versions = {event.model_version for event in last if event is not None}
-    return not paced or versions <= {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"}
-
-
-def _wrong_repeats(rule: ReaderRule, verdict: Verdict, asked: dict[Key, dict]) -> Iterator[Key]:
-    """Answers from the response cache that are not the whole answer to an equal request of the same user."""
-    for key, plan in verdict.plans.items():
-        if plan.cached is None or key not in rule.answers:
-            continue
-        verdict.repeated += 1
-        answer, source = rule.answers[key], rule.answers.get((key[0], plan.cached))
-        if source is None or _question(asked.get(key)) != _question(asked.get((key[0], plan.cached))):
-            yield key
-            continue
-        # The owner that resumes one of the two may choose another model for it if nothing was decided before.
-        versions = {event.model_version for event in (*answer.segments, *source.segments)}
-        # Either may have been cancelled, or have failed, behind what they have in common.
-        if len(versions) == 1 and not (source.text.startswith(answer.text) or answer.text.startswith(source.text)):
-            yield key
-
-
-def _wrong_memories(verdict: Verdict, turns: dict[Key, Turn]) -> Iterator[Key]:
-    """Prompts with an older turn that is not the user's, or not as it was."""
-    for key, plan in verdict.plans.items():
-        verdict.recalled += len(plan.recalled or ())
-        for one in plan.recalled or ():
-            turn = turns.get((key[0], one.request_id))
-            if turn is None or (turn.prompt, turn.answer) != (one.prompt, one.answer):
-                yield key
-
-
-def _question(request: dict | None) -> tuple[object, ...] | None:
-    return request and (request["prompt"], request.get("max_tokens"), request.get("tools"))
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:
@@ -407,7 +349,7 @@ def _judge_texts(
             candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
-        authors = [] if answer is None else _authors(verdict, key, answer, turn)
+        authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
         recalled = [PastTurn(one.prompt, one.answer) for one in verdict.plans.get(key, NO_PLAN).recalled or ()]
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
@@ -444,7 +386,7 @@ def _turns_now(
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
         yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
-    elif _are_words(tokens, build(), authors):
+    elif are_words(tokens, build(), authors):
         yield PastTurn(turn.prompt, turn.answer)
 
 
@@ -464,15 +406,6 @@ def _has_its_calls(
         and call.id == right_id
         and (ModelCall(call.name, call.arguments) in expected)
     )
-
-
-def _are_words(tokens: Sequence[int], prompt: Sequence[int], authors: Sequence[Author]) -> bool:
-    """`authors`: the last one first."""
-    for index, token in enumerate(tokens):
-        author = next(one for one in authors if one.begin <= index)
-        if word(prompt, index - author.base, author.version)[0] != token:
-            return False
-    return True
 
 
 def counts(verdict: Verdict) -> Counter[str]:

@@ -300,7 +300,7 @@ MUTANTS: dict[str, Mutant] = {
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
     "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2270),
-    "nothing is recalled of what was said": Mutant(Ownership, "recall", _recovers_nothing, hint=4),
+    "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=4),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
@@ -339,7 +339,7 @@ MUTANTS: dict[str, Mutant] = {
     "a model that fails is not tried again": Mutant(answering.Answering, "_may_try_again", _gives_up, routed_storm),
     "a model that is tried again begins anew": Mutant(answering, "job_of", _from_the_beginning, routed_storm),
     "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm),
-    "a model that takes over does not read what was said": Mutant(
+    "a model that takes over does not read the text so far": Mutant(
         AnswerLog, "continue_as", _inherits_nothing, routed_storm
     ),
     "a next owner forgets where another model took over": Mutant(
@@ -348,7 +348,7 @@ MUTANTS: dict[str, Mutant] = {
     "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
     "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm),
     "a cached answer lacks its beginning": Mutant(generating.Generating, "_repeat", _says_less_of_it, routed_storm),
-    "the cache keeps what an erased user was told": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
+    "the cache keeps the answers of an erased user": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
     "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
     "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),

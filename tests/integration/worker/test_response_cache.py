@@ -118,6 +118,6 @@ async def test_tenants_are_kept_apart_and_an_erasure_empties_the_cache(client: C
             after = await client.asked(client.user(), "mine", tenant="a", **GREEDY)
             if CACHED not in (found := await notices(client, after)):
                 break
-            assert found[CACHED].details == {"request_id": source.request_id}, "not what others were told since"
+            assert found[CACHED].details == {"request_id": source.request_id}, "other users were answered since"
             await asyncio.sleep(0.2)
     assert after.text == source.text
