@@ -17,11 +17,10 @@ from functools import partial
 import msgspec
 
 from agents.answering import Answering
-from agents.candidates import Candidates
+from agents.comparing import Comparing
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
 from agents.recalling import Recalling
-from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
@@ -32,7 +31,6 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.policy.planner import Planner
-from app.policy.response_cache import ResponseCache
 from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_request
@@ -64,14 +62,13 @@ class Conversations:
         settings: Settings,
         servings: ModelRegistry,
         rules: MemoryRules,
-        batches: Batches,
         cancels: Cancels,
         observer: Observer,
         planner: Planner,
-        cache: ResponseCache,
         recalling: Recalling,
         prices: PriceList,
-        candidates: Candidates,
+        answering: Answering,
+        comparing: Comparing,
     ) -> None:
         self._prices = prices
         self._recalling = recalling
@@ -81,7 +78,8 @@ class Conversations:
         self._rules = rules
         self._cancels = cancels
         self._observer = observer
-        self._answering = Answering(settings, servings, rules, batches, planner, cache, recalling, candidates)
+        self._answering = answering
+        self._comparing = comparing
 
     def handle(self, partition: Partition, record: Record) -> None:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
@@ -132,6 +130,7 @@ class Conversations:
         partition.begun.pop(inflight.key, None)
         inflight.abandon()
         self._price(inflight, end)
+        self._comparing.begin(partition, inflight, end)
         self._observer.answered(partition.number, inflight, answer, end)
         for settle in inflight.on_commit:
             settle()

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from agents.answering import Answering
 from agents.candidates import Candidates
+from agents.comparing import Comparing
 from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
@@ -41,6 +43,7 @@ from app.policy.models import ModelChanges
 from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
+from app.policy.shadows import Shadows
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
 from app.search.sink import HistorySink, NoHistory
@@ -123,24 +126,33 @@ class Worker:
         self._models = None
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
-        candidates = Candidates(batches, loaded.embedder)
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
-        self._conversations = Conversations(
+        answering = Answering(
             settings,
             loaded.servings,
             rules,
             batches,
-            cancels,
-            observer,
             planner,
             self.cache,
             recalling,
-            prices,
-            candidates,
+            Candidates(batches, loaded.embedder),
         )
-        self._followers = (self.router, self.canaries, self.cache, recalling, prices)
+        shadows = Shadows(loaded.policy)
+        self._conversations = Conversations(
+            settings,
+            loaded.servings,
+            rules,
+            cancels,
+            observer,
+            planner,
+            recalling,
+            prices,
+            answering,
+            Comparing(settings, loaded.servings, batches, shadows, prices),
+        )
+        self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,

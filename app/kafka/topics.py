@@ -37,6 +37,7 @@ class TopicName(StrEnum):
     TURNS = "turns"
     CONTROLS = "controls"
     USAGE = "usage"
+    COMPARISONS = "comparisons"
     TOOL_CALLS = "tool-calls"
     TOOL_RESULTS = "tool-results"
     DEAD_LETTERS = "dead-letters"
@@ -114,6 +115,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
+        replace(spec(TopicName.COMPARISONS, settings.turns_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),

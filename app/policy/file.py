@@ -123,7 +123,9 @@ class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names a `model`, or an `experiment` and its `arms`. `notice` tells readers that the route was taken."""
+    """Names a `model`, or an `experiment` and its `arms`. `notice` tells readers that the route was taken. For
+    the share `shadow` of the answers, another arm is asked, too, unseen by users.
+    """
 
     name: str
     when: When = When()
@@ -133,6 +135,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     arms: tuple[Arm, ...] = ()
     notice: Literal["degraded"] | None = None
     retreat: Retreat | None = None
+    shadow: float = 0.0
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -155,6 +158,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             0 < share < 1 for share in (self.retreat.more_errors, self.retreat.more_slow)
         ):
             yield "retreat: more_errors and more_slow must be above 0 and below 1"
+        if not 0 <= self.shadow <= 1 or (self.shadow and len(self.arms) < 2):
+            yield "shadow is a share from 0 to 1 of an experiment with at least two arms"
         if self.until is not None and not self.when.watches_load:
             yield "until needs a condition about load in when"
         if self.when.for_s < 0 or (self.until is not None and self.until.for_s < 0):

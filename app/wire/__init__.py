@@ -2,6 +2,7 @@
 
 from app.wire.codec import (
     Record,
+    decode_comparison,
     decode_control,
     decode_request,
     decode_token_event,
@@ -12,6 +13,7 @@ from app.wire.codec import (
     encode,
 )
 from app.wire.codes import MEANING, ErrorCode
+from app.wire.comparison import Comparison
 from app.wire.control import Cancel, Control, Erase
 from app.wire.dead_letters import Cause, cause_from, cause_of, dead_letter_headers
 from app.wire.error import WireError
@@ -41,6 +43,7 @@ __all__ = [
     "MEANING",
     "Cancel",
     "Cause",
+    "Comparison",
     "Control",
     "Erase",
     "ErrorCode",
@@ -79,6 +82,7 @@ __all__ = [
     "cause_from",
     "cause_of",
     "dead_letter_headers",
+    "decode_comparison",
     "decode_control",
     "decode_request",
     "decode_token_event",

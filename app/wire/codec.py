@@ -10,6 +10,7 @@ from typing import Any
 
 from app.wire import json_codec, protobuf_codec
 from app.wire.codes import ErrorCode
+from app.wire.comparison import Comparison
 from app.wire.control import Control
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
@@ -23,7 +24,7 @@ from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
 
-Record = Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord
+Record = Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord | Comparison
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
@@ -65,6 +66,10 @@ def decode_tool_call(value: bytes | None, headers: Headers = None) -> ToolCallRe
 
 def decode_tool_result(value: bytes | None, headers: Headers = None) -> ToolResultRecord:
     return _decode(value, headers, ToolResultRecord)
+
+
+def decode_comparison(value: bytes | None, headers: Headers = None) -> Comparison:
+    return _decode(value, headers, Comparison)
 
 
 def decode_control(value: bytes | None, headers: Headers = None) -> Control:

@@ -13,6 +13,7 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from app.wire import json_codec, parley_pb2
+from app.wire.comparison import Comparison
 from app.wire.control import Cancel, Control, Erase
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_DEPTH
@@ -33,6 +34,7 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     Control: parley_pb2.Control,
     ToolCallRecord: parley_pb2.ToolCallRecord,
     ToolResultRecord: parley_pb2.ToolResultRecord,
+    Comparison: parley_pb2.Comparison,
 }
 
 

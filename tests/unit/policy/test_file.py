@@ -108,6 +108,7 @@ def test_without_a_file_there_is_no_policy() -> None:
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = -1}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = nan}]", "at least 0"),
         ("[[routes]]\nname = 'a'\nexperiment = 'e'\narms = [{model = 'default', weight = 0}]", "all weights are 0"),
+        (ARMS + "shadow = 1.5", "shadow is a share from 0 to 1"),
         (ARMS + "retreat = {arm = 'other'}", "retreat: arm must be one of several arms"),
         (ARMS + "retreat = {arm = 'default'}", "and another one needs a weight"),
         (

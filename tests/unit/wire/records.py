@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from app.wire import (
     Cancel,
+    Comparison,
     Erase,
     ErrorInfo,
     EventType,
@@ -231,6 +232,21 @@ tool_calls = st.builds(
     created_at=count,
     expires_at=count,
     tenant=maybe(name),
+)
+comparisons = st.builds(
+    Comparison,
+    request_id=request_id,
+    experiment=name,
+    arm=name,
+    shadow_arm=name,
+    shadow_model=name,
+    created_at=count,
+    tenant=maybe(name),
+    is_same=st.booleans(),
+    rouge_l=st.floats(0, 1),
+    tokens=count,
+    shadow_first_token_ms=maybe(count),
+    error=maybe(name),
 )
 tool_results = st.builds(
     ToolResultRecord, tool_call_id=name, request_id=request_id, user_id=name, content=text, is_error=st.booleans()

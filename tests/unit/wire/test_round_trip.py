@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from app.wire import (
+    Comparison,
     Control,
     EventType,
     Request,
@@ -16,6 +17,7 @@ from app.wire import (
     Turn,
     UsageWindow,
     WireFormat,
+    decode_comparison,
     decode_control,
     decode_request,
     decode_token_event,
@@ -69,6 +71,12 @@ def test_usage_window_survives(window: UsageWindow, wire_format: WireFormat) -> 
 @given(control=records.controls)
 def test_control_survives(control: Control, wire_format: WireFormat) -> None:
     assert decode_control(*encode(control, wire_format)) == control
+
+
+@both_formats
+@given(comparison=records.comparisons)
+def test_comparison_survives(comparison: Comparison, wire_format: WireFormat) -> None:
+    assert decode_comparison(*encode(comparison, wire_format)) == comparison
 
 
 @both_formats

@@ -1,0 +1,151 @@
+"""Ask another arm of an experiment the same question, unseen by the user: `shadow` of a route.
+
+1. An answer of an experiment is committed; the shadow adds nothing to its latency.
+2. By the hash of its request id, the share `shadow` of these requests is chosen. Another arm's model gets the same
+   prompt, at the lowest priority.
+3. When it has answered, the figures of both go to `comparisons`. Text is never written.
+
+A shadow is dropped if its partition leaves this worker, and none begins while `MOST_SHADOWS` are under way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+import time
+
+from rapidfuzz.distance import LCSseq
+
+from agents.dialogue import DialogueError
+from agents.jobs import UnsupportedError, job_of, prompt_of
+from app.delivery.batches import Batches
+from app.delivery.commits.commit import Commit, LostError
+from app.delivery.inflight import InFlightRequest
+from app.delivery.partition import Partition
+from app.delivery.record import Outgoing
+from app.policy.shadows import Shadows
+from app.prices import PriceList
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.comparison import Comparison
+from app.wire.event import TokenEvent
+from models.generation import Delta, End, Failure, FinishReason, Priority
+from models.prompts import PromptError, PromptTooLong
+from models.registry import ModelRegistry, ServedModel
+from models.structured.grammar import ConstraintError
+
+log = logging.getLogger(__name__)
+
+MOST_SHADOWS = 8
+_WORD = re.compile(r"\w+")
+_COMPARED = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Shadow:
+    """The answer of the other arm. Times are in milliseconds."""
+
+    text: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    first_token_ms: int | None = None
+    duration_ms: int = 0
+    cost: float = 0.0
+    error: str | None = None
+
+
+class Comparing:
+    def __init__(
+        self, settings: Settings, servings: ModelRegistry, batches: Batches, shadows: Shadows, prices: PriceList
+    ) -> None:
+        self._settings = settings
+        self._servings = servings
+        self._batches = batches
+        self._shadows = shadows
+        self._prices = prices
+        self._running = 0
+
+    def begin(self, partition: Partition, inflight: InFlightRequest, end: TokenEvent) -> None:
+        """Ask the other arm if the committed answer is chosen for a comparison."""
+        plan, request = inflight.plan, inflight.request
+        is_whole = end.finish_reason in _COMPARED and not inflight.forget and plan.cached is None
+        is_plain = not request.tools and (request.best_of or 1) == 1
+        if not is_whole or not is_plain or inflight.answer is None or self._running >= MOST_SHADOWS:
+            return
+        arm = self._shadows.arm_for(plan, request.request_id)
+        serving = None if arm is None else self._servings.find(arm)
+        if arm is not None and serving is not None:
+            self._running += 1
+            partition.spawn(self._compare(partition, inflight, inflight.answer.text, arm, serving))
+
+    async def _compare(
+        self, partition: Partition, inflight: InFlightRequest, said: str, arm: str, serving: ServedModel
+    ) -> None:
+        try:
+            shadow = await self._ask(partition, inflight, serving)
+            tokens = inflight.answer.index if inflight.answer is not None else 0
+            record = Comparison(
+                request_id=inflight.request.request_id,
+                experiment=inflight.plan.experiment or "",
+                arm=inflight.plan.arm or "",
+                shadow_arm=arm,
+                shadow_model=serving.model_version,
+                created_at=partition.ownership.clock.now(),
+                tenant=inflight.request.tenant,
+                is_same=shadow.error is None and shadow.text.strip() == said.strip(),
+                rouge_l=0.0 if shadow.error is not None else rouge_l(said, shadow.text),
+                tokens=tokens,
+                shadow_tokens=shadow.tokens,
+                shadow_prompt_tokens=shadow.prompt_tokens,
+                shadow_first_token_ms=shadow.first_token_ms,
+                shadow_duration_ms=shadow.duration_ms,
+                shadow_cost=shadow.cost,
+                error=shadow.error,
+            )
+            value, headers = encode(record, self._settings.wire_format)
+            topic = self._settings.topic("comparisons")
+            await partition.commit(Commit(None, (), (Outgoing(topic, arm.encode(), value, headers),)))
+        except LostError:
+            log.debug("the comparison of request %s is dropped: its partition has left", inflight.key)
+        finally:
+            self._running -= 1
+
+    async def _ask(self, partition: Partition, inflight: InFlightRequest, serving: ServedModel) -> _Shadow:
+        began = time.monotonic()
+        first: float | None = None
+        asked = InFlightRequest(
+            inflight.record, inflight.request, inflight.at, plan=inflight.plan, memory=inflight.memory
+        )
+        texts: list[str] = []
+        try:
+            prompt = await prompt_of(asked, asked.memory, serving, self._settings)
+            job = job_of(asked, prompt, serving, self._settings)
+            job = dataclasses.replace(job, id=f"{job.id}#shadow", priority=Priority.BATCH)
+            async with self._batches.stream(partition.number, serving.engine, job, asked) as stream:
+                async for event in stream:
+                    if isinstance(event, Failure):
+                        return _Shadow(error=event.code)
+                    if isinstance(event, Delta):
+                        first = first or time.monotonic()
+                    texts.append(event.text)
+                    if isinstance(event, End):
+                        return _Shadow(
+                            text="".join(texts),
+                            prompt_tokens=event.usage.prompt_tokens,
+                            tokens=event.usage.completion_tokens,
+                            first_token_ms=None if first is None else round(1000 * (first - began)),
+                            duration_ms=round(1000 * (time.monotonic() - began)),
+                            cost=self._prices.cost(serving.model_version, event.usage, is_cached=False),
+                        )
+        except (PromptTooLong, PromptError, UnsupportedError, DialogueError, ConstraintError) as error:
+            return _Shadow(error=type(error).__name__)
+        return _Shadow(error="engine_error")
+
+
+def rouge_l(said: str, shadow: str) -> float:
+    """F1 of ROUGE-L (Lin 2004): the longest common subsequence of words against the length of both texts."""
+    ours, theirs = (_WORD.findall(text.casefold()) for text in (said, shadow))
+    if not ours and not theirs:
+        return 1.0
+    return 2 * LCSseq.similarity(ours, theirs) / (len(ours) + len(theirs))
