@@ -1,4 +1,4 @@
-"""The agent on `controls`: cancels requests and erases users.
+"""The agent on `controls`: cancels requests, erases users, and audits what gateways report.
 
 An erasure takes these steps. After a crash the record is read again and the steps are repeated:
 
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from agents.auditing import audit_of_erasure, audit_of_gateway
 from agents.history import History
 from agents.outcomes import dead_letter_of
 from app.delivery.cancels import REMEMBERED_S, Cancels
@@ -25,7 +26,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import decode_control, encode
-from app.wire.control import Cancel, Erase
+from app.wire.control import Audit, Cancel, Erase
 from app.wire.error import WireError
 from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
@@ -51,7 +52,7 @@ class Controls:
         try:
             control = decode_control(record.value, record.headers)
             validate_control(control, record.key)
-            if isinstance(control, Cancel):
+            if not isinstance(control, Erase):
                 check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
             partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
@@ -61,6 +62,8 @@ class Controls:
                 self._cancel(partition, record, control)
             case Erase():
                 partition.spawn(self._erase(partition, record, control.user_id))
+            case Audit():
+                partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control, self._settings))))
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)
@@ -97,7 +100,9 @@ class Controls:
             mark = msgspec.structs.replace(mark, indexed=mark.at)
         newest = mark_of(partition.ownership.store, user_id)
         changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
-        await partition.commit(Commit(record, changes))
+        is_first = not is_forwarded(record.headers)
+        audit = audit_of_erasure(user_id, self._settings, ownership.clock.now()) if is_first else ()
+        await partition.commit(Commit(record, changes, audit=audit))
 
     async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
         """Do steps 1 and 2. Returns whether this partition had anything of the user.

@@ -115,7 +115,7 @@ class Conversations:
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
         if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
             end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
-            commit = quarantine_of(inflight, _QUARANTINED, self._settings, partition.ownership.clock.now())
+            commit = quarantine_of(inflight, answer, end, _QUARANTINED, self._settings, partition.ownership.clock.now())
             log.error("partition %s: request %s is quarantined: %s", partition.number, inflight.key, _QUARANTINED)
         else:
             end = (inflight.recovered and inflight.recovered.end) or await self._answering.speak(

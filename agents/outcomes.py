@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agents.auditing import audit_of_refusal, audit_of_request
 from agents.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
 from agents.tool_rounds import stopped
 from app.delivery.commits.commit import Commit
@@ -49,8 +50,9 @@ def commit_of(
     `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
     ended = _ended(inflight, now)
+    audit = audit_of_request(inflight, answer, end, settings, now)
     if end.type is not EventType.DONE:
-        return Commit(inflight.record, ended)
+        return Commit(inflight.record, ended, audit=audit)
     memory = memory_of(inflight, conversation, rules)
     value, headers = encode(_turn(inflight, memory, answer, end, now), settings.wire_format)
     output = Outgoing(settings.topic("turns"), inflight.record.key, value, [*headers, *inflight.trace_headers])
@@ -58,7 +60,7 @@ def commit_of(
     calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
     rounds = stopped(inflight.rounds)
     if inflight.forget or not request.store or request.is_raw or not (answer.text or calls or rounds.rounds):
-        return Commit(inflight.record, ended, (output,))
+        return Commit(inflight.record, ended, (output,), audit)
     text = beginning_of(request) + answer.text_of_round
     turn = records.Turn(
         request_id=request.request_id,
@@ -71,7 +73,7 @@ def commit_of(
     )
     remembered = rules.remember(conversation, turn, inflight.at)
     memory_row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
-    return Commit(inflight.record, (memory_row, *ended), (output,))
+    return Commit(inflight.record, (memory_row, *ended), (output,), audit)
 
 
 def memory_of(
@@ -84,10 +86,14 @@ def memory_of(
     return rules.recall(conversation, inflight.at, request.previous_request_id)
 
 
-def quarantine_of(inflight: InFlightRequest, reason: str, settings: Settings, now: int) -> Commit:
+def quarantine_of(
+    inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, reason: str, settings: Settings, now: int
+) -> Commit:
     """The commit of a quarantined request: its id is marked as ended, and its record becomes a dead letter."""
     error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=inflight.request.request_id)
-    return Commit(inflight.record, _ended(inflight, now), (dead_letter_of(inflight.record, error, settings),))
+    letter = dead_letter_of(inflight.record, error, settings)
+    audit = audit_of_request(inflight, answer, end, settings, now)
+    return Commit(inflight.record, _ended(inflight, now), (letter,), audit)
 
 
 def _ended(inflight: InFlightRequest, now: int) -> tuple[Change, ...]:
@@ -102,8 +108,9 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     """
     outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
     user_id = refused_user(record, error)
+    audit = () if known and not outputs else audit_of_refusal(user_id, error, settings, now)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
-        return Refusal(Commit(record, (), outputs))
+        return Refusal(Commit(record, (), outputs, audit))
     ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
     event = TokenEvent(
         type=EventType.ERROR,
@@ -113,7 +120,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
         index=0,
         error=ErrorInfo(error.code, error.message),
     )
-    return Refusal(Commit(record, (ended,), outputs), event)
+    return Refusal(Commit(record, (ended,), outputs, audit), event)
 
 
 def refused_user(record: Record, error: WireError) -> str:
@@ -138,7 +145,8 @@ def reduced(commit: Commit, reason: str, settings: Settings) -> Commit:
         return Commit(None)
     error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
     ended = tuple(change for change in commit.changes if change.table is Table.ENDED)
-    return Commit(commit.record, ended, (dead_letter_of(commit.record, error, settings, most_bytes=0),))
+    letter = dead_letter_of(commit.record, error, settings, most_bytes=0)
+    return Commit(commit.record, ended, (letter,), commit.audit)
 
 
 def _turn(

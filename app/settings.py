@@ -157,6 +157,7 @@ class Settings(BaseSettings):
     )
     tokens_retention_s: int = Field(8 * 86400, ge=60, description="retention of `tokens` at creation")
     turns_retention_s: int = Field(30 * 86400, ge=60, description="retention of `turns` and `dead-letters` at creation")
+    audit_retention_s: int = Field(365 * 86400, ge=0, description="retention of `audit` at creation; 0: no audit")
 
     compaction_lag_s: int = Field(
         86400, ge=60, description="`max.compaction.lag.ms` of changelogs: deleted rows leave the log within this time"

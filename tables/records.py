@@ -7,6 +7,7 @@
 | erased | `["user"]` | `Erased` |
 | usage | tables/usage.py | |
 | calls | tables/tool_calls.py | |
+| audit | `AUDIT_HEAD` | `AuditHead` |
 
 Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
 and not its expiry, so the TTL can be changed on a populated store. Times are Unix milliseconds.
@@ -28,6 +29,7 @@ class Table(enum.Enum):
     ERASED = "erased"
     USAGE = "usage"
     CALLS = "calls"
+    AUDIT = "audit"
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -90,6 +92,15 @@ class Erased(msgspec.Struct, frozen=True):
         return self.indexed >= self.at
 
 
+class AuditHead(msgspec.Struct, frozen=True):
+    """The last record of the partition's chain on `audit`: its sequence, -1 before the first, and the SHA-256 of its
+    value.
+    """
+
+    sequence: int = -1
+    hash: str = ""
+
+
 class Change(msgspec.Struct, frozen=True):
     """A row to put, or to delete if `value` is None; one record of the table's changelog."""
 
@@ -109,6 +120,9 @@ def decode(value: bytes, row: type[Row]) -> Row:
 
 def key(*parts: str) -> bytes:
     return encode(parts)
+
+
+AUDIT_HEAD = key("head")
 
 
 def key_parts(raw: bytes) -> tuple[str, ...]:

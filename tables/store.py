@@ -33,6 +33,7 @@ _PREFIX = MappingProxyType(
         Table.ERASED: b"x",
         Table.USAGE: b"u",
         Table.CALLS: b"t",
+        Table.AUDIT: b"a",
     }
 )
 _META = b"m"

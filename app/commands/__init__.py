@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 _OWN = {
+    "audit": "app.commands.audit:audit",
     "chat": "app.commands.chat:chat",
     "demo": "app.commands.demo:demo",
     "experiment": "app.commands.experiment:experiment",

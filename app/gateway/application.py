@@ -16,7 +16,7 @@ from starlette.responses import Response
 from app.gateway.auth.loopback_only import LoopbackOnly
 from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
-from app.gateway.gateway import Gateway
+from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.by_address import ByAddress
 from app.gateway.openai.parameters import IGNORED_HEADER
 from app.gateway.openapi import document
@@ -79,7 +79,8 @@ def create_operations(gateway: Gateway) -> FastAPI:
     return application
 
 
-async def _refused(_: Request, error: Any) -> Response:
+async def _refused(request: Request, error: Any) -> Response:
+    gateway_of(request).audit_trail.denied(request, error)
     response: Response = error.response()
     return response
 

@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection
 from app.gateway.answers.archive import Archive, time_of
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
+from app.gateway.audit_trail import AuditTrail
 from app.gateway.auth.access import Access
 from app.gateway.auth.identity import Identity
 from app.gateway.erasures import Erasures
@@ -53,6 +54,7 @@ class Gateway:
             most_bytes=settings.gateway_held_mb * 1024 * 1024,
         )
         self.request_producer = RequestProducer(settings)
+        self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(self.live, self.archive, self.request_producer, settings.gateway_wait_s)
         self.searching = Searching(settings)
@@ -78,6 +80,7 @@ class Gateway:
         await self.erasures.start()
         await self.live.start()
         await self.request_producer.start()
+        self.audit_trail.start()
         self.backlog.start()
         if self._watch is not None:
             self._watching = asyncio.create_task(self._watch.run(), name="policy")
@@ -89,6 +92,7 @@ class Gateway:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.live.stop()
         await self.erasures.stop()
+        await self.audit_trail.stop()
         await self.request_producer.stop()
         await self.searching.stop()
         if self.tracing is not None:

@@ -21,7 +21,7 @@ from app.kafka.clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.context import trace_headers
-from app.wire import Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
+from app.wire import Audit, Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ ANSWER_S = 5.0
 _REMEMBERED = 10_000
 _PROBE_S = 3.0
 
-Record: TypeAlias = Request | Cancel | Erase
+Record: TypeAlias = Request | Cancel | Erase | Audit
 
 
 class RequestProducer:
@@ -94,6 +94,10 @@ class RequestProducer:
         """Send an erasure. Returns its time in Kafka, Unix milliseconds; requests sent up to then are erased."""
         return (await self._send("controls", Erase(user_id=user_id))).timestamp
 
+    async def audit(self, report: Audit) -> None:
+        """Send a report to the owner of the user's partition; raises `ApiError`."""
+        await self._send("controls", report)
+
     async def reachable(self) -> bool:
         if self._producer is None:
             return False
@@ -138,7 +142,7 @@ class RequestProducer:
 
 
 def _told(record: Record) -> str:
-    about = "" if isinstance(record, Erase) else f" {record.request_id}"
+    about = "" if isinstance(record, Erase | Audit) else f" {record.request_id}"
     return f"{type(record).__name__.lower()}{about} of {record.user_id!r}"
 
 

@@ -37,6 +37,7 @@ class TopicName(StrEnum):
     TURNS = "turns"
     CONTROLS = "controls"
     USAGE = "usage"
+    AUDIT = "audit"
     COMPARISONS = "comparisons"
     TOOL_CALLS = "tool-calls"
     TOOL_RESULTS = "tool-results"
@@ -108,6 +109,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
             timestamps=timestamps,
         )
 
+    audit = replace(spec(TopicName.AUDIT, settings.audit_retention_s), by_worker=True)
     return (
         spec(TopicName.REQUESTS, settings.requests_retention_s),
         spec(TopicName.TOKENS, settings.tokens_retention_s, TimestampType.LOG_APPEND_TIME),
@@ -119,6 +121,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),
+        *([audit] if settings.audit_retention_s else []),
     )
 
 

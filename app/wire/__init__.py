@@ -1,7 +1,9 @@
 """The records of all topics: their fields, their JSON and Protobuf forms, and their validation."""
 
+from app.wire.audit import AuditAction, AuditRecord
 from app.wire.codec import (
     Record,
+    decode_audit,
     decode_comparison,
     decode_control,
     decode_request,
@@ -14,7 +16,7 @@ from app.wire.codec import (
 )
 from app.wire.codes import MEANING, ErrorCode
 from app.wire.comparison import Comparison
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.dead_letters import Cause, cause_from, cause_of, dead_letter_headers
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
@@ -41,6 +43,9 @@ from models.generation import FinishReason, Usage
 __all__ = [
     "DEFAULT_CONVERSATION",
     "MEANING",
+    "Audit",
+    "AuditAction",
+    "AuditRecord",
     "Cancel",
     "Cause",
     "Comparison",
@@ -82,6 +87,7 @@ __all__ = [
     "cause_from",
     "cause_of",
     "dead_letter_headers",
+    "decode_audit",
     "decode_comparison",
     "decode_control",
     "decode_request",

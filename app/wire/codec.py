@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.wire import json_codec, protobuf_codec
+from app.wire.audit import AuditRecord
 from app.wire.codes import ErrorCode
 from app.wire.comparison import Comparison
 from app.wire.control import Control
@@ -24,7 +25,9 @@ from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
 
-Record = Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord | Comparison
+Record = (
+    Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord | Comparison | AuditRecord
+)
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
@@ -66,6 +69,10 @@ def decode_tool_call(value: bytes | None, headers: Headers = None) -> ToolCallRe
 
 def decode_tool_result(value: bytes | None, headers: Headers = None) -> ToolResultRecord:
     return _decode(value, headers, ToolResultRecord)
+
+
+def decode_audit(value: bytes | None, headers: Headers = None) -> AuditRecord:
+    return _decode(value, headers, AuditRecord)
 
 
 def decode_comparison(value: bytes | None, headers: Headers = None) -> Comparison:

@@ -1,6 +1,8 @@
-"""Records of `controls`: cancel a request, or erase a user."""
+"""Records of `controls`: cancel a request, erase a user, or audit what a gateway has done."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -18,4 +20,15 @@ class Erase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="er
     user_id: str
 
 
-Control = Cancel | Erase
+class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="audit"):
+    """Add a link to the chain of `audit`, which only the partition's owner can extend. See `AuditRecord`."""
+
+    user_id: str
+    action: Literal["search", "denied"]
+    outcome: str
+    at: int
+    tenant: str | None = None
+    count: int = 1
+
+
+Control = Cancel | Erase | Audit

@@ -389,14 +389,24 @@ class ToolResultRecord(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., tool_call_id: _Optional[str] = ..., content: _Optional[str] = ..., is_error: _Optional[bool] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("request_id", "user_id", "type")
+    __slots__ = ("request_id", "user_id", "type", "action", "outcome", "at", "tenant", "count")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     user_id: str
     type: str
-    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ...) -> None: ...
+    action: str
+    outcome: str
+    at: int
+    tenant: str
+    count: int
+    def __init__(self, request_id: _Optional[str] = ..., user_id: _Optional[str] = ..., type: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Latencies(_message.Message):
     __slots__ = ("count", "sum", "max", "bounds", "buckets")
@@ -493,3 +503,45 @@ class Comparison(_message.Message):
     shadow_cost: float
     error: str
     def __init__(self, request_id: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., shadow_arm: _Optional[str] = ..., shadow_model: _Optional[str] = ..., created_at: _Optional[int] = ..., tenant: _Optional[str] = ..., is_same: _Optional[bool] = ..., rouge_l: _Optional[float] = ..., tokens: _Optional[int] = ..., shadow_tokens: _Optional[int] = ..., shadow_prompt_tokens: _Optional[int] = ..., shadow_first_token_ms: _Optional[int] = ..., shadow_duration_ms: _Optional[int] = ..., shadow_cost: _Optional[float] = ..., error: _Optional[str] = ...) -> None: ...
+
+class AuditRecord(_message.Message):
+    __slots__ = ("sequence", "previous", "action", "outcome", "user_id", "at", "tenant", "request_id", "conversation_id", "model_version", "route", "experiment", "arm", "prompt_tokens", "completion_tokens", "categories", "prompt_sha256", "answer_sha256", "count")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATION_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CATEGORIES_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_SHA256_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    previous: str
+    action: str
+    outcome: str
+    user_id: str
+    at: int
+    tenant: str
+    request_id: str
+    conversation_id: str
+    model_version: str
+    route: str
+    experiment: str
+    arm: str
+    prompt_tokens: int
+    completion_tokens: int
+    categories: _containers.RepeatedScalarFieldContainer[str]
+    prompt_sha256: str
+    answer_sha256: str
+    count: int
+    def __init__(self, sequence: _Optional[int] = ..., previous: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., user_id: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., model_version: _Optional[str] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., categories: _Optional[_Iterable[str]] = ..., prompt_sha256: _Optional[str] = ..., answer_sha256: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...

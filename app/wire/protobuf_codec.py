@@ -13,8 +13,9 @@ from google.protobuf import struct_pb2
 from google.protobuf.message import DecodeError, EncodeError, Message
 
 from app.wire import json_codec, parley_pb2
+from app.wire.audit import AuditRecord
 from app.wire.comparison import Comparison
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_DEPTH
 from app.wire.malformed import MalformedError
@@ -31,10 +32,12 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     UsageWindow: parley_pb2.UsageWindow,
     Cancel: parley_pb2.Control,
     Erase: parley_pb2.Control,
+    Audit: parley_pb2.Control,
     Control: parley_pb2.Control,
     ToolCallRecord: parley_pb2.ToolCallRecord,
     ToolResultRecord: parley_pb2.ToolResultRecord,
     Comparison: parley_pb2.Comparison,
+    AuditRecord: parley_pb2.AuditRecord,
 }
 
 

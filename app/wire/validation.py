@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from app.wire.codes import ErrorCode
-from app.wire.control import Cancel, Control, Erase
+from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.error import WireError
 from app.wire.ids import partition_for
 from app.wire.limits import (
@@ -88,7 +88,7 @@ def check_partition(record: Request | Control | ToolResultRecord, partition: int
         f"key: the record is in partition {partition}, and murmur2 of its key gives {right} of {partitions}; set the "
         "producer's partitioner to murmur2 (librdkafka and its clients: partitioner=murmur2_random)"
     )
-    request_id = None if isinstance(record, Erase) else record.request_id
+    request_id = None if isinstance(record, Erase | Audit) else record.request_id
     conversation = record.conversation_id if isinstance(record, Request) else DEFAULT_CONVERSATION
     raise WireError(
         ErrorCode.INVALID_REQUEST,

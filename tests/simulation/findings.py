@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiokafka import TopicPartition
 
+from app.audit.verify import Chain
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
 from app.search.rows import rows_of
 from app.wire import (
+    AuditAction,
+    Request,
     Turn,
     WireError,
     cause_from,
+    decode_audit,
     decode_request,
     decode_token_event,
     decode_turn,
@@ -28,7 +32,7 @@ from app.wire.event import PLAN
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
-from tables.records import Conversation, Erased, Table, decode, key_parts
+from tables.records import AuditHead, Conversation, Erased, Table, decode, key_parts
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.tool_verdict import read_tool_topics
@@ -122,6 +126,7 @@ class Findings:
                 if dict(partition.ownership.store.scan(table)) != kept:
                     wrong.append(f"{process.name}: {table.value} of {partition.number} differs from its changelog")
         wrong += self._wrong_usage(owners)
+        wrong += self._wrong_audit()
         wrong += [
             f"{key!r} is left in the table of calls"
             for _, partition in owners
@@ -136,6 +141,29 @@ class Findings:
         errors = self._errors()
         wrong += [f"{key} ended as engine_error" for key in errors - self._sim.deadly]
         return wrong
+
+    def _wrong_audit(self) -> list[str]:
+        """Chains of `audit` that are broken, and requests and bad records that do not have exactly one record there."""
+        wrong: list[str] = []
+        told: Counter[Key] = Counter()
+        refused: Counter[Key] = Counter()
+        for partition in range(self._sim.partitions):
+            chain = Chain(partition)
+            heads = self._visible(TopicPartition(changelog_topic(self._sim.settings(), Table.AUDIT), partition))
+            chain.expect(decode(entry.value, AuditHead) for entry in heads if entry.value is not None)
+            for entry in self._visible(TopicPartition(self._sim.settings().topic("audit"), partition)):
+                chain.add(entry.offset, entry.key, entry.value, entry.headers)
+                record = decode_audit(entry.value, entry.headers)
+                key = (record.user_id, record.request_id or "")
+                if record.action is AuditAction.REQUEST:
+                    told[key] += 1
+                elif record.action is AuditAction.REFUSAL:
+                    refused[key] += 1
+            wrong += [f"audit: {finding}" for finding in chain.end()]
+        asked = self._valid_requests() - refused.keys()
+        wrong += [f"audit has {told[key]} records of {key}" for key in asked | told.keys() if told[key] != 1]
+        bad = sum(self._is_bad(entry) for entry in self._read("requests"))
+        return wrong if refused.total() == bad else [*wrong, f"audit has {refused.total()} refusals of {bad} records"]
 
     def _crashes(self) -> list[str]:
         crashes = [f"{process.name} broken by {error!r}" for process in self._sim.processes for error in process.broken]
@@ -187,12 +215,24 @@ class Findings:
 
     def _is_bad(self, entry: Entry) -> bool:
         try:
-            request = decode_request(entry.value, entry.headers)
-            validate_request(request, entry.key, max_prompt_bytes=self._sim.settings().max_prompt_bytes)
-            check_partition(request, entry.partition, self._sim.partitions)
+            self._request(entry)
         except WireError as error:
             return error.dead_letter
         return False
+
+    def _valid_requests(self) -> set[Key]:
+        found = set()
+        for entry in self._read("requests"):
+            with suppress(WireError):
+                request = self._request(entry)
+                found.add((request.user_id, request.request_id))
+        return found
+
+    def _request(self, entry: Entry) -> Request:
+        request = decode_request(entry.value, entry.headers)
+        validate_request(request, entry.key, max_prompt_bytes=self._sim.settings().max_prompt_bytes)
+        check_partition(request, entry.partition, self._sim.partitions)
+        return request
 
     def _wrong_rows(self) -> list[str]:
         """Rows of the simulated Milvus that are no turn's, of erased turns, or missing."""

@@ -17,11 +17,13 @@ import pytest
 from msgspec.structs import replace
 
 from agents import answering, controls, conversations, generating, outcomes, recalling, tool_results
+from agents.auditing import audit_of_request
 from agents.history import History
 from agents.jobs import job_of
 from agents.recalling import Recalling
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
+from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.checkpoint import Checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
@@ -84,6 +86,15 @@ async def _cancels_what_it_waits_for(answer: AnswerLog) -> None:
 
 def _id_of_the_owner(answer: AnswerLog, index: int) -> str:
     return f"call_{answer._tokens.epoch}_{index}"
+
+
+def _without_head(*arguments: Any) -> Any:
+    _head, links = extend(*arguments)
+    return (), links
+
+
+def _audits_no_errors(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, *rest: Any) -> Any:
+    return () if end.error is not None else audit_of_request(inflight, answer, end, *rest)
 
 
 def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> Change:
@@ -351,6 +362,8 @@ MUTANTS: dict[str, Mutant] = {
     "the cache keeps the answers of an erased user": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
     "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
     "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
+    "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
+    "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

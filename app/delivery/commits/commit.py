@@ -1,9 +1,10 @@
 """Group commit: everything that requests leave behind, in one Kafka transaction.
 
-A transaction of partition p holds, for each request of its group, the changelog records of its rows and its record on
-`turns` or `dead-letters`, and for all of them the `requests` offset with the checkpoint in its metadata. The offsets of
-`controls` and `turns` are committed in the same way; Faust commits nothing. A read_committed consumer sees all of it or
-nothing, and a former owner cannot commit: the transactional id belongs to the partition, so the next owner fences it.
+A transaction of partition p holds, for each request of its group, the changelog records of its rows, its record on
+`turns` or `dead-letters` and its record on `audit`, and for all of them the `requests` offset with the checkpoint in
+its metadata. The offsets of `controls` and `turns` are committed in the same way; Faust commits nothing. A
+read_committed consumer sees all of it or nothing, and a former owner cannot commit: the transactional id belongs to the
+partition, so the next owner fences it.
 
 1. Begin.
 2. Send the changelog and output records and await every delivery (commit_transaction itself ignores failed batches).
@@ -36,12 +37,14 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from app.delivery.clients import RECORD_ERRORS
+from app.delivery.commits.audit_chain import extend, head_of
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.offsets import Offsets
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
+from app.wire.audit import AuditRecord
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
 
@@ -53,11 +56,14 @@ GROUP_LIMIT = 256
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep."""
+    """What one record leaves behind. `record` is None if no record is finished by it, as in a sweep. The records of
+    `audit` get their place in the chain when they are committed.
+    """
 
     record: Record | None = None
     changes: tuple[Change, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
 
 
 @dataclass(slots=True)
@@ -224,8 +230,9 @@ class GroupCommitter:
         for commit in commits:
             if commit.record is not None:
                 finished.setdefault(commit.record.topic, []).append(commit.record.offset)
-        changes = [change for commit in commits for change in commit.changes]
-        outputs = [output for commit in commits for output in commit.outputs]
+        head, links = extend(head_of(self._store), (one for commit in commits for one in commit.audit), self._settings)
+        changes = [*(change for commit in commits for change in commit.changes), *head]
+        outputs = [*(output for commit in commits for output in commit.outputs), *links]
         await self._producer.begin_transaction()
         receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)

@@ -99,6 +99,7 @@ class Channel:
                 ref = message.ref
                 await self._do(message)
             except ApiError as error:
+                self._gateway.audit_trail.denied(self._socket, error)
                 reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
                 if message is not None and not isinstance(message, AskMessage):
                     reply["request_id"] = message.request_id

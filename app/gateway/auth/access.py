@@ -47,6 +47,10 @@ class Caller:
             return f"{self._grant.tenant}/{ANY_USER}"
         return Identity(self._grant.user, self._grant.tenant).user_id
 
+    @property
+    def tenant(self) -> str | None:
+        return None if self._grant is None else self._grant.tenant
+
     def identity_of(self, user_id: str | None, user: str | None) -> Identity:
         """The user of a body of OpenAI's API. With a user's own key, its `user` is only a label.
 
@@ -81,8 +85,10 @@ class Access:
         await self._tokens.check()
 
     async def caller(self, request: HTTPConnection) -> Caller:
-        """The authenticated caller; raises `ApiError`."""
-        return Caller(request, None if self.development else await self._grant(request))
+        """The authenticated caller, also in `request.state.caller`; raises `ApiError`."""
+        caller = Caller(request, None if self.development else await self._grant(request))
+        request.state.caller = caller
+        return caller
 
     async def identify(self, request: HTTPConnection, named: str | None = None) -> Identity:
         """The caller's identity. `named` is the user that the request names other than in its query."""

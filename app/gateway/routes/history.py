@@ -59,6 +59,7 @@ async def search(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
     if not 1 <= limit <= _MOST_HITS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
+    gateway.audit_trail.searched(identity)
     from app.search.query import Query  # noqa: PLC0415 - slow to import
     from app.search.rows import Role  # noqa: PLC0415
 

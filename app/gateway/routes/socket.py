@@ -40,6 +40,7 @@ async def talk(socket: WebSocket) -> None:
             caller = await gateway.access.caller(socket)
             held.enter_context(gateway.limits.socket(caller.holder))
         except ApiError as error:
+            gateway.audit_trail.denied(socket, error)
             await socket.send_denial_response(error.response())
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in socket.scope["subprotocols"] else None)

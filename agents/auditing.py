@@ -1,0 +1,79 @@
+"""What `audit` gets of a request, a refused record or an erasure. Pure functions without I/O."""
+
+from __future__ import annotations
+
+from app.delivery.commits.audit_chain import hash_of
+from app.delivery.inflight import InFlightRequest
+from app.delivery.resume.answer_log import AnswerLog
+from app.settings import Settings
+from app.wire.audit import AuditAction, AuditRecord
+from app.wire.control import Audit
+from app.wire.error import WireError
+from app.wire.event import TokenEvent
+from app.wire.limits import MAX_USER_LENGTH
+
+
+def audit_of_request(
+    inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, settings: Settings, now: int
+) -> tuple[AuditRecord, ...]:
+    if not settings.audit_retention_s:
+        return ()
+    request, plan = inflight.request, inflight.plan
+    outcome = end.error.code if end.error is not None else end.finish_reason
+    return (
+        AuditRecord(
+            action=AuditAction.REQUEST,
+            outcome=str(outcome or ""),
+            user_id=request.user_id,
+            at=now,
+            tenant=request.tenant,
+            request_id=request.request_id,
+            conversation_id=request.conversation_id,
+            model_version=end.model_version,
+            route=plan.route,
+            experiment=plan.experiment,
+            arm=plan.arm,
+            prompt_tokens=0 if end.usage is None else end.usage.prompt_tokens,
+            completion_tokens=0 if end.usage is None else end.usage.completion_tokens,
+            prompt_sha256=hash_of(request.question.encode()),
+            answer_sha256=hash_of(answer.text.encode()),
+        ),
+    )
+
+
+def audit_of_refusal(user_id: str, error: WireError, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
+    """`user_id` comes from the record's key and may be anything."""
+    if not settings.audit_retention_s:
+        return ()
+    return (
+        AuditRecord(
+            action=AuditAction.REFUSAL,
+            outcome=str(error.code),
+            user_id=user_id[:MAX_USER_LENGTH],
+            at=now,
+            request_id=error.request_id,
+            conversation_id=error.conversation_id if error.request_id is not None else None,
+        ),
+    )
+
+
+def audit_of_erasure(user_id: str, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
+    if not settings.audit_retention_s:
+        return ()
+    return (AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now),)
+
+
+def audit_of_gateway(note: Audit, settings: Settings) -> tuple[AuditRecord, ...]:
+    """What a gateway reports on `controls`."""
+    if not settings.audit_retention_s:
+        return ()
+    return (
+        AuditRecord(
+            action=AuditAction(note.action),
+            outcome=note.outcome,
+            user_id=note.user_id,
+            at=note.at,
+            tenant=note.tenant,
+            count=note.count,
+        ),
+    )

@@ -1,0 +1,165 @@
+"""`parley audit`: show the audit log, verify its chains, and sign their heads."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from aiokafka import ConsumerRecord
+
+from app.audit.seal import Seal, SealedHead, SealError, private_key, public_key, read_seal
+from app.audit.verify import Chain
+from app.commands.moment import Moment
+from app.commands.scan import records_since
+from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
+from app.printable import printable
+from app.settings import Settings
+from app.wire import AuditRecord, WireError, decode_audit
+from tables.records import AUDIT_HEAD, AuditHead, Table, decode
+
+_COLUMNS = ("time", "action", "outcome", "user", "request", "model", "route", "tokens", "categories")
+_File = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.group()
+def audit() -> None:
+    """Show the audit log, verify that it is complete, and sign its state."""
+
+
+@audit.command()
+@click.option("--user", help="Only this user, as in Kafka (`tenant/user`).")
+@click.option("--tenant", help="Only this tenant.")
+@click.option("--action", help="Only this action: request, refusal, erasure, search or denied.")
+@click.option("--since", type=Moment(), default="24h", show_default=True, help="Records from this time on.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+def show(user: str | None, tenant: str | None, action: str | None, since: int, *, as_json: bool) -> None:
+    """Show the records, oldest first."""
+
+    def is_asked(record: AuditRecord) -> bool:
+        return all(
+            wanted in {None, found}
+            for wanted, found in ((user, record.user_id), (tenant, record.tenant), (action, record.action))
+        )
+
+    found = run(_records(settings_of_terminal(), since))
+    shown = sorted((record for record in found if is_asked(record)), key=lambda record: record.at)
+    if as_json:
+        for record in shown:
+            click.echo(msgspec.json.encode(record))
+    elif shown:
+        _show(shown)
+    else:
+        note("no audit records since then")
+
+
+@audit.command()
+@click.option("--seal", "sealed", type=_File, help="Also compare with this seal.")
+@click.option("--key", type=_File, help="The public key of the seal, a PEM file.")
+def verify(sealed: Path | None, key: Path | None) -> None:
+    """Verify the chain of every partition; exit code 1 if a record was changed, removed or added, or an end was cut."""
+    if (sealed is None) != (key is None):
+        raise WrongUseError("--seal and --key go together")
+    settings = settings_of_terminal()
+    seal = None
+    if sealed is not None and key is not None:
+        try:
+            seal = read_seal(sealed)
+            seal.check(public_key(key))
+        except SealError as error:
+            raise WrongUseError(str(error)) from None
+        if seal.topic != settings.topic("audit"):
+            raise WrongUseError(f"the seal is of the topic {seal.topic}, not {settings.topic('audit')}")
+    chains = run(_chains(settings, seal))
+    findings = [finding for chain in chains for finding in chain.end()]
+    for finding in findings:
+        click.echo(printable(str(finding)))
+    if findings:
+        raise click.ClickException(f"{len(findings)} faults in {len(chains)} chains")
+    count = sum(chain.records for chain in chains)
+    begun_late = [chain for chain in chains if chain.first]
+    note(f"{count} records in {len(chains)} chains: complete and unchanged")
+    if begun_late:
+        note(f"{len(begun_late)} chains begin behind their first record: older records have left by retention")
+
+
+@audit.command()
+@click.option("--key", required=True, type=_File, help="The private Ed25519 key, a PEM file without a password.")
+@click.argument("path", type=click.Path(path_type=Path))
+def seal(key: Path, path: Path) -> None:
+    """Verify the chains, and write their signed heads to PATH."""
+    settings = settings_of_terminal()
+    try:
+        signing = private_key(key)
+    except SealError as error:
+        raise WrongUseError(str(error)) from None
+    chains = run(_chains(settings, None))
+    findings = [finding for chain in chains for finding in chain.end()]
+    if findings:
+        raise click.ClickException(f"{findings[0]}; `parley audit verify` shows all of {len(findings)} faults")
+    heads = tuple(SealedHead(chain.partition, chain.last.sequence, chain.last.hash) for chain in chains)
+    made = Seal(made_at=time.time_ns() // 1_000_000, topic=settings.topic("audit"), heads=heads)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(made.signed_with(signing)), indent=1) + b"\n")
+    note(f"{path}: {sum(chain.records for chain in chains)} records in {len(chains)} chains are sealed")
+
+
+async def _records(settings: Settings, since: int) -> list[AuditRecord]:
+    found: list[AuditRecord] = []
+    async for record in records_since(settings, "audit", since):
+        try:
+            found.append(decode_audit(record.value, record.headers))
+        except WireError as error:
+            note(f"audit partition {record.partition} offset {record.offset} is skipped: {error}")
+    return found
+
+
+async def _chains(settings: Settings, seal: Seal | None) -> list[Chain]:
+    """All chains. Their heads are read first: records that are committed meanwhile only lengthen the chains."""
+    rows: dict[int, ConsumerRecord] = {}
+    async for row in records_since(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog", 0):
+        if row.key == AUDIT_HEAD and row.value is not None:
+            rows[row.partition] = row
+    heads: defaultdict[int, list[AuditHead]] = defaultdict(list)
+    for partition, row in rows.items():
+        heads[partition].append(decode(row.value, AuditHead))
+    for one in () if seal is None else seal.heads:
+        heads[one.partition].append(AuditHead(one.sequence, one.hash))
+    chains = {partition: Chain(partition) for partition in range(settings.partitions)}
+    for partition, found in heads.items():
+        chains.setdefault(partition, Chain(partition)).expect(found)
+    async for record in records_since(settings, "audit", 0):
+        chains[record.partition].add(record.offset, record.key, record.value, record.headers)
+    return [chains[partition] for partition in sorted(chains)]
+
+
+def _show(records: list[AuditRecord]) -> None:
+    from rich import box  # noqa: PLC0415
+    from rich.table import Table as View  # noqa: PLC0415
+
+    table = View(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in _COLUMNS:
+        table.add_column(name, no_wrap=name == "time", justify="right" if name == "tokens" else "left")
+    for record in records:
+        table.add_row(*(printable(cell) for cell in _cells(record)))
+    print_table(table)
+
+
+def _cells(record: AuditRecord) -> tuple[Any, ...]:
+    at = datetime.fromtimestamp(record.at / 1000, UTC).astimezone()
+    times = f" x{record.count}" if record.count > 1 else ""
+    tokens = f"{record.prompt_tokens}+{record.completion_tokens}" if record.request_id is not None else ""
+    return (
+        f"{at:%Y-%m-%d %H:%M:%S}",
+        str(record.action),
+        record.outcome + times,
+        record.user_id,
+        record.request_id or "",
+        record.model_version or "",
+        record.route or "",
+        tokens,
+        ", ".join(record.categories),
+    )

@@ -1,0 +1,82 @@
+"""Reports searches and denied access to `audit`.
+
+Only the owner of a partition can extend its chain, so a gateway sends them to the owner, as records of `controls`. Equal
+events of one second become one record with a count, so a flood of wrong keys cannot flood Kafka. A wrong key names no
+user: such events belong to the user `anonymous`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from app.gateway.auth.access import Caller
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError
+from app.gateway.request_producer import RequestProducer
+from app.wire import Audit
+
+log = logging.getLogger(__name__)
+
+ANONYMOUS = "anonymous"
+DENIED = frozenset({401, 403, 429})
+_EVERY_S = 1.0
+_MOST_KINDS = 1000
+
+
+class AuditTrail:
+    """Without `is_on`, it reports nothing. `searched` and `denied` never wait."""
+
+    def __init__(self, request_producer: RequestProducer, *, is_on: bool) -> None:
+        self._producer = request_producer
+        self._is_on = is_on
+        self._noted: Counter[Audit] = Counter()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._is_on:
+            self._task = asyncio.create_task(self._run(), name="audit-trail")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            await self._report()
+
+    def denied(self, request: HTTPConnection, error: ApiError) -> None:
+        """Report the refusal if the caller may not do what it asked for."""
+        if error.status in DENIED:
+            caller: Caller | None = getattr(request.state, "caller", None)
+            user_id, tenant = (ANONYMOUS, None) if caller is None else (caller.holder, caller.tenant)
+            self._note(Audit(user_id=user_id, tenant=tenant, action="denied", outcome=error.code, at=0))
+
+    def searched(self, identity: Identity) -> None:
+        self._note(Audit(user_id=identity.user_id, tenant=identity.tenant, action="search", outcome="done", at=0))
+
+    def _note(self, event: Audit) -> None:
+        if not self._is_on:
+            return
+        if event not in self._noted and len(self._noted) >= _MOST_KINDS:
+            event = Audit(user_id=ANONYMOUS, action=event.action, outcome="too_many_to_name", at=0)
+        self._noted[event] += 1
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await self._report()
+
+    async def _report(self) -> None:
+        """Send what was noted; what Kafka does not take is sent with the next report."""
+        noted, self._noted = self._noted, Counter()
+        at = time.time_ns() // 1_000_000
+        for event, count in noted.items():
+            try:
+                await self._producer.audit(msgspec.structs.replace(event, at=at, count=count))
+            except ApiError as error:
+                log.warning("%s of %r is not in the audit log yet: %s", event.action, event.user_id, error.message)
+                self._noted[event] += count

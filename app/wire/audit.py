@@ -1,0 +1,54 @@
+"""Records of `audit`: what happened to each request, erasure, search and denied access. They hold no text."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class AuditAction(StrEnum):
+    """
+    request: A request has ended; `outcome` is its finish reason or error code.
+    refusal: A record that is not a valid request; `outcome` is its error code.
+    erasure: A user was erased, in Kafka and Milvus.
+    search: A user has searched the history.
+    denied: A gateway has refused a caller; `outcome` is the error code.
+    """
+
+    REQUEST = "request"
+    REFUSAL = "refusal"
+    ERASURE = "erasure"
+    SEARCH = "search"
+    DENIED = "denied"
+
+
+class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of the chain of its partition.
+
+    `sequence` counts from 0, and `previous` is the SHA-256 of the value of the record before it
+    (app/delivery/commits/audit_chain.py).
+
+    `count` equal events of one second are one record of a gateway. `at` is in Unix milliseconds, `prompt_sha256` and
+    `answer_sha256` are of the texts in UTF-8.
+    """
+
+    sequence: int = 0
+    previous: str = ""
+    action: AuditAction
+    outcome: str
+    user_id: str
+    at: int
+    tenant: str | None = None
+    request_id: str | None = None
+    conversation_id: str | None = None
+    model_version: str | None = None
+    route: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    categories: tuple[str, ...] = ()
+    prompt_sha256: str | None = None
+    answer_sha256: str | None = None
+    count: int = 1

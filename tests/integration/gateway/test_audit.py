@@ -1,0 +1,55 @@
+"""Denied access and searches at a gateway are reported to the workers, and stand in the chains of `audit`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+
+from app.settings import Settings
+from app.wire import AuditRecord, decode_audit
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.commands.terminal import Terminal
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.client import Client
+
+KEY = "the-key-of-nina-1"
+
+
+async def reports(client: Client, count: int) -> list[AuditRecord]:
+    async with asyncio.timeout(60):
+        while True:
+            found = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+            if sum(record.count for record in found) >= count:
+                return found
+            await asyncio.sleep(0.2)
+
+
+async def test_who_is_refused_and_who_searches_is_audited(settings: Settings, tmp_path: Path) -> None:
+    settings = settings.model_copy(update={"gateway_api_keys": f"{KEY}=acme/nina"})
+    with (
+        WorkerProcess(settings, tmp_path / "worker.log") as worker,
+        GatewayProcess(settings, tmp_path / "gateway.log") as gateway,
+    ):
+        worker.wait_owning(settings.partitions)
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http, Client(settings) as client:
+            nina = {"Authorization": f"Bearer {KEY}"}
+            for _ in range(30):
+                wrong = await http.post("/v1/requests", json={"prompt": "x"}, headers={"Authorization": "Bearer guess"})
+                assert wrong.status_code == 401
+            assert (await http.delete("/v1/users/omar", headers=nina)).status_code == 403
+            await http.get("/v1/search", params={"q": "where is my parcel"}, headers=nina)
+            found = await reports(client, 32)
+            kinds = {(one.user_id, one.tenant, one.action.value, one.outcome) for one in found}
+            assert kinds == {
+                ("anonymous", None, "denied", "unauthorized"),
+                ("acme/nina", "acme", "denied", "unauthorized"),
+                ("acme/nina", "acme", "search", "done"),
+            }
+            assert sum(one.count for one in found) == 32
+            assert len(found) < 15, "equal events of a second are one record"
+            assert not any(b"parcel" in record.value for record in await client.records("audit"))
+        verified = await Terminal(settings, tmp_path).run("audit", "verify")
+        assert (verified.code, verified.out) == (0, "")
+        assert gateway.stop() == 0
