@@ -25,10 +25,11 @@ from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
+from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
-from app.wire.event import TokenEvent
+from app.wire.event import NO_PLAN, TokenEvent
 from models.generation import End, Failure, FinishReason, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
@@ -56,7 +57,9 @@ class Answering:
         cache: ResponseCache,
         recalling: Recalling,
         candidates: Candidates,
+        tenants: Tenants,
     ) -> None:
+        self._tenants = tenants
         self._recalling = recalling
         self._settings = settings
         self._servings = servings
@@ -74,10 +77,10 @@ class Answering:
         serving: ServedModel | None,
     ) -> TokenEvent:
         """Write the answer, or the error that it ends with; returns its last event."""
-        if inflight.stop is not None:
-            return await stopped(answer, inflight.stop)
-        if serving is None:
-            return await self._not_served(inflight, answer)
+        if serving is None or inflight.stop is not None:
+            return await self._turned_away(inflight, answer)
+        if (refusal := self._refusal(inflight, serving)) is not None:
+            return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
         inflight.plan = self._recalling.plan(partition, inflight, inflight.memory)
         inflight.recalled = bool(inflight.memory or inflight.plan.recalled)
@@ -108,6 +111,22 @@ class Answering:
                 return await answer.done(FinishReason.LENGTH, end.usage)
             finally:
                 inflight.has_begun()
+
+    def _refusal(self, inflight: InFlightRequest, serving: ServedModel) -> TenantRefusal | None:
+        """Whether its tenant may not ask for this. What a former owner has admitted stays admitted."""
+        if inflight.recovered is not None or inflight.logged != NO_PLAN:
+            return None
+        names = {*serving.names, serving.model_version}
+        refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
+        if refusal is None:
+            self._tenants.count(charged_tenant(inflight.request), requests=1)
+        return refusal
+
+    async def _turned_away(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
+        """The end of a request that was stopped before it began, or that no model can answer."""
+        if inflight.stop is not None:
+            return await stopped(answer, inflight.stop)
+        return await self._not_served(inflight, answer)
 
     async def _round(
         self,

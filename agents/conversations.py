@@ -17,6 +17,7 @@ from functools import partial
 import msgspec
 
 from agents.answering import Answering
+from agents.charging import Charging
 from agents.comparing import Comparing
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
@@ -31,12 +32,10 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.policy.planner import Planner
-from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
-from app.wire.event import TokenEvent
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
@@ -66,11 +65,11 @@ class Conversations:
         observer: Observer,
         planner: Planner,
         recalling: Recalling,
-        prices: PriceList,
+        charging: Charging,
         answering: Answering,
         comparing: Comparing,
     ) -> None:
-        self._prices = prices
+        self._charging = charging
         self._recalling = recalling
         self._planner = planner
         self._settings = settings
@@ -129,18 +128,11 @@ class Conversations:
         partition.ownership.calls.forget(inflight.key)
         partition.begun.pop(inflight.key, None)
         inflight.abandon()
-        self._price(inflight, end)
+        self._charging.charge(inflight, end)
         self._comparing.begin(partition, inflight, end)
         self._observer.answered(partition.number, inflight, answer, end)
         for settle in inflight.on_commit:
             settle()
-
-    def _price(self, inflight: InFlightRequest, end: TokenEvent) -> None:
-        if end.usage is not None:
-            version, is_cached = end.model_version or "", inflight.plan.cached is not None
-            default = self._servings.default.model_version if inflight.plan.route else version
-            inflight.cost = self._prices.cost(version, end.usage, is_cached=is_cached)
-            inflight.saved = self._prices.saved(version, end.usage, default=default, is_cached=is_cached)
 
     @staticmethod
     def _is_open(inflight: InFlightRequest) -> bool:

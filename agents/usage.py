@@ -30,6 +30,7 @@ from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_turn, encode
 from app.wire.error import WireError
+from app.wire.ids import tenant_of
 from app.wire.turn import Turn
 from app.wire.usage import Latencies, UsageWindow
 from tables.records import Table
@@ -118,7 +119,7 @@ class UsageWindows:
         first = None if timing is None else timing.first_token_at
         return Counted(
             at=turn.created_at,
-            tenant=turn.tenant or "",
+            tenant=turn.tenant or tenant_of(turn.user_id) or "",
             model=turn.model_version,
             prompt_tokens=turn.usage.prompt_tokens,
             completion_tokens=turn.usage.completion_tokens,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from agents.answering import Answering
 from agents.candidates import Candidates
+from agents.charging import Charging
 from agents.comparing import Comparing
 from agents.controls import Controls
 from agents.conversations import Conversations
@@ -44,6 +45,8 @@ from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
 from app.policy.shadows import Shadows
+from app.policy.tenants import TenantFigures, Tenants
+from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
 from app.search.sink import HistorySink, NoHistory
@@ -129,6 +132,7 @@ class Worker:
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
+        self.tenants = Tenants(loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions))
         answering = Answering(
             settings,
             loaded.servings,
@@ -138,6 +142,7 @@ class Worker:
             self.cache,
             recalling,
             Candidates(batches, loaded.embedder),
+            self.tenants,
         )
         shadows = Shadows(loaded.policy)
         self._conversations = Conversations(
@@ -148,11 +153,11 @@ class Worker:
             observer,
             planner,
             recalling,
-            prices,
+            Charging(prices, self.tenants, loaded.servings),
             answering,
             Comparing(settings, loaded.servings, batches, shadows, prices),
         )
-        self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows)
+        self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
         self._take = {
             REQUESTS: self._conversations.handle,
             CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,
@@ -201,6 +206,8 @@ class Worker:
                 (self.router.update, self.cache.update),
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
+            feed = UsageFeed(self._settings, self.tenants)
+            self._tasks.add(asyncio.create_task(feed.run(), name="usage-feed"))
 
     async def stop(self, *, broken: bool = False) -> None:
         """Leave in an orderly way: running answers get the grace period; their next owners continue the rest.
@@ -264,6 +271,12 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
                 self._broken(error)
                 return
+
+    def _now(self) -> int:
+        """The broker's clock as the owner of any partition knows it, Unix milliseconds."""
+        owned = (one for one in self.owner.partitions.values() if one.state is State.OWNED)
+        partition = next(owned, None)
+        return time.time_ns() // 1_000_000 if partition is None else partition.ownership.clock.now()
 
     async def _owns(self, number: int) -> bool:
         """Whether Kafka confirms that a partition belongs to this worker; waits while Kafka is unreachable."""

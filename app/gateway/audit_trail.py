@@ -1,8 +1,8 @@
 """Reports searches and denied access to `audit`.
 
-Only the owner of a partition can extend its chain, so a gateway sends them to the owner, as records of `controls`. Equal
-events of one second become one record with a count, so a flood of wrong keys cannot flood Kafka. A wrong key names no
-user: such events belong to the user `anonymous`.
+Only the owner of a partition can extend its chain, so a gateway sends them to the owner, as records of `controls`.
+Equal events of one second become one record with a count, so a flood of wrong keys cannot flood Kafka. A wrong key
+names no user: such events belong to the user `anonymous`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from starlette.requests import HTTPConnection
@@ -13,9 +13,10 @@ from app.gateway.answers.archive import Archive, time_of
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.audit_trail import AuditTrail
-from app.gateway.auth.access import Access
+from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.erasures import Erasures
+from app.gateway.errors import ApiError
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.connections import Gate
@@ -28,10 +29,15 @@ from app.gateway.searching import Searching
 from app.kafka.clients import partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
+from app.policy.tenants import TenantFigures, Tenants
+from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
+from app.wire import ErrorCode, Request
+from app.wire.ids import tenant_of
+from models.adapter_folders import adapter_folders
 
 
 class Gateway:
@@ -62,10 +68,16 @@ class Gateway:
         self.backlog = Backlog(settings, partitions)
         self.tools = offered_tools(settings.gateway_tools)
         policy = read_policy(settings.policy)
-        self.models = ServedModels(settings.models, context_lengths(settings))
+        adapters = adapter_folders(settings.adapters)
+        self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
-        self._watch = None if settings.policy is None else PolicyWatch(settings.policy, policy, [self.models])
-        self._watching: asyncio.Task[None] | None = None
+        # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
+        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: range(partitions))
+        self.tenants = Tenants(policy, figures)
+        self._watch = None
+        if settings.policy is not None:
+            self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
+        self._following: list[asyncio.Task[None]] = []
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
@@ -83,11 +95,13 @@ class Gateway:
         self.audit_trail.start()
         self.backlog.start()
         if self._watch is not None:
-            self._watching = asyncio.create_task(self._watch.run(), name="policy")
+            feed = UsageFeed(self.settings, self.tenants)
+            self._following = [asyncio.create_task(one.run()) for one in (self._watch, feed)]
 
     async def stop(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
         await self.backlog.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.live.stop()
@@ -98,10 +112,21 @@ class Gateway:
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
 
-    def admit(self, identity: Identity, requests: int = 1) -> None:
-        """Admit that many requests, or raise `ApiError`."""
+    def admit(self, identity: Identity, asked: Sequence[Request]) -> None:
+        """Admit these requests, all or none; raises `ApiError`."""
+        for request in asked:
+            names = self.models.names_of(request.model)
+            refusal = self.tenants.refusal(request, names, is_adapter=self.models.is_adapter(request.model))
+            if refusal is not None:
+                status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
+                raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
         self.backlog.check(identity.user_id)
-        self.limits.admit(identity, requests)
+        self.limits.admit(identity, len(asked))
+
+    def may_name(self, caller: Caller, model: str) -> bool:
+        """Whether the caller's tenant may name this model."""
+        names = self.models.names_of(model)
+        return self.tenants.may_use(caller.tenant or "", names, is_adapter=self.models.is_adapter(model))
 
     def _forget(self, user_id: str, at: int) -> None:
         self.live.forget_user(user_id, at)
@@ -111,6 +136,9 @@ class Gateway:
         self.limits.count_tokens(answer.user_id, len(event.tokens or ()))
         if event.is_end:
             self.backlog.ended(answer.user_id)
+            used = event.usage
+            tokens = 0 if used is None else used.prompt_tokens + used.completion_tokens
+            self.tenants.count(tenant_of(answer.user_id) or "", requests=1, tokens=tokens)
         if event.model_version:
             self.models.answered(event.model_version)
         if (

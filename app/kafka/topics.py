@@ -25,6 +25,8 @@ from app.wire.limits import MAX_RECORD_BYTES
 
 CONNECT_TIMEOUT_S = 5.0
 LEADERS_TIMEOUT_S = 30.0
+USAGE_S = 32 * 86400
+"""Least retention of `usage`: budgets of tenants count by calendar month."""
 
 
 class TopicsError(Exception):
@@ -116,7 +118,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         spec(TopicName.TURNS, settings.turns_retention_s),
         # An erasure or cancel takes effect from the broker's receipt, whatever the sender's clock says.
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
-        replace(spec(TopicName.USAGE, settings.turns_retention_s), by_worker=True),
+        replace(spec(TopicName.USAGE, max(settings.turns_retention_s, USAGE_S)), by_worker=True),
         replace(spec(TopicName.COMPARISONS, settings.turns_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),

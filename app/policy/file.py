@@ -228,6 +228,29 @@ class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             yield "a price must be a number of at least 0"
 
 
+class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tenant may ask for; what is not set is not limited. `priority` is the highest that its requests may have,
+    `cost_per_month` counts by calendar month in UTC, in the unit of the prices.
+    """
+
+    models: tuple[str, ...] | None = None
+    adapters: tuple[str, ...] | None = None
+    priority: Priority = Priority.INTERACTIVE
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    cost_per_month: float | None = None
+
+    @property
+    def has_quota(self) -> bool:
+        return (self.requests_per_min, self.tokens_per_min, self.cost_per_month) != (None, None, None)
+
+    def mistakes(self) -> Iterator[str]:
+        """What the types cannot express."""
+        limits = (self.requests_per_min, self.tokens_per_min, self.cost_per_month)
+        if any(limit is not None and not 0 <= limit < float("inf") for limit in limits):
+            yield "a limit must be a number of at least 0"
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: dict[str, ModelSpec] = {}
     routes: tuple[Route, ...] = ()
@@ -235,6 +258,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cache: CacheRules | None = None
     recall: RecallRules = RecallRules()
     prices: dict[str, PriceRule] = {}
+    tenants: dict[str, TenantRule] = {}
 
     @property
     def names(self) -> list[str]:
@@ -280,6 +304,8 @@ def _mistakes(policy: Policy) -> Iterator[str]:
     yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
     for name, price in policy.prices.items():
         yield from (f"prices.{name}: {mistake}" for mistake in price.mistakes())
+    for name, rule in policy.tenants.items():
+        yield from (f"tenants.{name}: {mistake}" for mistake in rule.mistakes())
     yield from (f"recall: {mistake}" for mistake in policy.recall.mistakes())
     if policy.cache is not None:
         yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())

@@ -1,4 +1,4 @@
-"""Request ids, and what is derived from an id: partition and seed."""
+"""Request ids, and what is derived from an id: partition, seed and tenant."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from hashlib import blake2b
 
 import uuid_utils
 from aiokafka.partitioner import murmur2
+
+SEPARATOR = "/"
+"""Between tenant and user in the `user_id` of a tenant's user."""
 
 
 def new_request_id() -> str:
@@ -21,3 +24,9 @@ def partition_for(user_id: str, partitions: int) -> int:
 def seed_for(request_id: str) -> int:
     """The seed of a request that names none: the same request gets the same answer on every machine."""
     return int.from_bytes(blake2b(request_id.encode(), digest_size=8).digest()) >> 1
+
+
+def tenant_of(user_id: str) -> str | None:
+    """The tenant in a `user_id`; None if it has none."""
+    tenant, separator, _ = user_id.partition(SEPARATOR)
+    return tenant if separator and tenant else None

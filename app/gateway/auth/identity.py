@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SEPARATOR = "/"
+from app.wire.ids import SEPARATOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,3 @@ class DevelopmentIdentity(Identity):
     @property
     def user_id(self) -> str:
         return self.user
-
-
-def tenant_of(user_id: str) -> str | None:
-    """The tenant in a `user_id` of Kafka; None if it has none."""
-    tenant, separator, _ = user_id.partition(SEPARATOR)
-    return tenant if separator and tenant else None

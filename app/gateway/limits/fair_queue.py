@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.gateway.auth.identity import tenant_of
 from app.gateway.errors import ApiError
 from app.wire import ErrorCode
+from app.wire.ids import tenant_of
 
 MOST_WAITING = 16
 _RETRY_S = 2.0

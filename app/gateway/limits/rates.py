@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.gateway.auth.identity import Identity, tenant_of
+from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.limits.buckets import Buckets
 from app.gateway.metrics import Metrics
 from app.settings import Settings
 from app.wire import ErrorCode
+from app.wire.ids import tenant_of
 
 
 class Limits:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.policy.file import Policy
+from app.policy.file import DEFAULT_MODEL, Policy
 from app.settings import Settings
 
 RECENT_S = 3600.0
@@ -24,7 +24,9 @@ class ServedModels:
         configured: Iterable[str],
         context_lengths: Mapping[str, int] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        adapters: Collection[str] = (),
     ) -> None:
+        self._adapters = frozenset(adapters)
         self._own = tuple(configured)
         self._configured = tuple(dict.fromkeys(self._own))
         self._context_lengths = context_lengths or {}
@@ -60,6 +62,15 @@ class ServedModels:
     def knows(self, name: str) -> bool:
         """Whether a request may name it: a listed model, or a version of one."""
         return name in self.names() or name in self._seen
+
+    def names_of(self, name: str | None) -> frozenset[str]:
+        """All names that may mean the same model; a version is `NAME@...`."""
+        own = name or self.default
+        base = own.partition("@")[0]
+        return frozenset({own, base, *([DEFAULT_MODEL] if self.default in {own, base} else [])})
+
+    def is_adapter(self, name: str | None) -> bool:
+        return name in self._adapters
 
     def entry(self, name: str) -> dict[str, Any]:
         """The model as OpenAI's and vLLM's clients expect it; `max_model_len` is null if it is not known here."""

@@ -56,8 +56,8 @@ async def ask(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body = await read_body(request, AskBody)
     identity = caller.identity(body.user_id)
-    gateway.admit(identity)
     asked = body.request(identity, store=gateway.settings.gateway_store)
+    gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     reply = {

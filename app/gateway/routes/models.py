@@ -26,18 +26,20 @@ _MODEL = shape(
 
 @router.get("", responses=replies(shape(object="string", data="array")))
 async def models(request: Request) -> Response:
-    """The models of the settings, and versions of other models that have answered in the last hour."""
+    """The models that the caller may use: those of the settings, and versions of others that have answered in the last
+    hour.
+    """
     gateway = gateway_of(request)
-    await gateway.access.caller(request)
-    entries = [gateway.models.entry(name) for name in gateway.models.names()]
+    caller = await gateway.access.caller(request)
+    entries = [gateway.models.entry(name) for name in gateway.models.names() if gateway.may_name(caller, name)]
     return json_response({"object": "list", "data": entries})
 
 
 @router.get("/{name:path}", responses=replies(_MODEL, 404))
 async def model(request: Request, name: str) -> Response:
     gateway = gateway_of(request)
-    await gateway.access.caller(request)
-    if not gateway.models.knows(name):
+    caller = await gateway.access.caller(request)
+    if not gateway.models.knows(name) or not gateway.may_name(caller, name):
         message = "no model with this name has answered in the last hour"
         raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
     return json_response(gateway.models.entry(name))

@@ -28,7 +28,12 @@ def socket_with(frames: list[dict[str, Any]], failure: Exception) -> WebSocket:
 
 @pytest.mark.parametrize("failure", [OSError("connection reset"), RuntimeError("send after close")])
 async def test_a_client_that_left_before_its_refusal_ends_the_channel_quietly(failure: Exception) -> None:
-    gateway = cast(Gateway, SimpleNamespace(settings=SimpleNamespace(gateway_stall_s=1.0)))
+    gateway = cast(
+        Gateway,
+        SimpleNamespace(
+            settings=SimpleNamespace(gateway_stall_s=1.0), audit_trail=SimpleNamespace(denied=lambda *_: None)
+        ),
+    )
     bad = {"type": "websocket.receive", "text": "{not json"}
     socket = socket_with([bad, bad], failure)
     await socket.accept()

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.gateway.auth.identity import Identity, tenant_of
+from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
 from app.settings import Settings
+from app.wire.ids import tenant_of
 
 NINA, OMAR, LENA = Identity("nina", "acme"), Identity("omar", "acme"), Identity("lena", "other")
 

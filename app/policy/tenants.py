@@ -1,0 +1,193 @@
+"""What a tenant may ask for: models, adapters, priority, and how much of it.
+
+A worker checks every request before its first token, whichever producer has sent it. Gateways check by the same rules,
+earlier. The operator's routes and fallbacks are not checked: they may choose any model.
+
+The figures of a worker come from two sources:
+
+- what the worker has admitted and seen answered in the last minute, counted at once;
+- the topic `usage`: the last minute of the partitions of other workers, and the cost of the calendar month (UTC).
+
+`usage` is published one window (`PARLEY_USAGE_WINDOW_S`) after the fact. So a limit is exact for the partitions of one
+worker, and others see it one to two windows later: with N workers, a tenant that begins suddenly may exceed its limit
+by at most N - 1 times that limit in each minute, for at most two windows. Tokens are counted when an answer ends, so
+answers that are under way exceed the limit by their own length.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from app.policy.file import AUTO_MODEL, Policy, TenantRule
+from app.wire.codes import ErrorCode
+from app.wire.ids import tenant_of
+from app.wire.request import Priority, Request
+from app.wire.usage import UsageWindow
+
+EVERYBODY_ELSE = "*"
+MINUTE_S = 60
+MINUTE_MS = 60_000
+_ORDER = (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRefusal:
+    """`retry_after_s` is set if the same request may be admitted later."""
+
+    code: ErrorCode
+    message: str
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Of one minute."""
+
+    requests: float = 0.0
+    tokens: float = 0.0
+
+
+def charged_tenant(request: Request) -> str:
+    """The tenant that the request counts for; empty without one. `tenant` cannot change that of the user."""
+    return tenant_of(request.user_id) or request.tenant or ""
+
+
+class TenantFigures:
+    """What tenants have used. `now` is in Unix milliseconds; `owned` are the partitions of this process, whose records
+    on `usage` it has counted itself.
+    """
+
+    def __init__(self, now: Callable[[], int], owned: Callable[[], Collection[int]] = frozenset) -> None:
+        self._now = now
+        self._owned = owned
+        self._seconds: defaultdict[str, dict[int, Used]] = defaultdict(dict)
+        self._costs: defaultdict[str, dict[int, float]] = defaultdict(dict)  # by minute
+        self._windows: dict[tuple[object, ...], UsageWindow] = {}
+
+    def count(self, tenant: str, *, requests: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
+        """Count what this process has admitted or seen answered."""
+        now = self._now()
+        seconds, second = self._seconds[tenant], now // 1000
+        before = seconds.get(second, Used())
+        seconds[second] = Used(before.requests + requests, before.tokens + tokens)
+        for old in [one for one in seconds if one <= second - MINUTE_S]:
+            del seconds[old]
+        if cost:
+            minute = now - now % MINUTE_MS
+            self._costs[tenant][minute] = self._costs[tenant].get(minute, 0.0) + cost
+
+    def add(self, window: UsageWindow) -> None:
+        """Take a record of `usage`; a later revision of a window replaces the earlier one."""
+        place = (window.model, window.route, window.experiment, window.arm)
+        key = (window.window_start, window.partition, window.tenant, *place)
+        known = self._windows.get(key)
+        if known is None or known.revision <= window.revision:
+            self._windows[key] = window
+
+    def forget_old(self) -> None:
+        """Drop what no limit needs any more; called now and then."""
+        now = self._now()
+        oldest = min(month_start(now), now - 2 * MINUTE_MS)
+        self._windows = {key: one for key, one in self._windows.items() if one.window_start >= oldest}
+        for tenant, costs in self._costs.items():
+            self._costs[tenant] = {minute: cost for minute, cost in costs.items() if minute >= oldest}
+
+    def last_minute(self, tenant: str) -> Used:
+        now, owned = self._now(), self._owned()
+        own = [used for second, used in self._seconds[tenant].items() if second > now // 1000 - MINUTE_S]
+        others = [
+            (window, MINUTE_MS / max(window.window_ms, MINUTE_MS))
+            for window in self._of(tenant)
+            if window.partition not in owned and _is_recent(window, now)
+        ]
+        requests = sum(used.requests for used in own) + sum(one.requests * share for one, share in others)
+        tokens = sum((one.prompt_tokens + one.completion_tokens) * share for one, share in others)
+        return Used(requests, tokens + sum(used.tokens for used in own))
+
+    def cost_of_month(self, tenant: str) -> float:
+        """Of the windows that are published, and of what this process has seen since."""
+        begin = month_start(self._now())
+        windows = [window for window in self._of(tenant) if window.window_start >= begin]
+        published = max((window.window_start + window.window_ms for window in windows), default=begin)
+        own = sum(cost for minute, cost in self._costs[tenant].items() if minute >= published)
+        return sum(window.cost for window in windows) + own
+
+    def _of(self, tenant: str) -> Iterable[UsageWindow]:
+        return (window for window in self._windows.values() if window.tenant == tenant)
+
+
+class Tenants:
+    """The rules of the policy's tenants, with their `figures`."""
+
+    def __init__(self, policy: Policy, figures: TenantFigures) -> None:
+        self._rules: dict[str, TenantRule] = {}
+        self.figures = figures
+        self.use(policy)
+
+    def use(self, policy: Policy) -> None:
+        """Work by this policy from now on."""
+        self._rules = policy.tenants
+
+    @property
+    def has_quotas(self) -> bool:
+        return any(rule.has_quota for rule in self._rules.values())
+
+    def count(self, tenant: str, *, requests: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
+        """Count what this process has admitted or seen answered."""
+        if self.has_quotas:
+            self.figures.count(tenant, requests=requests, tokens=tokens, cost=cost)
+
+    def rule_of(self, tenant: str) -> TenantRule | None:
+        return self._rules.get(tenant) or self._rules.get(EVERYBODY_ELSE)
+
+    def may_use(self, tenant: str, names: Collection[str], *, is_adapter: bool) -> bool:
+        """Whether the tenant may name this model; `names` are all names that it has."""
+        rule = self.rule_of(tenant)
+        allowed = None if rule is None else rule.adapters if is_adapter else rule.models
+        return allowed is None or not {*allowed}.isdisjoint(names)
+
+    def refusal(self, request: Request, names: Collection[str], *, is_adapter: bool) -> TenantRefusal | None:
+        """Why the tenant may not ask for this, now; None if it may. `names` are those of the model that answers."""
+        if not self._rules:
+            return None
+        tenant = charged_tenant(request)
+        if request.tenant not in {None, tenant}:
+            return TenantRefusal(ErrorCode.INVALID_REQUEST, f"tenant: the user belongs to the tenant {tenant!r}")
+        rule = self.rule_of(tenant)
+        if rule is None:
+            return None
+        if request.model not in {None, AUTO_MODEL} and not self.may_use(tenant, names, is_adapter=is_adapter):
+            what = f"the {'adapter' if is_adapter else 'model'} {request.model}"
+            return TenantRefusal(ErrorCode.MODEL_NOT_FOUND, f"model: this tenant may not use {what}")
+        if _ORDER.index(request.priority) > _ORDER.index(rule.priority):
+            message = f"priority: this tenant may ask for {rule.priority} at most"
+            return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
+        return self._exhausted(tenant, rule) if rule.has_quota else None
+
+    def _exhausted(self, tenant: str, rule: TenantRule) -> TenantRefusal | None:
+        used = self.figures.last_minute(tenant)
+        for name, limit, found in (
+            ("requests", rule.requests_per_min, used.requests),
+            ("tokens", rule.tokens_per_min, used.tokens),
+        ):
+            if limit is not None and found >= limit:
+                message = f"this tenant has used its {limit} {name} per minute"
+                return TenantRefusal(ErrorCode.RATE_LIMITED, message, float(MINUTE_S))
+        if rule.cost_per_month is not None and self.figures.cost_of_month(tenant) >= rule.cost_per_month:
+            message = f"this tenant has used its budget of {rule.cost_per_month:g} of this month"
+            return TenantRefusal(ErrorCode.RATE_LIMITED, message)
+        return None
+
+
+def _is_recent(window: UsageWindow, now: int) -> bool:
+    """Whether the window is the newest that can be published by now: it ended within its own length and a minute."""
+    return window.window_start + window.window_ms > now - MINUTE_MS - window.window_ms
+
+
+def month_start(now: int) -> int:
+    """The beginning of the calendar month in UTC; both in Unix milliseconds."""
+    at = datetime.fromtimestamp(now / 1000, UTC)
+    return int(datetime(at.year, at.month, 1, tzinfo=UTC).timestamp() * 1000)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.policy.file import Policy, TenantRule
+from app.policy.tenants import MINUTE_MS, TenantFigures, Tenants, charged_tenant, month_start
+from app.wire.codes import ErrorCode
+from app.wire.request import Priority, Request
+from app.wire.usage import Latencies, UsageWindow
+
+NOW = 1_790_000_000_000 - 1_790_000_000_000 % MINUTE_MS  # the beginning of a minute in the middle of a month
+ACME = TenantRule(
+    models=("default", "small"),
+    adapters=("acme-tone",),
+    priority=Priority.STANDARD,
+    requests_per_min=10,
+    tokens_per_min=1000,
+    cost_per_month=5.0,
+)
+OTHERS = TenantRule(models=("small",), priority=Priority.BATCH)
+
+
+class Clocked:
+    """Tenants of a worker that owns the partitions 0 and 1."""
+
+    def __init__(self, **rules: TenantRule) -> None:
+        self.now = NOW
+        self.figures = TenantFigures(lambda: self.now, lambda: {0, 1})
+        self.tenants = Tenants(Policy(tenants=rules or {"acme": ACME, "*": OTHERS}), self.figures)
+
+    def refused(self, *, is_adapter: bool = False, **fields: Any) -> ErrorCode | None:
+        request = Request(**{"request_id": "r", "user_id": "acme/nina", "prompt": "x", **fields})
+        names = {request.model or "default"}
+        found = self.tenants.refusal(request, names, is_adapter=is_adapter)
+        return None if found is None else found.code
+
+
+def window(partition: int, ago_ms: int = 0, **fields: Any) -> UsageWindow:
+    """A window that ended so long ago."""
+    none = Latencies(0, 0, 0)
+    values: dict[str, Any] = {"requests": 1, "revision": 1, "tenant": "acme", "model": "m@1", **fields}
+    return UsageWindow(
+        window_start=NOW - MINUTE_MS - ago_ms,
+        window_ms=MINUTE_MS,
+        partition=partition,
+        first_token_ms=none,
+        duration_ms=none,
+        created_at=NOW,
+        **values,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, None),
+        ({"model": "small"}, None),
+        ({"model": "auto"}, None),
+        ({"model": "large"}, ErrorCode.MODEL_NOT_FOUND),
+        ({"model": "acme-tone", "is_adapter": True}, None),
+        ({"model": "other-tone", "is_adapter": True}, ErrorCode.MODEL_NOT_FOUND),
+        ({"model": "small", "is_adapter": True}, ErrorCode.MODEL_NOT_FOUND),
+        ({"priority": Priority.BATCH}, None),
+        ({"priority": Priority.INTERACTIVE}, ErrorCode.INVALID_REQUEST),
+        ({"tenant": "acme"}, None),
+        ({"tenant": "rival"}, ErrorCode.INVALID_REQUEST),
+        ({"user_id": "omar", "tenant": "acme"}, None),
+        ({"user_id": "omar", "priority": Priority.BATCH}, None),
+        ({"user_id": "omar"}, ErrorCode.INVALID_REQUEST),
+        ({"user_id": "omar", "tenant": "rival", "priority": Priority.BATCH, "model": "small"}, None),
+        ({"user_id": "omar", "priority": Priority.BATCH, "model": "default"}, ErrorCode.MODEL_NOT_FOUND),
+    ],
+)
+def test_a_tenant_may_ask_for_what_its_rule_names(fields: dict[str, Any], code: ErrorCode | None) -> None:
+    assert Clocked().refused(**fields) == code
+
+
+def test_without_tenants_everything_is_as_it_was() -> None:
+    tenants = Tenants(Policy(), TenantFigures(lambda: NOW))
+    request = Request(request_id="r", user_id="acme/nina", tenant="rival", priority=Priority.INTERACTIVE)
+    assert tenants.refusal(request, {"any"}, is_adapter=False) is None
+    assert charged_tenant(request) == "acme"
+
+
+def test_a_limit_counts_the_last_minute_and_lets_go_of_it() -> None:
+    clocked = Clocked()
+    for _ in range(10):
+        assert clocked.refused() is None
+        clocked.tenants.count("acme", requests=1)
+        clocked.now += 1000
+    assert clocked.refused() is ErrorCode.RATE_LIMITED
+    assert clocked.refused(user_id="omar", priority=Priority.BATCH) is None, "another tenant has limits of its own"
+    clocked.now = NOW + MINUTE_MS + 1000
+    assert clocked.refused() is None
+
+
+def test_other_workers_partitions_count_by_their_last_window_and_own_ones_once() -> None:
+    clocked = Clocked()
+    clocked.figures.add(window(partition=0, requests=50))  # counted by this worker itself
+    assert clocked.refused() is None
+    clocked.figures.add(window(partition=2, requests=6))
+    clocked.figures.add(window(partition=3, requests=3, revision=1))
+    assert clocked.figures.last_minute("acme").requests == 9
+    clocked.figures.add(window(partition=3, requests=4, revision=2))
+    clocked.figures.add(window(partition=3, requests=9, revision=1))  # read again
+    assert clocked.refused() is ErrorCode.RATE_LIMITED
+    clocked.now += 3 * MINUTE_MS
+    assert clocked.refused() is None
+
+
+def test_tokens_of_prompt_and_answer_count() -> None:
+    clocked = Clocked()
+    clocked.tenants.count("acme", tokens=400)
+    clocked.figures.add(window(partition=7, prompt_tokens=500, completion_tokens=99))
+    assert clocked.refused() is None
+    clocked.tenants.count("acme", tokens=1)
+    assert clocked.refused() is ErrorCode.RATE_LIMITED
+
+
+def test_a_budget_counts_the_month_and_what_is_not_published_yet_once() -> None:
+    clocked = Clocked()
+    clocked.figures.add(window(partition=0, ago_ms=86_400_000, cost=3.0))
+    clocked.figures.add(window(partition=5, ago_ms=40 * 86_400_000, cost=100.0))  # of an earlier month
+    clocked.tenants.count("acme", cost=1.5)
+    assert clocked.figures.cost_of_month("acme") == 4.5
+    assert clocked.refused() is None
+    clocked.now += MINUTE_MS
+    clocked.tenants.count("acme", cost=0.5)
+    assert clocked.refused() is ErrorCode.RATE_LIMITED
+    clocked.figures.add(window(partition=0, ago_ms=-MINUTE_MS, cost=1.5))
+    assert clocked.figures.cost_of_month("acme") == 5.0
+    clocked.now += 31 * 86_400_000
+    clocked.figures.forget_old()
+    assert clocked.figures.cost_of_month("acme") == 0.0
+
+
+def test_a_changed_file_counts_from_now_on() -> None:
+    clocked = Clocked()
+    clocked.tenants.use(Policy(tenants={"acme": TenantRule(requests_per_min=0)}))
+    assert clocked.refused(model="large") is ErrorCode.RATE_LIMITED
+
+
+def test_counts_without_quotas_are_not_kept() -> None:
+    clocked = Clocked(acme=TenantRule(models=("default",)))
+    clocked.tenants.count("acme", requests=5)
+    assert clocked.figures.last_minute("acme").requests == 0
+
+
+def test_the_month_begins_in_utc() -> None:
+    assert month_start(1_767_225_600_000) == 1_767_225_600_000  # 2026-01-01
+    assert month_start(1_767_225_599_999) == 1_764_547_200_000  # 2025-12-01
