@@ -197,6 +197,9 @@ class Settings(BaseSettings):
     jwt_algorithm: str = Field("", description="accepted JWT algorithm; empty: HS256 with a secret, RS256 with a JWKS")
     jwt_issuer: str = Field("", description="required `iss` of a JWT")
     jwt_audience: str = Field("", description="required `aud` of a JWT")
+    jwt_role_claim: str = Field(
+        "parley_role", min_length=1, description="claim of a JWT with `user`, `auditor` or `admin`"
+    )
     gateway_wait_s: float = Field(30.0, gt=0, description="how long a reader waits for an unknown request id")
     gateway_requests_per_min: int = Field(6000, ge=0, description="requests per minute of one user; 0: no limit")
     gateway_tokens_per_min: int = Field(0, ge=0, description="generated tokens per minute of one user; 0: no limit")

@@ -55,6 +55,9 @@ class AuditTrail:
             user_id, tenant = (ANONYMOUS, None) if caller is None else (caller.holder, caller.tenant)
             self._note(Audit(user_id=user_id, tenant=tenant, action="denied", outcome=error.code, at=0))
 
+    def administered(self, caller: Caller, what: str) -> None:
+        self._note(Audit(user_id=caller.holder, tenant=caller.tenant, action="admin", outcome=what, at=0))
+
     def searched(self, identity: Identity) -> None:
         self._note(Audit(user_id=identity.user_id, tenant=identity.tenant, action="search", outcome="done", at=0))
 

@@ -123,6 +123,14 @@ class Gateway:
         self.backlog.check(identity.user_id)
         self.limits.admit(identity, len(asked))
 
+    async def erase(self, user_id: str) -> None:
+        """Send an erasure of this user (as in Kafka); raises `ApiError`."""
+        try:
+            self.erasures.asked(user_id, await self.request_producer.erase(user_id))
+        finally:
+            # An erasure that Kafka has not confirmed may still be written.
+            self.live.forget_user(user_id)
+
     def may_name(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may name this model."""
         names = self.models.names_of(model)

@@ -14,6 +14,7 @@ class AuditAction(StrEnum):
     erasure: A user was erased, in Kafka and Milvus.
     search: A user has searched the history.
     denied: A gateway has refused a caller; `outcome` is the error code.
+    admin: An administrator has used a gateway; `outcome` says for what.
     """
 
     REQUEST = "request"
@@ -21,6 +22,7 @@ class AuditAction(StrEnum):
     ERASURE = "erasure"
     SEARCH = "search"
     DENIED = "denied"
+    ADMIN = "admin"
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="au
     """Add a link to the chain of `audit`, which only the partition's owner can extend. See `AuditRecord`."""
 
     user_id: str
-    action: Literal["search", "denied"]
+    action: Literal["search", "denied", "admin"]
     outcome: str
     at: int
     tenant: str | None = None

@@ -3,8 +3,9 @@
     python -m tests.benchmarks.commit [--seconds 10] [--rounds 3] [--requests 300]
 
 First one partition's owner alone finishes requests at Poisson times: from the delivery of `done` to the commit, with
-the transaction and with a producer that sends the same records without one and commits nothing. Then two whole workers
-with an engine that does not wait, one of them without transactions, answer the same backlog in turns.
+the transaction and with a producer that sends the same records without one and commits nothing. Then three whole
+workers with an engine that does not wait, one of them without transactions and one without audit, answer the same
+backlog in turns.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def quantiles(waits: list[float]) -> tuple[float, float]:
     return statistics.median(ordered) * 1000, ordered[int(0.99 * (len(ordered) - 1))] * 1000
 
 
-async def tokens_per_s(settings: Settings, requests: int) -> float:
+async def tokens_per_s(settings: Settings, requests: int, tokens: int) -> float:
     """Of a worker that is given `requests` at once, from the first record to the last `done`."""
     consumer = AIOKafkaConsumer(**settings.cluster.options(), isolation_level="read_committed")
     producer = AIOKafkaProducer(**settings.cluster.options(), linger_ms=5)
@@ -133,33 +134,40 @@ async def tokens_per_s(settings: Settings, requests: int) -> float:
         began, left = time.perf_counter(), requests
         for number in range(requests):
             user = f"user-{number % USERS}"
-            asked = {"request_id": f"{began}-{number}", "user_id": user, "prompt": "hello", "max_tokens": TOKENS}
+            asked = {"request_id": f"{began}-{number}", "user_id": user, "prompt": "hello", "max_tokens": tokens}
             await producer.send(settings.topic("requests"), json.dumps(asked).encode(), key=user.encode())
         while left:
             for found in (await consumer.getmany(timeout_ms=500)).values():
                 left -= sum(b'"type":"done"' in record.value for record in found)
-        return requests * TOKENS / (time.perf_counter() - began)
+        return requests * tokens / (time.perf_counter() - began)
     finally:
         await consumer.stop()
         await producer.stop()
 
 
-async def throughput(settings: Settings, plain: Settings, options: argparse.Namespace, folder: Path) -> None:
+async def throughput(
+    settings: Settings, plain: Settings, unaudited: Settings, options: argparse.Namespace, folder: Path
+) -> None:
     with (
         WorkerProcess(settings, folder / "worker.log") as worker,
         WorkerProcess(plain, folder / "plain.log", ("no_transactions", 0)) as bare,
+        WorkerProcess(unaudited, folder / "unaudited.log") as silent,
     ):
-        for one in (worker, bare):
+        for one in (worker, bare, silent):
             await asyncio.to_thread(one.wait_owning, settings.partitions)
-        told: dict[str, list[float]] = {"with": [], "without": []}
+        told: dict[str, list[float]] = {"with": [], "without": [], "unaudited": []}
         for number in range(options.rounds + 1):
-            for name, of in (("with", settings), ("without", plain)):
-                rate = await tokens_per_s(of, options.requests)
+            for name, of in (("with", settings), ("without", plain), ("unaudited", unaudited)):
+                rate = await tokens_per_s(of, options.requests, options.tokens)
                 if number:  # the first round warms up
                     told[name].append(rate)
     rates = {name: statistics.median(found) for name, found in told.items()}
-    print(f"tokens/s of a worker, answers of {TOKENS} tokens: {rates['with']:,.0f} with the atomic finish,", end=" ")
-    print(f"{rates['without']:,.0f} without: {rates['with'] / rates['without']:.2f} times")
+    print(
+        f"tokens/s of a worker, answers of {options.tokens} tokens: {rates['with']:,.0f} with the atomic finish,",
+        end=" ",
+    )
+    print(f"{rates['without']:,.0f} without: {rates['with'] / rates['without']:.2f} times;", end=" ")
+    print(f"{rates['unaudited']:,.0f} without audit: {rates['with'] / rates['unaudited']:.2f} times")
 
 
 async def main(options: argparse.Namespace, folder: Path) -> None:
@@ -167,7 +175,7 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
     kafka = KafkaCluster(folder / "kafka")
     await asyncio.to_thread(kafka.start)
     try:
-        alone, plain, worker, bare = [
+        alone, plain, worker, bare, silent = [
             Settings(
                 _env_file=None,
                 broker=kafka.broker_setting,
@@ -179,13 +187,14 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
                 embedder="none",
                 paced_tokens_per_s=1e6,
             )
-            for name in ("alone", "plain", "worker", "bare")
+            for name in ("alone", "plain", "worker", "bare", "silent")
         ]
-        for settings in (alone, plain, worker, bare):
+        silent = silent.model_copy(update={"audit_retention_s": 0})
+        for settings in (alone, plain, worker, bare, silent):
             await create_topics(settings)
             await create_changelogs(settings)
         await durations(alone, plain, options.seconds)
-        await throughput(worker, bare, options, folder)
+        await throughput(worker, bare, silent, options, folder)
     finally:
         kafka.kill()
 
@@ -195,5 +204,6 @@ if __name__ == "__main__":
     parser.add_argument("--seconds", type=float, default=10.0, help="of each rate")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--tokens", type=int, default=TOKENS, help="of each answer")
     with tempfile.TemporaryDirectory(prefix="parley-finish-", ignore_cleanup_errors=True) as name:
         asyncio.run(main(parser.parse_args(), Path(name)))

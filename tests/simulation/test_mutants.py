@@ -310,7 +310,7 @@ MUTANTS: dict[str, Mutant] = {
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),
-    "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2270),
+    "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2813),
     "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=4),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),
@@ -323,7 +323,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=15),
     "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
-    "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=1942),
+    "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(BrokerClock, "_latest", _lower_bound, wide, hint=5717),

@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 
 from app.gateway.auth.identity import DevelopmentIdentity, Identity
 from app.gateway.auth.jwt import TokenCheck
-from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant
+from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant, Role
 from app.gateway.auth.loopback import is_loopback
 from app.gateway.errors import ApiError
 from app.settings import Settings
@@ -46,6 +46,23 @@ class Caller:
         if self._grant.user is None:
             return f"{self._grant.tenant}/{ANY_USER}"
         return Identity(self._grant.user, self._grant.tenant).user_id
+
+    @property
+    def is_development(self) -> bool:
+        return self._grant is None
+
+    @property
+    def user(self) -> str | None:
+        """The key's own user; None for a tenant's backend, and in development mode."""
+        return None if self._grant is None else self._grant.user
+
+    def require(self, role: Role, tenant: str) -> None:
+        """Raise `ApiError` unless the caller has at least this role for the tenant; empty: users without a tenant."""
+        if self._grant is None:
+            return
+        if self._grant.role < role or self._grant.tenant not in {None, tenant}:
+            message = f"this needs a token with the role {role.name.lower()} for that tenant"
+            raise ApiError(ErrorCode.UNAUTHORIZED, message, status=403)
 
     @property
     def tenant(self) -> str | None:

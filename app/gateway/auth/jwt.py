@@ -7,7 +7,7 @@ from typing import Any
 import jwt
 
 from app.gateway.auth.jwks import Jwks, JwksPlaceError, JwksUnavailableError
-from app.gateway.auth.keys import Grant
+from app.gateway.auth.keys import Grant, Role
 from app.gateway.errors import ApiError
 from app.settings import Settings
 from app.wire import ErrorCode
@@ -16,6 +16,7 @@ _SHARED = {"HS256", "HS384", "HS512"}
 _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _LEEWAY_S = 10
+_ROLES = {role.name.lower(): role for role in Role}
 
 
 class TokenSettingsError(ValueError):
@@ -26,6 +27,7 @@ class TokenCheck:
     def __init__(self, settings: Settings) -> None:
         self._secret = settings.jwt_secret
         self._jwks: Jwks | None = None
+        self._role_claim = settings.jwt_role_claim
         self._issuer = settings.jwt_issuer or None
         self._audience = settings.jwt_audience or None
         self._algorithm = settings.jwt_algorithm or ("HS256" if self._secret else "RS256")
@@ -68,7 +70,7 @@ class TokenCheck:
             )
         except jwt.PyJWTError as error:
             raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: {error}") from None
-        return _grant(claims)
+        return _grant(claims, claims.get(self._role_claim))
 
     async def _key(self, token: str) -> Any:
         if self._jwks is None:
@@ -99,10 +101,13 @@ def _refuse_rest(settings: Settings) -> None:
             )
 
 
-def _grant(claims: dict[str, Any]) -> Grant:
+def _grant(claims: dict[str, Any], role: Any) -> Grant:
     user, tenant = claims["sub"], claims.get("tenant")
     if not user:
         raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its sub is empty")
     if tenant is not None and (not isinstance(tenant, str) or not tenant or "/" in tenant):
         raise ApiError(ErrorCode.UNAUTHORIZED, "the token is rejected: its tenant is not a plain name")
-    return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S)
+    if role is not None and (not isinstance(role, str) or role not in _ROLES):
+        raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: its role is not one of {', '.join(_ROLES)}")
+    granted = _ROLES[role] if role is not None else Role.USER
+    return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S, granted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from enum import IntEnum
 
 from app.wire.limits import MAX_USER_LENGTH
 
@@ -15,6 +16,14 @@ class KeysError(ValueError):
     """The setting is invalid; one line that contains no key."""
 
 
+class Role(IntEnum):
+    """What a caller may do beyond acting for itself (routes/admin.py); a higher role includes the lower ones."""
+
+    USER = 0
+    AUDITOR = 1
+    ADMIN = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a key grants; `user` None means any user of the tenant. `expires_at`: Unix time, None for an API key."""
@@ -22,6 +31,7 @@ class Grant:
     user: str | None
     tenant: str | None = None
     expires_at: float | None = None
+    role: Role = Role.USER
 
 
 class ApiKeys:

@@ -122,11 +122,7 @@ async def erase(request: Request, user_id: str) -> Response:
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
     gateway.limits.erase(identity)
-    try:
-        gateway.erasures.asked(identity.user_id, await gateway.request_producer.erase(identity.user_id))
-    finally:
-        # An erasure that Kafka has not confirmed may still be written.
-        gateway.live.forget_user(identity.user_id)
+    await gateway.erase(identity.user_id)
     return json_response({"user_id": user_id, "status": "erasing"}, 202)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import httpx
+import jwt
 
 from app.settings import Settings
 from app.wire import AuditRecord, decode_audit
@@ -52,4 +54,44 @@ async def test_who_is_refused_and_who_searches_is_audited(settings: Settings, tm
             assert not any(b"parcel" in record.value for record in await client.records("audit"))
         verified = await Terminal(settings, tmp_path).run("audit", "verify")
         assert (verified.code, verified.out) == (0, "")
+        assert gateway.stop() == 0
+
+
+SECRET = "a secret of well over thirty-two bytes for tokens"
+
+
+def bearer(**claims: object) -> dict[str, str]:
+    token = jwt.encode({"sub": "ada", "exp": time.time() + 300, **claims}, SECRET, "HS256")
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_an_admin_erases_users_of_its_own_tenant_and_others_are_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings = settings.model_copy(update={"jwt_secret": SECRET, "embedder": "none"})
+    with (
+        WorkerProcess(settings, tmp_path / "worker.log") as worker,
+        GatewayProcess(settings, tmp_path / "gateway.log") as gateway,
+    ):
+        worker.wait_owning(settings.partitions)
+        async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http, Client(settings) as client:
+            for claims in ({"tenant": "acme"}, {"tenant": "acme", "parley_role": "auditor"}, {"parley_role": "user"}):
+                assert (await http.delete("/v1/admin/users/acme/nina", headers=bearer(**claims))).status_code == 403
+            admin = bearer(tenant="acme", parley_role="admin")
+            for foreign in ("rival/omar", "omar", "/omar", "acme"):
+                assert (await http.delete(f"/v1/admin/users/{foreign}", headers=admin)).status_code in {403, 404}
+            assert (await http.get("/v1/admin/tenants/rival", headers=admin)).status_code == 403
+            limits = (await http.get("/v1/admin/tenants/acme", headers=admin)).json()
+            assert (limits["tenant"], limits["limits"]["priority"]) == ("acme", "interactive")
+
+            await client.asked("acme/nina", "hello", max_tokens=1)
+            assert (await http.delete("/v1/admin/users/acme/nina", headers=admin)).status_code == 202
+            async with asyncio.timeout(60):
+                while True:
+                    found = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+                    kinds = {(one.user_id, one.action.value, one.outcome) for one in found}
+                    if {("acme/nina", "erasure", "done"), ("acme/ada", "admin", "erase acme/nina")} <= kinds:
+                        break
+                    await asyncio.sleep(0.2)
+            assert ("acme/ada", "denied", "unauthorized") in kinds
         assert gateway.stop() == 0

@@ -21,7 +21,7 @@ from app.gateway.auth.access import Access, OpenHostError
 from app.gateway.auth.identity import Identity
 from app.gateway.auth.jwks import JwksUnavailableError
 from app.gateway.auth.jwt import TokenSettingsError
-from app.gateway.auth.keys import KeysError
+from app.gateway.auth.keys import KeysError, Role
 from app.gateway.errors import ApiError
 from app.settings import Settings
 
@@ -79,6 +79,8 @@ REFUSED = {
     "an empty subject": f"Bearer {token(sub='')}",
     "a tenant with a slash": f"Bearer {token(tenant='acme/omar')}",
     "a tenant that is a number": f"Bearer {token(tenant=7)}",
+    "an unknown role": f"Bearer {token(parley_role='root')}",
+    "a role that is a list": f"Bearer {token(parley_role=['admin'])}",
     "alg none": f"Bearer {unsigned({'alg': 'none', 'typ': 'JWT'})}",
     "alg HS256 without a signature": f"Bearer {unsigned({'alg': 'HS256', 'typ': 'JWT'})}",
     "another alg of the same secret": f"Bearer {token(algorithm='HS512')}",
@@ -90,6 +92,40 @@ async def test_a_bad_token_is_refused(authorization: str) -> None:
     with pytest.raises(ApiError) as refused:
         await access(**TOKENS).identify(request(authorization))
     assert refused.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("claims", "role", "tenant", "may"),
+    [
+        ({"parley_role": "admin"}, Role.ADMIN, "acme", True),
+        ({"parley_role": "admin"}, Role.ADMIN, "", True),
+        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "acme", True),
+        ({"parley_role": "admin", "tenant": "acme"}, Role.AUDITOR, "acme", True),
+        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "rival", False),
+        ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "", False),
+        ({"parley_role": "auditor", "tenant": "acme"}, Role.AUDITOR, "acme", True),
+        ({"parley_role": "auditor", "tenant": "acme"}, Role.ADMIN, "acme", False),
+        ({"parley_role": "auditor"}, Role.AUDITOR, "rival", True),
+        ({"parley_role": "user", "tenant": "acme"}, Role.AUDITOR, "acme", False),
+        ({"tenant": "acme"}, Role.AUDITOR, "acme", False),
+        ({"role": "admin"}, Role.ADMIN, "", False),  # a claim of another program
+    ],
+)
+async def test_a_role_holds_for_its_tenant(claims: dict[str, str], role: Role, tenant: str, may: bool) -> None:
+    caller = await access(**TOKENS).caller(request(f"Bearer {token(**claims)}"))
+    if may:
+        caller.require(role, tenant)
+    else:
+        with pytest.raises(ApiError) as refused:
+            caller.require(role, tenant)
+        assert refused.value.status == 403
+
+
+async def test_a_key_has_no_role_and_a_developer_has_all() -> None:
+    keys = await access(**KEYS).caller(request("Bearer key-of-backend-01"))
+    with pytest.raises(ApiError):
+        keys.require(Role.AUDITOR, "acme")
+    (await access().caller(request())).require(Role.ADMIN, "acme")
 
 
 async def test_a_good_token_is_its_subject() -> None:

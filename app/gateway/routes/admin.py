@@ -1,0 +1,77 @@
+"""`/v1/admin`: for people who operate a tenant, or all of them. What they may do is in the role of their token.
+
+| role | may |
+|---|---|
+| user | act for itself |
+| auditor | see limits and usage of its tenant |
+| admin | that, and erase any user of its tenant |
+
+A token without a tenant is for all tenants. In development mode, every caller is an admin.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.gateway.auth.keys import Role
+from app.gateway.errors import ApiError, json_response
+from app.gateway.gateway import gateway_of
+from app.gateway.openapi import replies, shape
+from app.policy.file import TenantRule
+from app.wire import ErrorCode
+from app.wire.ids import tenant_of
+from app.wire.limits import is_user_id
+
+router = APIRouter(prefix="/v1/admin", tags=["admin"])
+
+NO_TENANT = "-"
+"""Users without a tenant, in a path."""
+
+
+@router.get(
+    "/tenants/{tenant}",
+    responses=replies(
+        shape(
+            tenant="string",
+            limits="object",
+            requests_last_minute="number",
+            tokens_last_minute="number",
+            cost_of_month="number",
+        )
+    ),
+)
+async def tenant(request: Request, tenant: str) -> Response:
+    """The limits of the tenant, and what it has used; `-` stands for users without a tenant. Use is counted while any
+    tenant has a quota.
+    """
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    name = "" if tenant == NO_TENANT else tenant
+    caller.require(Role.AUDITOR, name)
+    used = gateway.tenants.figures.last_minute(name)
+    reply = {
+        "tenant": tenant,
+        "limits": gateway.tenants.rule_of(name) or TenantRule(),
+        "requests_last_minute": used.requests,
+        "tokens_last_minute": used.tokens,
+        "cost_of_month": round(gateway.tenants.figures.cost_of_month(name), 9),
+    }
+    return json_response(reply)
+
+
+@router.delete(
+    "/users/{user_id:path}", status_code=202, responses=replies(shape(user_id="string", status="string"), status=202)
+)
+async def erase(request: Request, user_id: str) -> Response:
+    """Erase everything of a user, named as in Kafka: `TENANT/USER`."""
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    caller.require(Role.ADMIN, tenant_of(user_id) or "")
+    if not is_user_id(user_id):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "user_id: must have 1-128 characters", param="user_id")
+    gateway.limits.erase(caller.identity(None if caller.is_development else caller.user))
+    await gateway.erase(user_id)
+    gateway.audit_trail.administered(caller, f"erase {user_id}")
+    return json_response({"user_id": user_id, "status": "erasing"}, 202)
