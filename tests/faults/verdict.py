@@ -28,6 +28,8 @@ from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
 from models.paced import BytePrompts, called
+from tables.records import Table
+from tests.faults.audit_verdict import wrong_audit
 from tests.faults.plan_verdict import Author, are_words, authors_of, is_as_decided, wrong_memories, wrong_repeats
 from tests.faults.tool_verdict import ToolTopics, possible_turns, read_tool_topics
 
@@ -49,6 +51,7 @@ FAULTS = (
     "wrong_rows",
     "wrong_calls",
     "wrong_plans",
+    "wrong_audit",
 )
 
 
@@ -106,6 +109,7 @@ class Verdict:
     """Those by which another model continued the answer, in the order of their indexes."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
+    wrong_audit: list[str] = field(default_factory=list)
     wrong_errors: list[Key] = field(default_factory=list)
     """Errors that nothing had led to, or that were not told."""
     wrong_letters: list[Key] = field(default_factory=list)
@@ -169,11 +173,17 @@ async def read_topic(settings: Settings, topic: str) -> list[Fetched]:
         await consumer.stop()
 
 
-async def judge(settings: Settings, *, paced: bool = True, replay: Replay | None = None) -> Verdict:
+async def judge(
+    settings: Settings, *, paced: bool = True, replay: Replay | None = None, audited: bool = True
+) -> Verdict:
+    """`audited`: all workers write `audit`."""
     requests, tokens, turns = [await read_topic(settings, topic) for topic in ("requests", "tokens", "turns")]
     calls, results = [await read_topic(settings, topic) for topic in ("tool-calls", "tool-results")]
     topics = read_tool_topics(calls, results, settings)
     verdict = judge_records(requests, tokens, turns, settings, paced=paced, topics=topics)
+    if audited:
+        heads = await read_topic(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog")
+        verdict.wrong_audit += wrong_audit(await read_topic(settings, "audit"), heads, verdict.asked_at)
     if replay is not None:
         verdict.changed += await replay(requests, tokens, turns)
     return verdict

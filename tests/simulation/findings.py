@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiokafka import TopicPartition
 
-from app.audit.verify import Chain
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
 from app.search.rows import rows_of
 from app.wire import (
-    AuditAction,
     Request,
     Turn,
     WireError,
     cause_from,
-    decode_audit,
     decode_request,
     decode_token_event,
     decode_turn,
@@ -32,9 +29,10 @@ from app.wire.event import PLAN
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
-from tables.records import AuditHead, Conversation, Erased, Table, decode, key_parts
+from tables.records import Conversation, Erased, Table, decode, key_parts
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
+from tests.faults.audit_verdict import wrong_audit
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
@@ -143,27 +141,9 @@ class Findings:
         return wrong
 
     def _wrong_audit(self) -> list[str]:
-        """Chains of `audit` that are broken, and requests and bad records that do not have exactly one record there."""
-        wrong: list[str] = []
-        told: Counter[Key] = Counter()
-        refused: Counter[Key] = Counter()
-        for partition in range(self._sim.partitions):
-            chain = Chain(partition)
-            heads = self._visible(TopicPartition(changelog_topic(self._sim.settings(), Table.AUDIT), partition))
-            chain.expect(decode(entry.value, AuditHead) for entry in heads if entry.value is not None)
-            for entry in self._visible(TopicPartition(self._sim.settings().topic("audit"), partition)):
-                chain.add(entry.offset, entry.key, entry.value, entry.headers)
-                record = decode_audit(entry.value, entry.headers)
-                key = (record.user_id, record.request_id or "")
-                if record.action is AuditAction.REQUEST:
-                    told[key] += 1
-                elif record.action is AuditAction.REFUSAL:
-                    refused[key] += 1
-            wrong += [f"audit: {finding}" for finding in chain.end()]
-        asked = self._valid_requests() - refused.keys()
-        wrong += [f"audit has {told[key]} records of {key}" for key in asked | told.keys() if told[key] != 1]
+        heads = self._read(changelog_topic(self._sim.settings(), Table.AUDIT))
         bad = sum(self._is_bad(entry) for entry in self._read("requests"))
-        return wrong if refused.total() == bad else [*wrong, f"audit has {refused.total()} refusals of {bad} records"]
+        return wrong_audit(self._read("audit"), heads, self._valid_requests(), bad)
 
     def _crashes(self) -> list[str]:
         crashes = [f"{process.name} broken by {error!r}" for process in self._sim.processes for error in process.broken]
