@@ -12,6 +12,9 @@ from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_USER_LENGTH
 
+OPERATOR = "parley"
+"""The user of what a worker does by itself."""
+
 
 def audit_of_request(
     inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, settings: Settings, now: int
@@ -61,6 +64,17 @@ def audit_of_erasure(user_id: str, settings: Settings, now: int) -> tuple[AuditR
     if not settings.audit_retention_s:
         return ()
     return (AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now),)
+
+
+def audit_of_retreat(experiment: str, arm: str, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
+    """An arm of an experiment has lost its users."""
+    if not settings.audit_retention_s:
+        return ()
+    return (
+        AuditRecord(
+            action=AuditAction.RETREAT, outcome="out", user_id=OPERATOR, at=now, experiment=experiment, arm=arm
+        ),
+    )
 
 
 def audit_of_gateway(note: Audit, settings: Settings) -> tuple[AuditRecord, ...]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from agents.answering import Answering
+from agents.auditing import audit_of_retreat
 from agents.candidates import Candidates
 from agents.charging import Charging
 from agents.comparing import Comparing
@@ -121,7 +122,7 @@ class Worker:
         self._sink = self._history_sink(milvus)
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
-        self.canaries = Canaries(loaded.policy)
+        self.canaries = Canaries(loaded.policy, self._retreated)
         observer = Observers(observer, load, self.canaries)
         self.router = Router(loaded.policy, time.monotonic, load.now, self.canaries.is_out)
         self.cache = ResponseCache(loaded.policy, time.monotonic)
@@ -271,6 +272,11 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
                 self._broken(error)
                 return
+
+    def _retreated(self, number: int, experiment: str, arm: str) -> None:
+        if (partition := self.owner.owned(number)) is not None:
+            audit = audit_of_retreat(experiment, arm, self._settings, partition.ownership.clock.now())
+            partition.spawn(partition.commit(Commit(audit=audit)))
 
     def _now(self) -> int:
         """The broker's clock as the owner of any partition knows it, Unix milliseconds."""

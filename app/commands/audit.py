@@ -34,7 +34,7 @@ def audit() -> None:
 @audit.command()
 @click.option("--user", help="Only this user, as in Kafka (`tenant/user`).")
 @click.option("--tenant", help="Only this tenant.")
-@click.option("--action", help="Only this action: request, refusal, erasure, search, denied or admin.")
+@click.option("--action", help="Only this action: request, refusal, erasure, search, denied, admin or retreat.")
 @click.option("--since", type=Moment(), default="24h", show_default=True, help="Records from this time on.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
 def show(user: str | None, tenant: str | None, action: str | None, since: int, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.delivery.inflight import InFlightRequest
@@ -80,10 +81,15 @@ class Canary:
             self.slow.add(hit=wait_ms > p95, usual=_SLOW_SHARE, more=self.rules.more_slow)
 
 
+OnRetreat = Callable[[int, str, str], None]
+"""Called with the partition of the answer that was one too many, the experiment, and the arm that is out."""
+
+
 class Canaries(Unobserved):
     """The canaries of one worker, by experiment."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, on_retreat: OnRetreat = lambda *_: None) -> None:
+        self._on_retreat = on_retreat
         self._of: dict[str, Canary] = {}
         self._routes: dict[str, object] = {}
         self.use(policy)
@@ -107,7 +113,7 @@ class Canaries(Unobserved):
         """Whether the canary is out, by experiment and arm."""
         return {(name, canary.rules.arm): canary.is_out for name, canary in self._of.items()}
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
+    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
         plan = inflight.plan
         canary = self._of.get(plan.experiment or "")
         if canary is None or plan.arm is None or plan.cached is not None:
@@ -130,3 +136,4 @@ class Canaries(Unobserved):
                 plan.arm,
                 why,
             )
+            self._on_retreat(partition, plan.experiment or "", plan.arm)

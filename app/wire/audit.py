@@ -14,6 +14,7 @@ class AuditAction(StrEnum):
     erasure: A user was erased, in Kafka and Milvus.
     search: A user has searched the history.
     denied: A gateway has refused a caller; `outcome` is the error code.
+    retreat: A worker gives an arm of an experiment no more users; the user is `parley`.
     admin: An administrator has used a gateway; `outcome` says for what.
     """
 
@@ -23,6 +24,7 @@ class AuditAction(StrEnum):
     SEARCH = "search"
     DENIED = "denied"
     ADMIN = "admin"
+    RETREAT = "retreat"
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):

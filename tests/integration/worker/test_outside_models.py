@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.wire import decode_token_event
+from app.wire import AuditAction, decode_audit, decode_token_event
 from app.wire.event import FALLBACK, PLAN
 from models.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
@@ -188,6 +188,8 @@ async def test_a_canary_that_fails_loses_its_users_and_none_of_them_sees_an_erro
         await client.asked(user, "hello", tenant="lab", max_tokens=3)
     assert len(outside.bodies) == asked, "the server is well again, and gets no new user"
     assert {turn.arm for user in users for turn in await client.turns_of(user, 1)} == {"default"}
+    audited = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+    assert [one.arm for one in audited if one.action is AuditAction.RETREAT] == ["plain"]
     async with asyncio.timeout(60):  # other tests need a server that its breaker lets through again
         while (await client.asked(client.user(), "hi", model="plain", max_tokens=1)).end.error is not None:
             await asyncio.sleep(0.5)

@@ -42,6 +42,15 @@ def until_out(chance: random.Random, most: int, **shares: float) -> int | None:
     return None
 
 
+def test_a_retreat_is_reported_once() -> None:
+    reported: list[tuple[int, str, str]] = []
+    canaries = Canaries(POLICY, lambda *where: reported.append(where))
+    for _ in range(400):
+        answered(canaries, "default")
+        answered(canaries, "new", hidden=True)
+    assert reported == [(0, "tone", "new")]
+
+
 def test_an_arm_as_good_as_the_others_keeps_its_users() -> None:
     chance = random.Random(1)
     assert [until_out(chance, 1000) for _ in range(40)] == [None] * 40
