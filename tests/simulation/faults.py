@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from app.delivery.commits.commit import Waiting
+from app.delivery.partition import State
 from app.delivery.record import CONTROLS, REQUESTS
 from tables.records import Table
 from tests.simulation.process import Process
@@ -86,6 +87,8 @@ def lose_tail(simulation: Simulation, _process: Process) -> None:
 
 
 _MILVUS_TROUBLE_S = 60.0
+_SUSPENDED = 0.02
+"""How likely a worker is suspended in each 2 ms of a take-over."""
 _REPLAY_S = 120.0
 
 FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
@@ -234,6 +237,27 @@ def suspended_sweep(seed: int) -> Simulation:
         simulation.world.after(0.0005, watch)
 
     simulation.world.after(1.5, watch)
+    return simulation
+
+
+def suspended_fence(seed: int) -> Simulation:
+    """Workers are suspended while they take over, for less than their session, so that the acknowledgement of the fence
+    comes late and their clocks lag. Most requests come with an erasure.
+    """
+    load = Load(requests=16, erases=0.5, over_s=8.0)
+    simulation = Simulation(seed, workers=2, load=load, conditions=Conditions(skew=seed % 2 == 0))
+    chance = random.Random(f"suspended fence {seed}")
+
+    def watch() -> None:
+        for process in simulation.alive:
+            partitions = process.worker.owner.partitions.values()
+            if any(one.state is State.TAKING_OVER for one in partitions) and chance.random() < _SUSPENDED:
+                process.suspend()
+                simulation.world.after(chance.uniform(1.5, 3.5), process.resume)
+        simulation.world.after(0.002, watch)
+
+    simulation.world.after(0.001, watch)
+    _inflict_some(simulation, (kill, rebalance, join))
     return simulation
 
 

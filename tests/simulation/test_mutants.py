@@ -57,6 +57,7 @@ from tests.simulation.faults import (
     replayed_turns,
     routed_storm,
     storm,
+    suspended_fence,
     suspended_sweep,
     tool_storm,
     trouble,
@@ -326,7 +327,9 @@ MUTANTS: dict[str, Mutant] = {
     "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
-    "a worker doubts timestamps by a clock that lags": Mutant(BrokerClock, "_latest", _lower_bound, wide, hint=5717),
+    "a worker doubts timestamps by a clock that lags": Mutant(
+        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=17
+    ),
     "an erasure leaves running answers their history": Mutant(
         controls, "_forget_inflight", _forget_no_history, erasing, hint=57
     ),

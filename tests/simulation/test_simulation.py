@@ -18,6 +18,7 @@ from tests.simulation.faults import (
     routed_storm,
     storm,
     suspend,
+    suspended_fence,
     suspended_sweep,
     tool_storm,
     wide_storm,
@@ -85,7 +86,10 @@ def test_what_is_recalled_is_the_same_for_every_owner_and_never_erased(first: in
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-@pytest.mark.parametrize("make", [expiring_storm, suspended_sweep, erasing_storm, replayed_turns, crowded_storm])
+@pytest.mark.parametrize(
+    "make",
+    [expiring_storm, suspended_sweep, suspended_fence, erasing_storm, replayed_turns, crowded_storm],
+)
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
     for seed in range(DIRECTED):
         outcome = make(seed).run()
