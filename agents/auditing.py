@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.delivery.commits.audit_chain import hash_of
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.answer_log import AnswerLog
-from app.settings import Settings
 from app.wire.audit import AuditAction, AuditRecord
 from app.wire.control import Audit
 from app.wire.error import WireError
@@ -17,10 +16,8 @@ OPERATOR = "parley"
 
 
 def audit_of_request(
-    inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, settings: Settings, now: int
+    inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, now: int
 ) -> tuple[AuditRecord, ...]:
-    if not settings.audit_retention_s:
-        return ()
     request, plan = inflight.request, inflight.plan
     outcome = end.error.code if end.error is not None else end.finish_reason
     return (
@@ -44,10 +41,8 @@ def audit_of_request(
     )
 
 
-def audit_of_refusal(user_id: str, error: WireError, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
+def audit_of_refusal(user_id: str, error: WireError, now: int) -> tuple[AuditRecord, ...]:
     """`user_id` comes from the record's key and may be anything."""
-    if not settings.audit_retention_s:
-        return ()
     return (
         AuditRecord(
             action=AuditAction.REFUSAL,
@@ -60,16 +55,12 @@ def audit_of_refusal(user_id: str, error: WireError, settings: Settings, now: in
     )
 
 
-def audit_of_erasure(user_id: str, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
-    if not settings.audit_retention_s:
-        return ()
+def audit_of_erasure(user_id: str, now: int) -> tuple[AuditRecord, ...]:
     return (AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now),)
 
 
-def audit_of_retreat(experiment: str, arm: str, settings: Settings, now: int) -> tuple[AuditRecord, ...]:
+def audit_of_retreat(experiment: str, arm: str, now: int) -> tuple[AuditRecord, ...]:
     """An arm of an experiment has lost its users."""
-    if not settings.audit_retention_s:
-        return ()
     return (
         AuditRecord(
             action=AuditAction.RETREAT, outcome="out", user_id=OPERATOR, at=now, experiment=experiment, arm=arm
@@ -77,10 +68,8 @@ def audit_of_retreat(experiment: str, arm: str, settings: Settings, now: int) ->
     )
 
 
-def audit_of_gateway(note: Audit, settings: Settings) -> tuple[AuditRecord, ...]:
+def audit_of_gateway(note: Audit) -> tuple[AuditRecord, ...]:
     """What a gateway reports on `controls`."""
-    if not settings.audit_retention_s:
-        return ()
     return (
         AuditRecord(
             action=AuditAction(note.action),

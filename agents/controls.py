@@ -63,7 +63,7 @@ class Controls:
             case Erase():
                 partition.spawn(self._erase(partition, record, control.user_id))
             case Audit():
-                partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control, self._settings))))
+                partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))))
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)
@@ -101,7 +101,7 @@ class Controls:
         newest = mark_of(partition.ownership.store, user_id)
         changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
         is_first = not is_forwarded(record.headers)
-        audit = audit_of_erasure(user_id, self._settings, ownership.clock.now()) if is_first else ()
+        audit = audit_of_erasure(user_id, ownership.clock.now()) if is_first else ()
         await partition.commit(Commit(record, changes, audit=audit))
 
     async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:

@@ -50,7 +50,7 @@ def commit_of(
     `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
     ended = _ended(inflight, now)
-    audit = audit_of_request(inflight, answer, end, settings, now)
+    audit = audit_of_request(inflight, answer, end, now)
     if end.type is not EventType.DONE:
         return Commit(inflight.record, ended, audit=audit)
     memory = memory_of(inflight, conversation, rules)
@@ -92,7 +92,7 @@ def quarantine_of(
     """The commit of a quarantined request: its id is marked as ended, and its record becomes a dead letter."""
     error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=inflight.request.request_id)
     letter = dead_letter_of(inflight.record, error, settings)
-    audit = audit_of_request(inflight, answer, end, settings, now)
+    audit = audit_of_request(inflight, answer, end, now)
     return Commit(inflight.record, _ended(inflight, now), (letter,), audit)
 
 
@@ -108,7 +108,7 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
     """
     outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
     user_id = refused_user(record, error)
-    audit = () if known and not outputs else audit_of_refusal(user_id, error, settings, now)
+    audit = () if known and not outputs else audit_of_refusal(user_id, error, now)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
         return Refusal(Commit(record, (), outputs, audit))
     ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))

@@ -275,7 +275,7 @@ class Worker:
 
     def _retreated(self, number: int, experiment: str, arm: str) -> None:
         if (partition := self.owner.owned(number)) is not None:
-            audit = audit_of_retreat(experiment, arm, self._settings, partition.ownership.clock.now())
+            audit = audit_of_retreat(experiment, arm, partition.ownership.clock.now())
             partition.spawn(partition.commit(Commit(audit=audit)))
 
     def _now(self) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
+from contextlib import suppress
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -30,23 +31,26 @@ _MOST_KINDS = 1000
 
 
 class AuditTrail:
-    """Without `is_on`, it reports nothing. `searched` and `denied` never wait."""
+    """Without `is_on`, it reports nothing. Nothing but `stop` waits."""
 
     def __init__(self, request_producer: RequestProducer, *, is_on: bool) -> None:
         self._producer = request_producer
         self._is_on = is_on
         self._noted: Counter[Audit] = Counter()
         self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
 
     def start(self) -> None:
         if self._is_on:
             self._task = asyncio.create_task(self._run(), name="audit-trail")
 
     async def stop(self) -> None:
+        """Send what was noted, if Kafka takes it now."""
+        self._stopping.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-            await self._report()
+            await self._task
+        for event, count in self._noted.items():
+            log.error("%s of %r, %s times, is lost to the audit log", event.action, event.user_id, count)
 
     def denied(self, request: HTTPConnection, error: ApiError) -> None:
         """Report the refusal if the caller may not do what it asked for."""
@@ -64,22 +68,25 @@ class AuditTrail:
     def _note(self, event: Audit) -> None:
         if not self._is_on:
             return
-        if event not in self._noted and len(self._noted) >= _MOST_KINDS:
+        if event.action != "admin" and event not in self._noted and len(self._noted) >= _MOST_KINDS:
             event = Audit(user_id=ANONYMOUS, action=event.action, outcome="too_many_to_name", at=0)
         self._noted[event] += 1
 
     async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_EVERY_S)
+        while not self._stopping.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _EVERY_S)
             await self._report()
 
     async def _report(self) -> None:
         """Send what was noted; what Kafka does not take is sent with the next report."""
-        noted, self._noted = self._noted, Counter()
         at = time.time_ns() // 1_000_000
-        for event, count in noted.items():
+        for event, count in list(self._noted.items()):
             try:
                 await self._producer.audit(msgspec.structs.replace(event, at=at, count=count))
             except ApiError as error:
                 log.warning("%s of %r is not in the audit log yet: %s", event.action, event.user_id, error.message)
-                self._noted[event] += count
+                return
+            self._noted[event] -= count
+            if not self._noted[event]:
+                del self._noted[event]

@@ -17,8 +17,8 @@ answers that are under way exceed the limit by their own length.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from app.policy.file import AUTO_MODEL, Policy, TenantRule
@@ -30,6 +30,8 @@ from app.wire.usage import UsageWindow
 EVERYBODY_ELSE = "*"
 MINUTE_S = 60
 MINUTE_MS = 60_000
+REVISED_MS = 60 * MINUTE_MS
+"""How long after a window its revisions may come: longer than `PARLEY_USAGE_GRACE_S` usually is."""
 _ORDER = (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
 
 
@@ -65,7 +67,7 @@ class TenantFigures:
         self._owned = owned
         self._seconds: defaultdict[str, dict[int, Used]] = defaultdict(dict)
         self._costs: defaultdict[str, dict[int, float]] = defaultdict(dict)  # by minute
-        self._windows: dict[tuple[object, ...], UsageWindow] = {}
+        self._published: defaultdict[str, _Published] = defaultdict(_Published)
 
     def count(self, tenant: str, *, requests: int = 0, tokens: int = 0, cost: float = 0.0) -> None:
         """Count what this process has admitted or seen answered."""
@@ -81,27 +83,15 @@ class TenantFigures:
 
     def add(self, window: UsageWindow) -> None:
         """Take a record of `usage`; a later revision of a window replaces the earlier one."""
-        place = (window.model, window.route, window.experiment, window.arm)
-        key = (window.window_start, window.partition, window.tenant, *place)
-        known = self._windows.get(key)
-        if known is None or known.revision <= window.revision:
-            self._windows[key] = window
-
-    def forget_old(self) -> None:
-        """Drop what no limit needs any more; called now and then."""
-        now = self._now()
-        oldest = min(month_start(now), now - 2 * MINUTE_MS)
-        self._windows = {key: one for key, one in self._windows.items() if one.window_start >= oldest}
-        for tenant, costs in self._costs.items():
-            self._costs[tenant] = {minute: cost for minute, cost in costs.items() if minute >= oldest}
+        self._published[window.tenant].add(window)
 
     def last_minute(self, tenant: str) -> Used:
         now, owned = self._now(), self._owned()
         own = [used for second, used in self._seconds[tenant].items() if second > now // 1000 - MINUTE_S]
         others = [
             (window, MINUTE_MS / max(window.window_ms, MINUTE_MS))
-            for window in self._of(tenant)
-            if window.partition not in owned and _is_recent(window, now)
+            for window in self._published[tenant].recent.values()
+            if window.partition not in owned and _is_newest(window, now)
         ]
         requests = sum(used.requests for used in own) + sum(one.requests * share for one, share in others)
         tokens = sum((one.prompt_tokens + one.completion_tokens) * share for one, share in others)
@@ -109,14 +99,43 @@ class TenantFigures:
 
     def cost_of_month(self, tenant: str) -> float:
         """Of the windows that are published, and of what this process has seen since."""
-        begin = month_start(self._now())
-        windows = [window for window in self._of(tenant) if window.window_start >= begin]
-        published = max((window.window_start + window.window_ms for window in windows), default=begin)
-        own = sum(cost for minute, cost in self._costs[tenant].items() if minute >= published)
-        return sum(window.cost for window in windows) + own
+        begin, published, costs = month_start(self._now()), self._published[tenant], self._costs[tenant]
+        since = max(begin, published.until)
+        for minute in [one for one in costs if one < since]:
+            del costs[minute]
+        return published.costs.get(begin, 0.0) + sum(costs.values())
 
-    def _of(self, tenant: str) -> Iterable[UsageWindow]:
-        return (window for window in self._windows.values() if window.tenant == tenant)
+
+@dataclass(slots=True)
+class _Published:
+    """What `usage` has of one tenant: its `recent` windows, which may still be revised, its `costs` by month, and the
+    end of its newest window (`until`).
+    """
+
+    recent: dict[tuple[object, ...], UsageWindow] = field(default_factory=dict)
+    costs: dict[int, float] = field(default_factory=dict)
+    until: int = 0
+
+    def add(self, window: UsageWindow) -> None:
+        place = (window.model, window.route, window.experiment, window.arm)
+        key = (window.window_start, window.partition, *place)
+        known = self.recent.get(key)
+        if known is not None and known.revision >= window.revision:
+            return
+        month = month_start(window.window_start)
+        self.costs[month] = self.costs.get(month, 0.0) + window.cost - (0.0 if known is None else known.cost)
+        self.until = max(self.until, window.window_start + window.window_ms)
+        self.recent[key] = window
+        oldest = window.window_start - REVISED_MS
+        for old in [one for one, kept in self.recent.items() if kept.window_start < oldest]:
+            del self.recent[old]
+        for old_month in sorted(self.costs)[:-2]:
+            del self.costs[old_month]
+
+
+def _is_newest(window: UsageWindow, now: int) -> bool:
+    """Whether the window is the newest that can be published by now: it ended within its own length and a minute."""
+    return window.window_start + window.window_ms > now - MINUTE_MS - window.window_ms
 
 
 class Tenants:
@@ -180,11 +199,6 @@ class Tenants:
             message = f"this tenant has used its budget of {rule.cost_per_month:g} of this month"
             return TenantRefusal(ErrorCode.RATE_LIMITED, message)
         return None
-
-
-def _is_recent(window: UsageWindow, now: int) -> bool:
-    """Whether the window is the newest that can be published by now: it ended within its own length and a minute."""
-    return window.window_start + window.window_ms > now - MINUTE_MS - window.window_ms
 
 
 def month_start(now: int) -> int:

@@ -60,4 +60,3 @@ class UsageFeed:
                     self._tenants.figures.add(decode_usage(record.value, record.headers))
                 except WireError as error:
                     log.warning("usage partition %s offset %s is skipped: %s", record.partition, record.offset, error)
-        self._tenants.figures.forget_old()

@@ -38,7 +38,9 @@ def head_of(store: PartitionStore) -> AuditHead:
 def extend(
     head: AuditHead, records: Iterable[AuditRecord], settings: Settings
 ) -> tuple[tuple[Change, ...], tuple[Outgoing, ...]]:
-    """The new head as a table row, and the linked records; both empty without `records`."""
+    """The new head as a table row, and the linked records; both empty without `records`, or if there is no audit."""
+    if not settings.audit_retention_s:
+        return (), ()
     links: list[Outgoing] = []
     for record in records:
         linked = msgspec.structs.replace(record, sequence=head.sequence + 1, previous=head.hash)

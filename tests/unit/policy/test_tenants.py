@@ -132,8 +132,15 @@ def test_a_budget_counts_the_month_and_what_is_not_published_yet_once() -> None:
     clocked.figures.add(window(partition=0, ago_ms=-MINUTE_MS, cost=1.5))
     assert clocked.figures.cost_of_month("acme") == 5.0
     clocked.now += 31 * 86_400_000
-    clocked.figures.forget_old()
     assert clocked.figures.cost_of_month("acme") == 0.0
+
+
+def test_a_month_of_windows_is_a_sum_and_not_a_list() -> None:
+    clocked = Clocked()
+    for minute in range(3000, 0, -1):
+        clocked.figures.add(window(partition=0, ago_ms=minute * MINUTE_MS, cost=0.001))
+    assert clocked.figures.cost_of_month("acme") == pytest.approx(3.0)
+    assert len(clocked.figures._published["acme"].recent) <= 62
 
 
 def test_a_changed_file_counts_from_now_on() -> None:
