@@ -133,7 +133,9 @@ class Worker:
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         recalling = Recalling(settings, loaded.policy, self._related)
-        self.tenants = Tenants(loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions))
+        self.tenants = Tenants(
+            loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions, settings.partitions)
+        )
         answering = Answering(
             settings,
             loaded.servings,

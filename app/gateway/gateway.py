@@ -72,7 +72,7 @@ class Gateway:
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
         # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
-        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: range(partitions))
+        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: range(partitions), partitions)
         self.tenants = Tenants(policy, figures)
         self._watch = None
         if settings.policy is not None:

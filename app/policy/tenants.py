@@ -9,9 +9,10 @@ The figures of a worker come from two sources:
 - the topic `usage`: the last minute of the partitions of other workers, and the cost of the calendar month (UTC).
 
 `usage` is published one window (`PARLEY_USAGE_WINDOW_S`) after the fact. So a limit is exact for the partitions of one
-worker, and others see it one to two windows later: with N workers, a tenant that begins suddenly may exceed its limit
-by at most N - 1 times that limit in each minute, for at most two windows. Tokens are counted when an answer ends, so
-answers that are under way exceed the limit by their own length.
+worker, and others see it one to two windows later: with N workers, a tenant that begins suddenly may use N times its
+limit for that long. After that, a worker admits what the others leave, and its share of the limit by its partitions in
+any case: without that share, all workers would stop and go together. Tokens are counted when an answer ends, so answers
+that are under way exceed the limit by their own length.
 """
 
 from __future__ import annotations
@@ -58,12 +59,13 @@ def charged_tenant(request: Request) -> str:
 
 
 class TenantFigures:
-    """What tenants have used. `now` is in Unix milliseconds; `owned` are the partitions of this process, whose records
-    on `usage` it has counted itself.
+    """What tenants have used. `now` is in Unix milliseconds; `owned` are those of the `partitions` that this process
+    has, whose records on `usage` it has counted itself.
     """
 
-    def __init__(self, now: Callable[[], int], owned: Callable[[], Collection[int]] = frozenset) -> None:
+    def __init__(self, now: Callable[[], int], owned: Callable[[], Collection[int]], partitions: int) -> None:
         self._now = now
+        self._partitions = partitions
         self._owned = owned
         self._seconds: defaultdict[str, dict[int, Used]] = defaultdict(dict)
         self._costs: defaultdict[str, dict[int, float]] = defaultdict(dict)  # by minute
@@ -85,17 +87,37 @@ class TenantFigures:
         """Take a record of `usage`; a later revision of a window replaces the earlier one."""
         self._published[window.tenant].add(window)
 
-    def last_minute(self, tenant: str) -> Used:
+    @property
+    def share(self) -> float:
+        """Which part of all partitions this process has."""
+        return len(self._owned()) / self._partitions
+
+    def own_minute(self, tenant: str) -> Used:
+        """What this process has admitted and seen answered in the last minute."""
+        since = self._now() // 1000 - MINUTE_S
+        own = [used for second, used in self._seconds[tenant].items() if second > since]
+        return Used(sum(used.requests for used in own), sum(used.tokens for used in own))
+
+    def others_minute(self, tenant: str) -> Used:
+        """The newest minute of the other processes' partitions, by `usage`."""
         now, owned = self._now(), self._owned()
-        own = [used for second, used in self._seconds[tenant].items() if second > now // 1000 - MINUTE_S]
-        others = [
-            (window, MINUTE_MS / max(window.window_ms, MINUTE_MS))
+        recent = [
+            window
             for window in self._published[tenant].recent.values()
-            if window.partition not in owned and _is_newest(window, now)
+            if window.partition not in owned and _is_recent(window, now)
         ]
-        requests = sum(used.requests for used in own) + sum(one.requests * share for one, share in others)
-        tokens = sum((one.prompt_tokens + one.completion_tokens) * share for one, share in others)
-        return Used(requests, tokens + sum(used.tokens for used in own))
+        newest: dict[int, int] = {}
+        for window in recent:
+            newest[window.partition] = max(window.window_start, newest.get(window.partition, 0))
+        counted = [
+            (window, MINUTE_MS / max(window.window_ms, MINUTE_MS))
+            for window in recent
+            if window.window_start > newest[window.partition] - MINUTE_MS
+        ]
+        return Used(
+            sum(window.requests * part for window, part in counted),
+            sum((window.prompt_tokens + window.completion_tokens) * part for window, part in counted),
+        )
 
     def cost_of_month(self, tenant: str) -> float:
         """Of the windows that are published, and of what this process has seen since."""
@@ -133,8 +155,8 @@ class _Published:
             del self.costs[old_month]
 
 
-def _is_newest(window: UsageWindow, now: int) -> bool:
-    """Whether the window is the newest that can be published by now: it ended within its own length and a minute."""
+def _is_recent(window: UsageWindow, now: int) -> bool:
+    """Whether the window may be the newest that is published by now: it ended within its own length and a minute."""
     return window.window_start + window.window_ms > now - MINUTE_MS - window.window_ms
 
 
@@ -187,12 +209,12 @@ class Tenants:
         return self._exhausted(tenant, rule) if rule.has_quota else None
 
     def _exhausted(self, tenant: str, rule: TenantRule) -> TenantRefusal | None:
-        used = self.figures.last_minute(tenant)
-        for name, limit, found in (
-            ("requests", rule.requests_per_min, used.requests),
-            ("tokens", rule.tokens_per_min, used.tokens),
+        own, others = self.figures.own_minute(tenant), self.figures.others_minute(tenant)
+        for name, limit, mine, theirs in (
+            ("requests", rule.requests_per_min, own.requests, others.requests),
+            ("tokens", rule.tokens_per_min, own.tokens, others.tokens),
         ):
-            if limit is not None and found >= limit:
+            if limit is not None and mine + theirs >= limit and mine >= limit * self.figures.share:
                 message = f"this tenant has used its {limit} {name} per minute"
                 return TenantRefusal(ErrorCode.RATE_LIMITED, message, float(MINUTE_S))
         if rule.cost_per_month is not None and self.figures.cost_of_month(tenant) >= rule.cost_per_month:

@@ -50,7 +50,7 @@ async def tenant(request: Request, tenant: str) -> Response:
     caller = await gateway.access.caller(request)
     name = "" if tenant == NO_TENANT else tenant
     caller.require(Role.AUDITOR, name)
-    used = gateway.tenants.figures.last_minute(name)
+    used = gateway.tenants.figures.own_minute(name)
     reply = {
         "tenant": tenant,
         "limits": gateway.tenants.rule_of(name) or TenantRule(),

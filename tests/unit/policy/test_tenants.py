@@ -27,7 +27,7 @@ class Clocked:
 
     def __init__(self, **rules: TenantRule) -> None:
         self.now = NOW
-        self.figures = TenantFigures(lambda: self.now, lambda: {0, 1})
+        self.figures = TenantFigures(lambda: self.now, lambda: {0, 1}, 8)
         self.tenants = Tenants(Policy(tenants=rules or {"acme": ACME, "*": OTHERS}), self.figures)
 
     def refused(self, *, is_adapter: bool = False, **fields: Any) -> ErrorCode | None:
@@ -78,7 +78,7 @@ def test_a_tenant_may_ask_for_what_its_rule_names(fields: dict[str, Any], code: 
 
 
 def test_without_tenants_everything_is_as_it_was() -> None:
-    tenants = Tenants(Policy(), TenantFigures(lambda: NOW))
+    tenants = Tenants(Policy(), TenantFigures(lambda: NOW, lambda: {0}, 1))
     request = Request(request_id="r", user_id="acme/nina", tenant="rival", priority=Priority.INTERACTIVE)
     assert tenants.refusal(request, {"any"}, is_adapter=False) is None
     assert charged_tenant(request) == "acme"
@@ -101,18 +101,60 @@ def test_other_workers_partitions_count_by_their_last_window_and_own_ones_once()
     clocked.figures.add(window(partition=0, requests=50))  # counted by this worker itself
     assert clocked.refused() is None
     clocked.figures.add(window(partition=2, requests=6))
-    clocked.figures.add(window(partition=3, requests=3, revision=1))
-    assert clocked.figures.last_minute("acme").requests == 9
-    clocked.figures.add(window(partition=3, requests=4, revision=2))
-    clocked.figures.add(window(partition=3, requests=9, revision=1))  # read again
+    clocked.figures.add(window(partition=2, requests=9, ago_ms=MINUTE_MS))  # the minute before
+    clocked.figures.add(window(partition=3, requests=1, revision=1))
+    assert clocked.figures.others_minute("acme").requests == 7
+    clocked.tenants.count("acme", requests=2)
+    assert clocked.refused() is None
+    clocked.figures.add(window(partition=3, requests=2, revision=2))
+    clocked.figures.add(window(partition=3, requests=0, revision=1))  # read again
+    clocked.tenants.count("acme", requests=1)
     assert clocked.refused() is ErrorCode.RATE_LIMITED
     clocked.now += 3 * MINUTE_MS
     assert clocked.refused() is None
 
 
+def test_a_worker_has_its_share_of_the_limit_whatever_others_use() -> None:
+    clocked = Clocked()
+    clocked.figures.add(window(partition=7, requests=1000))
+    for _ in range(3):  # of a limit of 10, by 2 of 8 partitions
+        assert clocked.refused() is None
+        clocked.tenants.count("acme", requests=1)
+    assert clocked.refused() is ErrorCode.RATE_LIMITED
+
+
+def test_two_workers_settle_at_the_limit() -> None:
+    """Each asks for more than the limit all the time; each window is published at its end."""
+    now = NOW
+    policy = Policy(tenants={"acme": TenantRule(requests_per_min=100)})
+
+    def worker_of(number: int) -> Tenants:
+        return Tenants(policy, TenantFigures(lambda: now, lambda: {number}, 2))
+
+    workers = [worker_of(number) for number in range(2)]
+    request = Request(request_id="r", user_id="acme/nina")
+    used = []
+    for _ in range(6):
+        admitted = [0, 0]
+        for _ in range(60):
+            for number, worker in enumerate(workers):
+                for _ in range(3):
+                    if worker.refusal(request, {"default"}, is_adapter=False) is None:
+                        worker.count("acme", requests=1)
+                        admitted[number] += 1
+            now += 1000
+        for number, count in enumerate(admitted):
+            published = window(partition=number, ago_ms=NOW - now, requests=count)
+            for worker in workers:
+                worker.figures.add(published)
+        used.append(sum(admitted))
+    assert used[0] == 200
+    assert all(90 <= total <= 110 for total in used[2:]), used
+
+
 def test_tokens_of_prompt_and_answer_count() -> None:
     clocked = Clocked()
-    clocked.tenants.count("acme", tokens=400)
+    clocked.tenants.count("acme", tokens=400)  # more than this worker's share
     clocked.figures.add(window(partition=7, prompt_tokens=500, completion_tokens=99))
     assert clocked.refused() is None
     clocked.tenants.count("acme", tokens=1)
@@ -152,7 +194,7 @@ def test_a_changed_file_counts_from_now_on() -> None:
 def test_counts_without_quotas_are_not_kept() -> None:
     clocked = Clocked(acme=TenantRule(models=("default",)))
     clocked.tenants.count("acme", requests=5)
-    assert clocked.figures.last_minute("acme").requests == 0
+    assert clocked.figures.own_minute("acme").requests == 0
 
 
 def test_the_month_begins_in_utc() -> None:
