@@ -189,6 +189,13 @@ class Settings(BaseSettings):
     # The gateway
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
     gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
+    gateway_tls_cert: Path | None = Field(
+        None, description="certificate (PEM, with its chain) of the gateway's public port; empty: no TLS"
+    )
+    gateway_tls_key: Path | None = Field(None, description="the certificate's private key, if it is in a separate file")
+    gateway_tls_client_ca: Path | None = Field(
+        None, description="certificate authority (PEM) of callers: only callers with a certificate of it may connect"
+    )
     gateway_api_keys: str = Field(
         "", description="`KEY=user`, `KEY=tenant/user` or `KEY=tenant/*`; several with `,`", repr=False
     )
@@ -312,6 +319,17 @@ class Settings(BaseSettings):
                 continue
             if not self.kafka_tls:
                 raise ValueError(f"{PREFIX}{name.upper()} needs PARLEY_KAFKA_TLS=true")
+            if not path.is_file():
+                raise ValueError(f"{PREFIX}{name.upper()}={path}: there is no such file")
+        return self
+
+    @model_validator(mode="after")
+    def _gateway_tls_is_whole(self) -> Settings:
+        for name in ("gateway_tls_cert", "gateway_tls_key", "gateway_tls_client_ca"):
+            if (path := getattr(self, name)) is None:
+                continue
+            if self.gateway_tls_cert is None:
+                raise ValueError(f"{PREFIX}{name.upper()} needs PARLEY_GATEWAY_TLS_CERT")
             if not path.is_file():
                 raise ValueError(f"{PREFIX}{name.upper()}={path}: there is no such file")
         return self

@@ -38,12 +38,14 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
     from app.gateway.offered_tools import ToolsFileError  # noqa: PLC0415
     from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
+    from app.gateway.tls import TlsError, tls_options  # noqa: PLC0415
     from app.policy.file import PolicyError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
     try:
         access = Access(settings)
-    except (KeysError, TokenSettingsError, OpenHostError) as error:
+        tls_options(settings)
+    except (KeysError, TokenSettingsError, OpenHostError, TlsError) as error:
         raise WrongUseError(str(error)) from None
     try:
         edge = await new_gateway(settings, access)
@@ -61,7 +63,7 @@ async def _serve(settings: Settings) -> None:
             raise
         if access.development:
             note("development mode: no API keys or JWT are configured; any caller may act as any user")
-        click.echo(f"the gateway is at {address_of(listener)}")
+        click.echo(f"the gateway is at {address_of(listener, tls=settings.gateway_tls_cert is not None)}")
         if operators is not None:
             click.echo(f"its metrics are at {address_of(operators)}/metrics")
         await serve(edge, listener, operators)

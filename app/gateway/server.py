@@ -17,6 +17,7 @@ from app.gateway.application import create_application, create_operations
 from app.gateway.body import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
 from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
+from app.gateway.tls import tls_options
 from app.settings import Settings
 
 _BACKLOG = 2048
@@ -87,9 +88,9 @@ def _bound(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, *, tls: bool = False) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
@@ -124,6 +125,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=sorted(settings.trusted_proxies),
         timeout_graceful_shutdown=max(1, round(settings.gateway_drain_s)),
+        **tls_options(settings),
         **protocols,
     )
 
