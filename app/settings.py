@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dotenv import dotenv_values
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -302,7 +302,16 @@ class Settings(BaseSettings):
         return self
 
     @field_validator(
-        "kafka_ca_file", "kafka_cert_file", "kafka_key_file", "history_ttl_s", "gateway_tools", "policy", mode="before"
+        "kafka_ca_file",
+        "kafka_cert_file",
+        "kafka_key_file",
+        "history_ttl_s",
+        "gateway_tools",
+        "gateway_tls_cert",
+        "gateway_tls_key",
+        "gateway_tls_client_ca",
+        "policy",
+        mode="before",
     )
     @classmethod
     def _empty_is_unset(cls, value: object) -> object:
@@ -391,6 +400,10 @@ class Settings(BaseSettings):
         return f"{self.topic_prefix}{name}"
 
 
+SECRETS = tuple(name for name, field in Settings.model_fields.items() if field.repr is False)
+_FILE = "_FILE"
+
+
 def values_of(value: str) -> frozenset[str]:
     return frozenset(part.strip() for part in value.split(",") if part.strip())
 
@@ -398,7 +411,7 @@ def values_of(value: str) -> frozenset[str]:
 def load_settings() -> Settings:
     """Read the settings. Raises `SettingsError` with one line; warns of unknown `PARLEY_` variables."""
     try:
-        settings = Settings()
+        settings = Settings(**_secrets_in_files())
     except ValidationError as error:
         raise SettingsError(_one_line(error)) from None
     for name in unknown_names(named()):
@@ -412,15 +425,38 @@ def settings() -> Settings:
     return load_settings()
 
 
+def _secrets_in_files() -> dict[str, Any]:
+    """Secrets that are named by files, as `PARLEY_JWT_SECRET_FILE`; raises `SettingsError`."""
+    values = {name.upper(): value for source in reversed(_sources()) for name, value in source.items()}
+    found: dict[str, Any] = {}
+    for field in SECRETS:
+        name = PREFIX + field.upper()
+        if not (path := values.get(f"{name}{_FILE}")):
+            continue
+        if values.get(name):
+            raise SettingsError(f"{name} and {name}{_FILE} are both set: set one of them")
+        try:
+            found[field] = Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise SettingsError(f"{name}{_FILE}={path}: {why}") from None
+    return found
+
+
 def unknown_names(names: Iterable[str]) -> list[str]:
     known = {PREFIX + field.upper() for field in Settings.model_fields}
+    known |= {f"{PREFIX}{field.upper()}{_FILE}" for field in SECRETS}
     return sorted({name for name in names if name.upper().startswith(PREFIX) and name.upper() not in known})
 
 
 def named() -> set[str]:
     """All variable names in the environment and the files, Parley's or not."""
-    files: list[Mapping[str, str | None]] = [dotenv_values(path) for path in ENV_FILES if path.is_file()]
-    return {name for source in (os.environ, *files) for name in source}
+    return {name for source in _sources() for name in source}
+
+
+def _sources() -> list[Mapping[str, str | None]]:
+    """The environment, and the files in the order of their precedence."""
+    return [os.environ, *(dotenv_values(path) for path in reversed(ENV_FILES) if path.is_file())]
 
 
 def _one_line(error: ValidationError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,32 @@ def test_what_can_be_asked_is_every_model_and_adapter(monkeypatch: pytest.Monkey
     monkeypatch.setenv("PARLEY_ADAPTERS", f"acme/terse=somewhere,{tmp_path}")
     assert load_settings().models == ["demo", "small", "acme/terse", "polite"]
     assert "a name consists of letters" in refusal(monkeypatch, ADAPTERS="a b=somewhere")
+
+
+def test_a_secret_can_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("a secret of 32 bytes at the least\n")
+    (tmp_path / ".env").write_text("PARLEY_JWT_SECRET_FILE=elsewhere\n")
+    monkeypatch.setenv("PARLEY_JWT_SECRET_FILE", "secret")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_settings().jwt_secret == "a secret of 32 bytes at the least"
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"JWT_SECRET_FILE": "missing"}, "PARLEY_JWT_SECRET_FILE=missing: No such file or directory"),
+        ({"JWT_SECRET_FILE": "missing", "JWT_SECRET": "x"}, "are both set: set one of them"),
+        ({"GATEWAY_API_KEYS_FILE": "."}, "PARLEY_GATEWAY_API_KEYS_FILE=.: Is a directory"),
+    ],
+)
+def test_a_secret_file_that_cannot_be_used_is_named(
+    values: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told in refusal(monkeypatch, **values)
+
+
+def test_only_secrets_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_PARTITIONS_FILE", "somewhere")
+    with pytest.warns(UnknownSettingWarning, match="PARLEY_PARTITIONS_FILE"):
+        load_settings()
