@@ -1,7 +1,7 @@
 """A seal: the heads of all chains, signed with an Ed25519 key (RFC 8032).
 
-An old seal and the public key prove that nothing sealed was changed or cut since, even against somebody who can write
-to all of Kafka. Keep seals and the private key elsewhere.
+With an old seal and the public key, `parley audit verify` finds every later change of a sealed record, even by somebody
+who can write to all of Kafka. Keep seals and the private key elsewhere.
 
     {"made_at": 1767225600000, "topic": "audit", "heads": [{"partition": 0, "sequence": 41, "hash": "..."}],
      "signature": "..."}

@@ -1,8 +1,8 @@
 """Verify chains of `audit`: was a record changed, removed or added, or was the end cut?
 
 The links show changes and gaps in the middle. The end shows by heads that are kept elsewhere: the row in the changelog
-of the table `audit`, which the workers write, and the signed heads of a seal (seal.py). The row protects against
-damage of the topic; a seal also against somebody who can write to all of Kafka.
+of the table `audit`, which the workers write, and the signed heads of a seal (seal.py). The row
+shows damage to the topic. A seal also shows a change by somebody who can write to all of Kafka.
 
 Records before the first one have left by retention, so a chain may begin at any sequence.
 """

@@ -13,7 +13,7 @@ import msgspec
 from aiokafka import ConsumerRecord
 
 from app.audit.seal import Seal, SealedHead, SealError, private_key, public_key, read_seal
-from app.audit.verify import Chain
+from app.audit.verify import Chain, Finding
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
@@ -74,8 +74,7 @@ def verify(sealed: Path | None, key: Path | None) -> None:
             raise WrongUseError(str(error)) from None
         if seal.topic != settings.topic("audit"):
             raise WrongUseError(f"the seal is of the topic {seal.topic}, not {settings.topic('audit')}")
-    chains = run(_chains(settings, seal))
-    findings = [finding for chain in chains for finding in chain.end()]
+    chains, findings = _verified(settings, seal)
     for finding in findings:
         click.echo(printable(str(finding)))
     if findings:
@@ -97,14 +96,18 @@ def seal(key: Path, path: Path) -> None:
         signing = private_key(key)
     except SealError as error:
         raise WrongUseError(str(error)) from None
-    chains = run(_chains(settings, None))
-    findings = [finding for chain in chains for finding in chain.end()]
+    chains, findings = _verified(settings, None)
     if findings:
         raise click.ClickException(f"{findings[0]}; `parley audit verify` shows all of {len(findings)} faults")
     heads = tuple(SealedHead(chain.partition, chain.last.sequence, chain.last.hash) for chain in chains)
     made = Seal(made_at=time.time_ns() // 1_000_000, topic=settings.topic("audit"), heads=heads)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(made.signed_with(signing)), indent=1) + b"\n")
     note(f"{path}: {sum(chain.records for chain in chains)} records in {len(chains)} chains are sealed")
+
+
+def _verified(settings: Settings, seal: Seal | None) -> tuple[list[Chain], list[Finding]]:
+    chains = run(_chains(settings, seal))
+    return chains, [finding for chain in chains for finding in chain.end()]
 
 
 async def _records(settings: Settings, since: int) -> list[AuditRecord]:

@@ -95,7 +95,7 @@ class TenantFigures:
     def own_minute(self, tenant: str) -> Used:
         """What this process has admitted and seen answered in the last minute."""
         since = self._now() // 1000 - MINUTE_S
-        own = [used for second, used in self._seconds[tenant].items() if second > since]
+        own = [used for second, used in self._seconds.get(tenant, {}).items() if second > since]
         return Used(sum(used.requests for used in own), sum(used.tokens for used in own))
 
     def others_minute(self, tenant: str) -> Used:
@@ -103,7 +103,7 @@ class TenantFigures:
         now, owned = self._now(), self._owned()
         recent = [
             window
-            for window in self._published[tenant].recent.values()
+            for window in self._published.get(tenant, _Published()).recent.values()
             if window.partition not in owned and _is_recent(window, now)
         ]
         newest: dict[int, int] = {}
@@ -121,7 +121,8 @@ class TenantFigures:
 
     def cost_of_month(self, tenant: str) -> float:
         """Of the windows that are published, and of what this process has seen since."""
-        begin, published, costs = month_start(self._now()), self._published[tenant], self._costs[tenant]
+        begin, costs = month_start(self._now()), self._costs.get(tenant, {})
+        published = self._published.get(tenant, _Published())
         since = max(begin, published.until)
         for minute in [one for one in costs if one < since]:
             del costs[minute]

@@ -155,13 +155,13 @@ async def throughput(
     ):
         for one in (worker, bare, silent):
             await asyncio.to_thread(one.wait_owning, settings.partitions)
-        told: dict[str, list[float]] = {"with": [], "without": [], "unaudited": []}
+        found: dict[str, list[float]] = {"with": [], "without": [], "unaudited": []}
         for number in range(options.rounds + 1):
             for name, of in (("with", settings), ("without", plain), ("unaudited", unaudited)):
                 rate = await tokens_per_s(of, options.requests, options.tokens)
                 if number:  # the first round warms up
-                    told[name].append(rate)
-    rates = {name: statistics.median(found) for name, found in told.items()}
+                    found[name].append(rate)
+    rates = {name: statistics.median(of_rounds) for name, of_rounds in found.items()}
     print(
         f"tokens/s of a worker, answers of {options.tokens} tokens: {rates['with']:,.0f} with the atomic finish,",
         end=" ",

@@ -23,7 +23,7 @@ def wrong_audit(
     """
     chains: dict[int, Chain] = {}
     expected: defaultdict[int, list[AuditHead]] = defaultdict(list)
-    told: Counter[Key] = Counter()
+    ended: Counter[Key] = Counter()
     refused: Counter[Key] = Counter()
     for head in heads:
         if head.value is not None:
@@ -37,12 +37,12 @@ def wrong_audit(
         record = decode_audit(entry.value, entry.headers)
         key = (record.user_id, record.request_id or "")
         if record.action is AuditAction.REQUEST:
-            told[key] += 1
+            ended[key] += 1
         elif record.action is AuditAction.REFUSAL:
             refused[key] += 1
     wrong = [f"audit: {finding}" for chain in chains.values() for finding in chain.end()]
     due = {*asked} - refused.keys()
-    wrong += [f"audit has {told[key]} records of {key}" for key in due | told.keys() if told[key] != 1]
+    wrong += [f"audit has {ended[key]} records of {key}" for key in due | ended.keys() if ended[key] != 1]
     if bad is not None and refused.total() != bad:
         wrong.append(f"audit has {refused.total()} refusals of {bad} records")
     return wrong

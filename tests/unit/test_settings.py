@@ -95,7 +95,7 @@ def test_a_secret_can_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         ({"JWT_SECRET_FILE": "missing"}, "PARLEY_JWT_SECRET_FILE=missing: No such file or directory"),
         ({"JWT_SECRET_FILE": "missing", "JWT_SECRET": "x"}, "are both set: set one of them"),
@@ -103,9 +103,9 @@ def test_a_secret_can_be_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_a_secret_file_that_cannot_be_used_is_named(
-    values: dict[str, str], told: str, monkeypatch: pytest.MonkeyPatch
+    values: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told in refusal(monkeypatch, **values)
+    assert message in refusal(monkeypatch, **values)
 
 
 def test_only_secrets_have_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ async def test_an_answer_leaves_who_when_which_and_hashes_and_no_text(client: Cl
 
 async def test_every_other_end_leaves_one_record_too(client: Client) -> None:
     user = client.user()
-    await client.asked(user, "hello", model="nobody's")
+    await client.asked(user, "hello", model="unknown")
     await client.asked(user, "", max_tokens=1)
     request_id = await client.ask(user, "hello", max_tokens=1)
     await client.answer(user, request_id)
