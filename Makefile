@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 STAMP := .venv/.installed
-EXTRAS := local,minilm,dev
+EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help

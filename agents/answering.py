@@ -14,8 +14,9 @@ import logging
 
 from agents.candidates import Candidates
 from agents.dialogue import DialogueError
-from agents.generating import Generating, stopped
+from agents.generating import Generating, filtered, stopped
 from agents.jobs import UnsupportedError, job_of, prompt_of, serving_of
+from agents.masking import Masking
 from agents.outcomes import memory_of
 from agents.recalling import Recalling
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
@@ -55,11 +56,13 @@ class Answering:
         batches: Batches,
         planner: Planner,
         cache: ResponseCache,
+        masking: Masking,
         recalling: Recalling,
         candidates: Candidates,
         tenants: Tenants,
     ) -> None:
         self._tenants = tenants
+        self._masking = masking
         self._recalling = recalling
         self._settings = settings
         self._servings = servings
@@ -87,14 +90,20 @@ class Answering:
         if inflight.plan != inflight.logged:
             await answer.plan(inflight.plan)
             await answer.show(inflight.plan)
+        if inflight.plan.filtered is not None:
+            return await filtered(inflight, answer)
         is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
         _pass(inflight, answer, inflight.made.until(answer.index))
         answer.continue_as(serving, inflight.begin)
+        return await self._rounds(partition, inflight, answer, is_resumed=is_resumed)
+
+    async def _rounds(
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, *, is_resumed: bool
+    ) -> TokenEvent:
+        """Round by round, until the answer ends."""
         while True:
-            if inflight.rounds == inflight.made and inflight.made.missing:
-                stopped_by = await self._tool_calls.wait(partition, inflight, answer)
-                if stopped_by is not None:
-                    return await stopped(answer, stopped_by)
+            if (end_before := await self._before_round(partition, inflight, answer)) is not None:
+                return end_before
             end = await self._round(partition, inflight, answer, is_resumed=is_resumed)
             if isinstance(end, TokenEvent):
                 return end
@@ -112,10 +121,25 @@ class Answering:
             finally:
                 inflight.has_begun()
 
+    async def _before_round(
+        self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog
+    ) -> TokenEvent | None:
+        """Wait for the results of the last round's calls; the end of the answer if it has none after them."""
+        if inflight.rounds == inflight.made and inflight.made.missing:
+            stopped_by = await self._tool_calls.wait(partition, inflight, answer)
+            if stopped_by is not None:
+                return await stopped(answer, stopped_by)
+        await self._masking.look_at_results(partition, inflight, answer)
+        return None if inflight.plan.filtered is None else await filtered(inflight, answer)
+
     def _refusal(self, inflight: InFlightRequest, serving: ServedModel) -> TenantRefusal | None:
-        """Whether its tenant may not ask for this. What a former owner has admitted stays admitted."""
+        """Whether its tenant may not ask for this, or the guard cannot read it. What a former owner has admitted stays
+        admitted.
+        """
         if inflight.recovered is not None or inflight.logged != NO_PLAN:
             return None
+        if (wrong := self._masking.unsupported(inflight.request)) is not None:
+            return TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
         names = {*serving.names, serving.model_version}
         refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
         if refusal is None:

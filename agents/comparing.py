@@ -115,7 +115,12 @@ class Comparing:
         began = time.monotonic()
         first: float | None = None
         asked = InFlightRequest(
-            inflight.record, inflight.request, inflight.at, plan=inflight.plan, memory=inflight.memory
+            inflight.record,
+            inflight.request,
+            inflight.at,
+            plan=inflight.plan,
+            memory=inflight.memory,
+            mask=inflight.mask,
         )
         texts: list[str] = []
         try:
@@ -131,7 +136,7 @@ class Comparing:
                     texts.append(event.text)
                     if isinstance(event, End):
                         return _Shadow(
-                            text="".join(texts),
+                            text=asked.mask.put_back("".join(texts)),
                             prompt_tokens=event.usage.prompt_tokens,
                             tokens=event.usage.completion_tokens,
                             first_token_ms=None if first is None else round(1000 * (first - began)),

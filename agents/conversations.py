@@ -20,7 +20,8 @@ from agents.answering import Answering
 from agents.charging import Charging
 from agents.comparing import Comparing
 from agents.jobs import PRIORITIES, left_of, serving_of
-from agents.outcomes import Refusal, commit_of, quarantine_of, refusal_of, refused_user
+from agents.masking import Masking
+from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from agents.recalling import Recalling
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -44,7 +45,7 @@ from models.registry import ModelRegistry
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
-from tables.records import Conversation, Table
+from tables.records import Conversation, Table, Turn
 from tables.tool_calls import ToolRounds
 
 log = logging.getLogger(__name__)
@@ -64,12 +65,14 @@ class Conversations:
         cancels: Cancels,
         observer: Observer,
         planner: Planner,
+        masking: Masking,
         recalling: Recalling,
         charging: Charging,
         answering: Answering,
         comparing: Comparing,
     ) -> None:
         self._charging = charging
+        self._masking = masking
         self._recalling = recalling
         self._planner = planner
         self._settings = settings
@@ -103,10 +106,14 @@ class Conversations:
         inflight.started_at = inflight.time_of(partition.ownership.clock.now())
         if self._is_open(inflight):
             inflight.plan = self._planner.plan(inflight)
+            memory = self._memory(inflight, self._conversation(partition, inflight))
+            await self._masking.look(partition, inflight, memory)
             await self._recalling.find(partition, inflight)
+            await self._masking.look_at_related(partition, inflight, memory)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged
         conversation = self._conversation(partition, inflight)
+        inflight.mask = self._masking.mask_of(partition, inflight, self._memory(inflight, conversation))
         if inflight.request.tool_mode is ToolMode.KAFKA:
             inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
             inflight.rounds = inflight.made
@@ -120,6 +127,7 @@ class Conversations:
             end = (inflight.recovered and inflight.recovered.end) or await self._answering.speak(
                 partition, inflight, conversation, answer, serving
             )
+            await self._masking.settle(partition, inflight, answer)
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
@@ -215,6 +223,9 @@ class Conversations:
             return None
         raw = partition.ownership.store.get(Table.CONVERSATIONS, records.key(*inflight.conversation))
         return None if raw is None else records.decode(raw, Conversation)
+
+    def _memory(self, inflight: InFlightRequest, conversation: Conversation | None) -> tuple[Turn, ...]:
+        return memory_of(inflight, conversation, self._rules)
 
     def _erased(self, partition: Partition, inflight: InFlightRequest) -> bool:
         """Whether nothing of the request may be kept: it was sent before its user was erased, or it began before the

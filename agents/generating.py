@@ -20,10 +20,11 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Isolation
+from app.guard.put_back import PutBack
 from app.policy.planner import Planner
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.codes import ErrorCode
-from app.wire.event import CACHED, TokenEvent
+from app.wire.event import CACHED, FILTERED, TokenEvent
 from app.wire.tools import ToolMode
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage
 from models.registry import ServedModel
@@ -156,22 +157,24 @@ class Generating:
         on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure | None:
         """Say what comes from the stream; None if it stops without an end."""
-        async for event in stream:
-            observed(event)
-            match event:
-                case Delta() if not answer.has_room_for(event):
-                    return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
-                case Delta():
-                    await answer.say(event)
-                    on_token()
-                case End(reason=FinishReason.DEADLINE):
-                    return await stopped(answer, FinishReason.DEADLINE, event)
-                case End() if _goes_on(inflight, event):
-                    return event
-                case End():
-                    return await answer.done(event.reason, event.usage, event.text, event.calls)
-                case Failure():
-                    return event
+        put_back = PutBack(inflight.mask)
+        async for generated in stream:
+            observed(generated)
+            for event in put_back.read(generated):
+                match event:
+                    case Delta() if not answer.has_room_for(event):
+                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                    case Delta():
+                        await answer.say(event)
+                        on_token()
+                    case End(reason=FinishReason.DEADLINE):
+                        return await stopped(answer, FinishReason.DEADLINE, event)
+                    case End() if _goes_on(inflight, event):
+                        return event
+                    case End():
+                        return await answer.done(event.reason, event.usage, event.text, event.calls)
+                    case Failure():
+                        return event
         return None
 
 
@@ -182,6 +185,13 @@ async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = Non
     if end is not None:
         return await answer.done(reason, end.usage, end.text)
     return await answer.done(reason, Usage(0, answer.tokens_of_round))
+
+
+async def filtered(inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
+    """End an answer as the guard has decided; the plan that says so is written."""
+    category = inflight.plan.filtered
+    await answer.notice(FILTERED, f"the guard of this service ends the answer: {category}", {"category": category})
+    return await answer.done(FinishReason.FILTERED, Usage(0, answer.tokens_of_round))
 
 
 def _goes_on(inflight: InFlightRequest, end: End) -> bool:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from agents.candidates import sampling_of_candidate
 from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
+from agents.seen import seen_recalled, seen_request, seen_steps, seen_turns
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.ids import seed_for
@@ -68,13 +69,16 @@ async def prompt_of(
         DialogueError: the conversation does not have what the request refers to.
         UnsupportedError: the log probabilities of this prompt cannot be reported.
     """
-    request = inflight.request
+    mask = inflight.mask
+    request = seen_request(inflight.request, mask)
+    memory = seen_turns(memory, mask)
+    rounds = seen_steps(inflight.rounds.steps, mask)
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
 
     check_dialogue(request, memory)
     whole = request.messages is not None and request.previous_request_id is None
     history = [] if whole else history_of(request, memory)
-    recalled = [PastTurn(turn.prompt, turn.answer) for turn in inflight.plan.recalled or ()]
+    recalled = [PastTurn(turn.prompt, turn.answer) for turn in seen_recalled(inflight.plan.recalled or (), mask)]
 
     def build() -> BuiltPrompt:
         if request.prompt_token_ids is not None:
@@ -85,11 +89,9 @@ async def prompt_of(
             settings.system_prompt,
             history,
             question_of(request, memory),
-            None
-            if request.messages is None
-            else [*(chat_message(one) for one in request.messages), *inflight.rounds.steps],
+            None if request.messages is None else [*(chat_message(one) for one in request.messages), *rounds],
             recalled=recalled,
-            steps=(*steps_of(request, memory), *inflight.rounds.steps),
+            steps=(*steps_of(request, memory), *rounds),
             tools=tools_of(inflight, settings),
             continues=request.continue_final_message,
             reserve=reserve,
@@ -97,7 +99,7 @@ async def prompt_of(
         )
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *history)) + prompt_bytes(request)
-    size += sum(len(message.content) for message in inflight.rounds.steps)
+    size += sum(len(message.content) for message in rounds)
     prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
     if request.prompt_logprobs is not None:
         _check_prompt_logprobs(request, request.prompt_logprobs, prompt, settings)
@@ -145,7 +147,7 @@ def job_of(
     Raises:
         UnsupportedError: the model does not give what the request asks for.
     """
-    request = inflight.request
+    request = seen_request(inflight.request, inflight.mask)
     for name, is_set in (("best_of", (request.best_of or 1) > 1), ("stop_when", request.stop_when is not None)):
         if is_set and not serving.has_logprobs:
             raise UnsupportedError(f"{name}: needs log probabilities, which this model's engine does not report")

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from agents.auditing import audit_of_refusal, audit_of_request
 from agents.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
+from agents.masking import kept_turn, private_in
 from agents.tool_rounds import stopped
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
+from app.guard.guard import UNJUDGED
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.codes import ErrorCode
@@ -71,7 +73,7 @@ def commit_of(
         before=before_of(request),
         after=request.previous_request_id or "",
     )
-    remembered = rules.remember(conversation, turn, inflight.at)
+    remembered = rules.remember(conversation, kept_turn(turn, inflight), inflight.at)
     memory_row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
     return Commit(inflight.record, (memory_row, *ended), (output,), audit)
 
@@ -153,13 +155,15 @@ def _turn(
     inflight: InFlightRequest, memory: tuple[records.Turn, ...], answer: AnswerLog, end: TokenEvent, now: int
 ) -> Turn:
     request = inflight.request
-    hidden = inflight.forget or not request.store
+    hidden = inflight.forget or not request.store or inflight.plan.filtered == UNJUDGED
+    prompt = "" if hidden else inflight.kept.hide(question_of(request, memory))
+    text = "" if hidden else inflight.kept.hide(answer.text)
     return Turn(
         request_id=request.request_id,
         user_id=request.user_id,
         conversation_id=request.conversation_id,
-        prompt="" if hidden else question_of(request, memory),
-        answer="" if hidden else answer.text,
+        prompt=prompt,
+        answer=text,
         finish_reason=end.finish_reason or FinishReason.STOP,
         usage=end.usage or Usage(0, answer.index),
         model_version=end.model_version or "",
@@ -176,10 +180,13 @@ def _turn(
         experiment=inflight.plan.experiment,
         arm=inflight.plan.arm,
         cached=inflight.plan.cached,
+        guard=None if inflight.plan.filtered is None else (inflight.plan.filtered,),
+        private=private_in(inflight, (prompt, text)),
     )
 
 
 def _calls(inflight: InFlightRequest, end: TokenEvent) -> tuple[ToolCallOnWire, ...]:
     """The calls of the answer: those that were made over Kafka, and those in which it ends."""
     made = (ToolCallOnWire(call.id, call.name, call.arguments) for call in inflight.rounds.calls)
-    return (*made, *(end.tool_calls or ()))
+    hide = inflight.kept.hide_json
+    return tuple(ToolCallOnWire(one.id, one.name, hide(one.arguments)) for one in (*made, *(end.tool_calls or ())))

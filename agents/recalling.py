@@ -51,7 +51,7 @@ class Recalling:
         ttl_ms = int(self._settings.history_ttl * 1000)
         query = Query(
             user_id=request.user_id,
-            text=request.question,
+            text=inflight.mask.hide(request.question),
             limit=2 * (count + self._settings.history_turns),  # a turn is two rows, and the last ones are left out
             since=partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
             until=inflight.at,

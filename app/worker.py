@@ -21,6 +21,7 @@ from agents.comparing import Comparing
 from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
+from agents.masking import Masking
 from agents.outcomes import reduced
 from agents.recalling import Recalling
 from agents.sweeper import Sweeper
@@ -36,6 +37,7 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
+from app.guard.guard import Guard
 from app.model_loading import LoadError, ModelLoader
 from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
@@ -54,6 +56,7 @@ from app.search.sink import HistorySink, NoHistory
 from app.search.stats import RecallStats, WriterStats
 from app.settings import Settings
 from app.telemetry.observers import Observers
+from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
 from models.registry import ModelRegistry
@@ -77,12 +80,14 @@ class Loaded:
     embedder: Embedder | None
     policy: Policy = NO_POLICY
     loader: ModelLoader | None = None
+    guard: Guard | None = None
 
 
 def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
         policy = read_policy(settings.policy)
+        guard = Guard(policy)
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
     except (EmbedderError, PolicyError) as error:
         raise LoadError(str(error)) from None
@@ -91,7 +96,7 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
         servings = ModelRegistry(*loader.load(policy))
     except ValueError as error:
         raise LoadError(str(error)) from None
-    return Loaded(servings, embedder, policy, loader)
+    return Loaded(servings, embedder, policy, loader, guard)
 
 
 class Worker:
@@ -119,6 +124,7 @@ class Worker:
             budget_s=settings.batch_budget_ms / 1000,
             observe=observer.batch_left,
         )
+        self._guard = loaded.guard or Guard(loaded.policy)
         self._sink = self._history_sink(milvus)
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
@@ -132,6 +138,7 @@ class Worker:
             self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
+        self._masking = Masking(self._guard)
         recalling = Recalling(settings, loaded.policy, self._related)
         self.tenants = Tenants(
             loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions, settings.partitions)
@@ -143,6 +150,7 @@ class Worker:
             batches,
             planner,
             self.cache,
+            self._masking,
             recalling,
             Candidates(batches, loaded.embedder),
             self.tenants,
@@ -155,6 +163,7 @@ class Worker:
             cancels,
             observer,
             planner,
+            self._masking,
             recalling,
             Charging(prices, self.tenants, loaded.servings),
             answering,
@@ -207,6 +216,7 @@ class Worker:
                 self._followers,
                 change,
                 (self.router.update, self.cache.update),
+                self._guard.change,
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
             feed = UsageFeed(self._settings, self.tenants)
@@ -295,6 +305,11 @@ class Worker:
                 await asyncio.sleep(_ASK_AGAIN_S)
         return False
 
+    async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
+        """The turn as the index may have it; None if its partition has left. Raises `AnalyzerError`."""
+        partition = self.owner.owned(number)
+        return None if partition is None else await self._masking.indexed(partition, turn)
+
     def _related_turns(self, milvus: Milvus | None) -> RelatedTurns | None:
         if self._loaded.embedder is None:
             return None
@@ -321,6 +336,7 @@ class Worker:
             self._loaded.embedder,
             fatal=self._broken,
             owns=self._owns,
+            hide=self._indexed_turn,
             batch_rows=self._settings.index_batch,
             delay_s=self._settings.index_delay_s,
             flush_s=self._settings.index_flush_s,

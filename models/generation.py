@@ -171,6 +171,20 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
+def merged(parts: Sequence[Delta]) -> Delta:
+    """Successive deltas as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Delta(
+        parts[0].index,
+        tuple(token for part in parts for token in part.tokens),
+        "".join(part.text for part in parts),
+        tuple(logprob for part in parts for logprob in part.logprobs),
+        tuple(call for part in parts for call in part.calls),
+        parts[0].prompt_logprobs,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """The answer's end; `index` counts its tokens, `text` is text that was held back for a stop string or a call.

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from models.generation import Delta, End, Failure, FinishReason, StreamEvent
+from models.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
 
 
 class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
@@ -65,11 +65,7 @@ class TokenStream:
         while self._events and isinstance(more := self._events[0], Delta):
             parts.append(more)
             self._events.popleft()
-        tokens = tuple(token for part in parts for token in part.tokens)
-        logprobs = tuple(logprob for part in parts for logprob in part.logprobs)
-        calls = tuple(call for part in parts for call in part.calls)
-        text = "".join(part.text for part in parts)
-        return Delta(event.index, tokens, text, logprobs, calls, event.prompt_logprobs)
+        return merged(parts)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -8,6 +8,7 @@
 | usage | tables/usage.py | |
 | calls | tables/tool_calls.py | |
 | audit | `AUDIT_HEAD` | `AuditHead` |
+| guard | `GUARD_SECRET` | `GuardSecret` |
 
 Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
 and not its expiry, so the TTL can be changed on a populated store. Times are Unix milliseconds.
@@ -21,6 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from models.chat import ChatMessage
+from models.private_value import PrivateValue
 
 
 class Table(enum.Enum):
@@ -30,6 +32,7 @@ class Table(enum.Enum):
     USAGE = "usage"
     CALLS = "calls"
     AUDIT = "audit"
+    GUARD = "guard"
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -39,6 +42,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
         last step has them.
     before: Messages before the prompt that belong to no other turn.
     after: The request whose turn precedes it, if that is not the turn before it in the row.
+    private: The private values in its texts; None if nothing has looked for them.
     """
 
     request_id: str
@@ -48,6 +52,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[ChatMessage, ...] = ()
     before: tuple[ChatMessage, ...] = ()
     after: str = ""
+    private: tuple[PrivateValue, ...] | None = None
 
     @property
     def open_calls(self) -> frozenset[str]:
@@ -101,6 +106,12 @@ class AuditHead(msgspec.Struct, frozen=True):
     hash: str = ""
 
 
+class GuardSecret(msgspec.Struct, frozen=True):
+    """The key of the partition's placeholders (app/guard/mask.py)."""
+
+    secret: bytes
+
+
 class Change(msgspec.Struct, frozen=True):
     """A row to put, or to delete if `value` is None; one record of the table's changelog."""
 
@@ -123,6 +134,7 @@ def key(*parts: str) -> bytes:
 
 
 AUDIT_HEAD = key("head")
+GUARD_SECRET = key("secret")
 
 
 def key_parts(raw: bytes) -> tuple[str, ...]:

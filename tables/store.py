@@ -34,6 +34,7 @@ _PREFIX = MappingProxyType(
         Table.USAGE: b"u",
         Table.CALLS: b"t",
         Table.AUDIT: b"a",
+        Table.GUARD: b"g",
     }
 )
 _META = b"m"

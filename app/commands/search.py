@@ -72,12 +72,16 @@ async def fill_again(settings: Settings) -> None:
     async with _history(settings) as (milvus, embedder):
         from aiokafka.errors import KafkaError  # noqa: PLC0415 - slow to import, as all here
 
+        from app.guard.analyzer import AnalyzerError  # noqa: PLC0415
+        from app.guard.guard import Guard  # noqa: PLC0415
         from app.kafka.clients import KafkaUnusableError  # noqa: PLC0415
+        from app.policy.file import PolicyError, read_policy  # noqa: PLC0415
         from app.search.reindex import Reindex  # noqa: PLC0415
 
         try:
-            done = await Reindex(settings, milvus, embedder, note).run()
-        except (KafkaError, KafkaUnusableError) as error:
+            guard = Guard(read_policy(settings.policy))
+            done = await Reindex(settings, milvus, embedder, note, guard).run()
+        except (KafkaError, KafkaUnusableError, PolicyError, AnalyzerError) as error:
             raise click.ClickException(f"{error}; the collection in use is unchanged") from None
         note(f"{settings.milvus_collection} is now {done.collection}: {done.turns} turns, {done.rows} rows")
         if done.left_out:

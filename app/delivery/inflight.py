@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
+from app.guard.mask import NO_MASK, Mask
 from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
 from app.wire.request import Request
 from models.generation import FinishReason
+from models.private_value import PrivateValue
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
 
@@ -41,6 +43,9 @@ class InFlightRequest:
     related: Older turns that may stand in its prompt; None if none were looked for.
     memory: The turns of its conversation that it sees.
     recalled: Its prompt contains earlier turns.
+    mask: Hides private values from the model.
+    kept: Hides private values in what is kept of the turn.
+    private: The private values that its turn may contain; None if nothing has looked for them.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.
     forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
@@ -69,6 +74,9 @@ class InFlightRequest:
     related: tuple[RecalledTurn, ...] | None = None
     recalled: bool = False
     memory: tuple[Turn, ...] = ()
+    mask: Mask = NO_MASK
+    kept: Mask = NO_MASK
+    private: tuple[PrivateValue, ...] | None = None
     cancelled: bool = False
     stop: FinishReason | None = None
     forget: bool = False

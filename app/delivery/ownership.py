@@ -117,6 +117,7 @@ class Ownership:
         self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
         self.refused: set[RequestKey] = set()
         self.calls = OpenCalls(store)
+        self.secret_lock = asyncio.Lock()  # while the guard's secret is drawn
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
         self.recovered = RecoveredAnswers()
         self.restored = 0

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from app.policy.guard_rules import GuardRules
 from app.wire.limits import MAX_RECALL
 from app.wire.request import Priority
 
@@ -259,6 +260,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     recall: RecallRules = RecallRules()
     prices: dict[str, PriceRule] = {}
     tenants: dict[str, TenantRule] = {}
+    guard: GuardRules = GuardRules()
 
     @property
     def names(self) -> list[str]:
@@ -306,6 +308,7 @@ def _mistakes(policy: Policy) -> Iterator[str]:
         yield from (f"prices.{name}: {mistake}" for mistake in price.mistakes())
     for name, rule in policy.tenants.items():
         yield from (f"tenants.{name}: {mistake}" for mistake in rule.mistakes())
+    yield from (f"guard: {mistake}" for mistake in policy.guard.mistakes())
     yield from (f"recall: {mistake}" for mistake in policy.recall.mistakes())
     if policy.cache is not None:
         yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())

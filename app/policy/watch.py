@@ -24,8 +24,8 @@ class FollowsPolicy(Protocol):
 
 class PolicyWatch:
     """Gives every new version of the file to the parts of the process that work by it. A version that cannot be used is
-    logged, and the one before stays in force. `change_models` raises `PolicyError`; the functions of `each_second` are
-    called about once a second.
+    logged, and the one before stays in force. `change_models` and `change_guard` raise `PolicyError`; the functions of
+    `each_second` are called about once a second.
     """
 
     def __init__(
@@ -35,12 +35,14 @@ class PolicyWatch:
         followers: Sequence[FollowsPolicy],
         change_models: Callable[[Policy], Awaitable[None]] | None = None,
         each_second: Sequence[Callable[[], None]] = (),
+        change_guard: Callable[[Policy], Awaitable[None]] | None = None,
     ) -> None:
         self._path = path
         self._policy = policy
         self._followers = followers
         self._change_models = change_models
         self._each_second = each_second
+        self._change_guard = change_guard
         self._changing: asyncio.Task[None] | None = None
         self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
@@ -65,6 +67,8 @@ class PolicyWatch:
                 return
             if self._change_models is not None and _models_of(policy) != _models_of(self._policy):
                 await self._change_models(policy)
+            if self._change_guard is not None and policy.guard != self._policy.guard:
+                await self._change_guard(policy)
         except PolicyError as error:
             log.error("%s; the policy before stays in force", error)
             return

@@ -22,7 +22,10 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
+from app.guard.guard import Guard
+from app.guard.hidden_turn import hidden_turn
 from app.kafka.clients import consumer, start
+from app.policy.file import NO_POLICY
 from app.search.collection import open_collection, read_layout
 from app.search.errors import MilvusError
 from app.search.filters import turns_where
@@ -31,7 +34,7 @@ from app.search.milvus import Milvus
 from app.search.rows import Row, rows_of
 from app.settings import Settings
 from app.wire import Turn, WireError, decode_turn
-from tables.records import Erased, Table, decode, key_parts
+from tables.records import Erased, GuardSecret, Table, decode, key_parts
 
 _POLL_MS = 500
 _BATCH_ROWS = 128
@@ -57,7 +60,9 @@ class Reindex:
     embedder: Embeds
     tell: Callable[[str], None]
     """Called with lines of progress."""
+    guard: Guard = field(default_factory=lambda: Guard(NO_POLICY))
     _marks: dict[str, int] = field(default_factory=dict)
+    _secrets: dict[int, bytes] = field(default_factory=dict)
     _told_at: float = 0.0
 
     async def run(self) -> Reindexed:
@@ -72,6 +77,8 @@ class Reindex:
             partitions = self._assign(turns, self.settings.topic("turns"))
             await turns.seek_to_beginning(*partitions)
             self._marks = await self._read_marks()
+            async for record in self._rows(Table.GUARD):
+                self._secrets[record.partition] = decode(record.value, GuardSecret).secret
             await self._fill(turns, partitions, done)
             former = await self._swap(name, done.collection)
             swapped = True
@@ -105,7 +112,7 @@ class Reindex:
                 done.left_out += 1
                 continue
             done.turns += 1
-            waiting += rows_of(turn)
+            waiting += rows_of(await self._hidden(turn, record.partition))
             if len(waiting) >= _BATCH_ROWS:
                 await self._write(done, waiting)
                 waiting = []
@@ -143,21 +150,35 @@ class Reindex:
     async def _read_marks(self) -> dict[str, int]:
         """When each user was last erased, Unix milliseconds."""
         marks: dict[str, int] = {}
+        async for record in self._rows(Table.ERASED):
+            (user_id,) = key_parts(record.key)
+            marks[user_id] = max(marks.get(user_id, 0), decode(record.value, Erased).at)
+        return marks
+
+    async def _rows(self, table: Table) -> AsyncIterator[ConsumerRecord]:
+        """The records of the table's changelog that put a row."""
         records = consumer(self.settings.cluster)
         try:
             await start(records)
-            topic = changelog_topic(self.settings, Table.ERASED)
+            topic = changelog_topic(self.settings, table)
             if topic not in await records.topics():
-                return marks
+                return
             partitions = self._assign(records, topic)
             await records.seek_to_beginning(*partitions)
             async for record in self._up_to_end(records, partitions):
                 if record.key is not None and record.value is not None:
-                    (user_id,) = key_parts(record.key)
-                    marks[user_id] = max(marks.get(user_id, 0), decode(record.value, Erased).at)
+                    yield record
         finally:
             await records.stop()
-        return marks
+
+    async def _hidden(self, turn: Turn, partition: int) -> Turn:
+        """The turn without private values, as the workers index it; raises `AnalyzerError`."""
+        if not self.guard.rules.masks or partition not in self._secrets:
+            return turn
+        values = turn.private
+        if values is None:
+            values = await self.guard.find([turn.prompt, turn.answer], f"turn {turn.user_id}/{turn.request_id}")
+        return hidden_turn(turn, self._secrets[partition], values)
 
     async def _erase_newer(self, collection: str) -> None:
         for user_id, at in (await self._read_marks()).items():

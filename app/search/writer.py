@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.guard.analyzer import AnalyzerError
 from app.search.errors import MilvusRefusedError
 from app.search.identity import Embeds
 from app.search.intake import Erasure, Expiry, Intake, Write
@@ -38,8 +39,11 @@ from models.embedder import EmbedderError
 log = logging.getLogger(__name__)
 
 REFUSED_PAUSE_S = 30.0
+_UNJUDGED_PAUSE_S = 5.0
 Owns = Callable[[int], Awaitable[bool]]
 """Whether a partition is this worker's, according to Kafka."""
+Hide = Callable[[int, Turn], Awaitable[Turn | None]]
+"""A partition's turn without private values; None if the partition has left. Raises `AnalyzerError`."""
 
 
 async def _always(_partition: int) -> bool:
@@ -59,6 +63,7 @@ class HistoryWriter:
         *,
         fatal: Callable[[Exception], None],
         owns: Owns = _always,
+        hide: Hide | None = None,
         batch_rows: int = 128,
         delay_s: float = 0.5,
         flush_s: float = 30.0,
@@ -67,6 +72,7 @@ class HistoryWriter:
         self._embedder = embedder
         self._fatal = fatal
         self._owns = owns
+        self._hide = hide
         self._intake = Intake(batch_rows, delay_s, time.monotonic)
         self._store = Store(milvus, collection, embedder, flush_s)
         self._stats = WriterStats()
@@ -162,10 +168,25 @@ class HistoryWriter:
         for erasure in refused:
             self._intake.add(erasure)
 
+    async def _is_hidden(self, write: Write) -> bool:
+        """Replace private values in its rows; False if its partition has left. Waits for a verdict."""
+        while self._hide is not None:
+            try:
+                turn = await self._hide(write.partition, write.turn)
+            except AnalyzerError:
+                await asyncio.sleep(_UNJUDGED_PAUSE_S)
+                continue
+            if turn is None:
+                return False
+            write.rows = rows_of(turn)
+            break
+        return True
+
     async def _write(self, writes: list[Write]) -> None:
         # Some servers store a key twice if a batch contains it twice, others reject the batch.
+        lost = {write.partition for write in writes if not await self._is_hidden(write)}
         sources = {row.turn_id: write for write in writes for row in write.rows}
-        rows = {row.turn_id: row for write in writes for row in write.rows}
+        rows = {row.turn_id: row for write in writes if write.partition not in lost for row in write.rows}
         faults: dict[str, str] = {}
         vectors: dict[str, npt.NDArray[np.float32]] = {}
 
@@ -175,8 +196,6 @@ class HistoryWriter:
                     vectors[row.turn_id] = vector
                 else:
                     faults[row.turn_id] = "its text has no embedding"
-
-        lost: set[int] = set()
 
         async def wanted(row: dict[str, Any]) -> bool:
             write = sources[row["turn_id"]]

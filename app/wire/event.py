@@ -13,6 +13,7 @@ import msgspec
 
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.generation import FinishReason, Usage
+from models.private_value import PrivateValue
 
 
 class EventType(enum.StrEnum):
@@ -42,6 +43,7 @@ RESUMED = "resumed"
 DEGRADED = "degraded"
 FALLBACK = "fallback"
 CACHED = "cached"
+FILTERED = "filtered"
 TOOL_CALLS = "tool_calls"
 TOOL_RESULTS = "tool_results"
 
@@ -61,7 +63,8 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     failure in the middle, `model` continues the answer from the token index `from_index` on. `cached` is the id of the
     request whose answer is repeated. The turns `recalled` precede the conversation in the prompt; they are here with
     their texts, so that the prompt does not depend on Milvus any more. Of the candidates of `best_of`, readers get the
-    one with the number `chosen`; the others have `other_tokens`.
+    one with the number `chosen`; the others have `other_tokens`. `private` are values that the model sees as
+    placeholders; without them the guard's `filtered` is the category because of which the answer ends.
     """
 
     at: int | None = None
@@ -75,6 +78,8 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     recalled: tuple[RecalledTurn, ...] | None = None
     chosen: int | None = None
     other_tokens: int = 0
+    private: tuple[PrivateValue, ...] | None = None
+    filtered: str | None = None
 
 
 NO_PLAN = PlanDetails()

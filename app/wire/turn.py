@@ -6,6 +6,7 @@ import msgspec
 
 from app.wire.tools import ToolCall
 from models.generation import FinishReason, Usage
+from models.private_value import PrivateValue
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +20,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """All fields are always written, so that a table created from this topic has all columns. `cached` is the id of the
-    request whose answer this is.
+    request whose answer this is. `guard` are the categories that the guard has found. `private` are the private values
+    in the texts, which the index hides; None if nothing has looked for them.
     """
 
     request_id: str
@@ -38,6 +40,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     experiment: str | None = None
     arm: str | None = None
     cached: str | None = None
+    guard: tuple[str, ...] | None = None
+    private: tuple[PrivateValue, ...] | None = None
 
     @property
     def asked_at(self) -> int:

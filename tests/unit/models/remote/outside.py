@@ -17,11 +17,12 @@ WORDS = [f"w{number} " for number in range(200)]
 class OutsideServer:
     """Answers with `WORDS`, one a chunk; a continued message goes on behind the words that it has.
 
-    `trouble` is what is wrong with it, `after` how many words it says before that, `bodies` what it was asked.
+    With `echo` it repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it, `after` how many words it says before that, `bodies` what it was asked.
     """
 
     def __init__(self) -> None:
         self.trouble = ""
+        self.echo = False
         self.after = 0
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
@@ -60,6 +61,9 @@ class OutsideServer:
 
     async def _say(self, body: dict[str, Any], response: web.StreamResponse, request: web.Request) -> None:
         last = body["messages"][-1] if "messages" in body else {"content": body["prompt"]}
+        if self.echo:
+            await self._repeat(body, response)
+            return
         first = last["content"].count("w") if body.get("continue_final_message") or "prompt" in body else 0
         most = body.get("max_tokens", 20)
         for number in range(most):
@@ -79,6 +83,19 @@ class OutsideServer:
         )
         await self._send(response, {"id": "c", "choices": [end]})
         await self._send(response, {"id": "c", "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": most}})
+        await response.write(b"data: [DONE]\n\n")
+
+    async def _repeat(self, body: dict[str, Any], response: web.StreamResponse) -> None:
+        said = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
+        whole = f"You said {said}. Again: {said}"
+        begin = len(body["messages"][-1]["content"]) if body.get("continue_final_message") else 0
+        for at in range(begin, len(whole), 3):
+            await asyncio.sleep(self.pause_s)
+            choice = {"index": 0, "finish_reason": None, "delta": {"content": whole[at : at + 3]}}
+            await self._send(response, {"id": "c", "object": "chat.completion.chunk", "choices": [choice]})
+        await self._send(response, {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        usage = {"prompt_tokens": 7, "completion_tokens": len(whole) // 3}
+        await self._send(response, {"id": "c", "choices": [], "usage": usage})
         await response.write(b"data: [DONE]\n\n")
 
     async def _break(self, response: web.StreamResponse, request: web.Request) -> None:

@@ -1,0 +1,83 @@
+"""Put private values back into an answer while it is generated.
+
+Tokens that may end in a part of a placeholder are held back until the placeholder is complete, and leave together. So
+no event of `tokens` ends within a placeholder, and the next owner of the partition needs no state: it generates again
+what was held back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from itertools import accumulate
+
+from app.guard.mask import Mask
+from models.chat import ToolCall
+from models.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
+from models.tools.parser import CallDelta
+
+
+class PutBack:
+    """Events of one stream as readers get them."""
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._held: list[Delta] = []
+
+    def read(self, event: StreamEvent) -> Iterator[StreamEvent]:
+        """What can leave now."""
+        match event:
+            case _ if not self._mask:
+                yield event
+            case Delta():
+                self._held.append(event)
+                if count := self._settled():
+                    ready, self._held = self._held[:count], self._held[count:]
+                    yield self._shown(merged(ready))
+            case End():
+                yield from self._end(event)
+            case Failure():
+                yield event  # what is held back is generated again
+
+    def _settled(self) -> int:
+        """How many of the held deltas can leave."""
+        channels = [[one.text for one in self._held]]
+        indexes = sorted({call.index for one in self._held for call in one.calls})
+        channels += [[_arguments(one, index) for one in self._held] for index in indexes]
+        ends = [list(accumulate(map(len, texts))) for texts in channels]
+        scans = [self._mask.scan("".join(texts)) for texts in channels]
+        for count in range(len(self._held), 0, -1):
+            if all(scan.allows_cut(end[count - 1]) for scan, end in zip(scans, ends, strict=True)):
+                return count
+        return 0
+
+    def _shown(self, delta: Delta) -> Delta:
+        calls = tuple(
+            dataclasses.replace(call, arguments=self._mask.put_back_json(call.arguments)) for call in _joined(delta)
+        )
+        return dataclasses.replace(delta, text=self._mask.put_back(delta.text), calls=calls)
+
+    def _end(self, end: End) -> Iterator[StreamEvent]:
+        """A placeholder may be in the held tokens and in the text of the end. Half of one, in an answer that is cut
+        short, is dropped.
+        """
+        text = end.text
+        if self._held:
+            delta, self._held = merged(self._held), []
+            text = delta.text + text
+            yield self._shown(dataclasses.replace(delta, text=""))
+        if end.reason is not FinishReason.STOP:
+            scan = self._mask.scan(text)
+            text = text if text[scan.open_from :].endswith(">") else text[: scan.open_from]
+        calls = tuple(ToolCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
+        yield dataclasses.replace(end, text=self._mask.put_back(text), calls=calls)
+
+
+def _arguments(delta: Delta, index: int) -> str:
+    return "".join(call.arguments for call in delta.calls if call.index == index)
+
+
+def _joined(delta: Delta) -> Iterator[CallDelta]:
+    for index in dict.fromkeys(call.index for call in delta.calls):
+        name = next((call.name for call in delta.calls if call.index == index and call.name), "")
+        yield CallDelta(index, name, _arguments(delta, index))

@@ -1,0 +1,32 @@
+"""The key of a partition's placeholders: a row of the table `guard`.
+
+Its first owner under a policy that masks draws it and commits it before it is used. All owners therefore write the same
+placeholders, no setting has to be shared, and readers of prompts, of Milvus or of outside servers do not have it.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from app.delivery.commits.commit import Commit
+from app.delivery.partition import Partition
+from tables.records import GUARD_SECRET, Change, GuardSecret, Table, decode, encode
+from tables.store import PartitionStore
+
+_BYTES = 32
+
+
+def secret_of(store: PartitionStore) -> bytes | None:
+    """None before the first owner that masks."""
+    raw = store.get(Table.GUARD, GUARD_SECRET)
+    return None if raw is None else decode(raw, GuardSecret).secret
+
+
+async def ensure_secret(partition: Partition) -> bytes:
+    """The partition's secret. Raises `LostError` if the ownership ends before a new one is committed."""
+    while (known := secret_of(partition.ownership.store)) is None:
+        async with partition.ownership.secret_lock:
+            if secret_of(partition.ownership.store) is None:
+                row = encode(GuardSecret(secrets.token_bytes(_BYTES)))
+                await partition.commit(Commit(None, (Change(Table.GUARD, GUARD_SECRET, row),)), urgent=True)
+    return known

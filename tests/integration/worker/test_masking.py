@@ -1,0 +1,149 @@
+"""Private values on a real worker: a model behind an outside server sees placeholders, readers see the values."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.delivery.commits.changelog import changelog_topic
+from app.wire import decode_audit, decode_token_event
+from tables.records import Table
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.worker.client import Client
+from tests.integration.worker.conftest import StartWorker
+from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
+
+POLICY = """
+[models.outside]
+engine = "openai"
+urls = ["{url}"]
+model = "served-name"
+dialect = "vllm"
+silence_s = 5
+
+[guard]
+pii = "{pii}"
+"""
+
+SAID = "My name is Anna Schmidt, mail anna.schmidt@example.com, card 4111 1111 1111 1111"
+VALUES = ("Anna Schmidt", "anna.schmidt@example.com", "4111 1111 1111 1111")
+PLACEHOLDER = re.compile(r"<([A-Z_]+)_[0-9A-Z]{8}>")
+
+
+@pytest.fixture(scope="module")
+def outside() -> Iterator[OutsideServer]:
+    with outside_server_in_a_thread() as server:
+        server.echo = True
+        yield server
+
+
+def policy_with(pii: str, outside: OutsideServer, folder: Path) -> Path:
+    path = folder / "policy.toml"
+    path.write_text(POLICY.format(url=outside.url, pii=pii))
+    return path
+
+
+@pytest.fixture(scope="module")
+def worker(
+    start_worker: StartWorker, outside: OutsideServer, tmp_path_factory: pytest.TempPathFactory
+) -> WorkerProcess:
+    return start_worker(policy=policy_with("mask", outside, tmp_path_factory.mktemp("policy")))
+
+
+@pytest.fixture(scope="module")
+def redacting(
+    start_worker: StartWorker, outside: OutsideServer, tmp_path_factory: pytest.TempPathFactory
+) -> WorkerProcess:
+    return start_worker(policy=policy_with("redact", outside, tmp_path_factory.mktemp("policy")))
+
+
+def found_in(text: str) -> list[str]:
+    return [value for value in VALUES if value in text]
+
+
+def echoed(said: str) -> str:
+    return f"You said {said}. Again: {said}"
+
+
+async def test_the_model_sees_placeholders_and_the_reader_the_values(client: Client, outside: OutsideServer) -> None:
+    user = client.user()
+    outside.bodies.clear()
+    first = await client.asked(user, SAID, model="outside")
+    second = await client.asked(user, "My card again: 4111 1111 1111 1111", model="outside")
+    assert first.text == echoed(SAID)
+    assert second.text == echoed("My card again: 4111 1111 1111 1111")
+    seen = json.dumps(outside.bodies)
+    assert found_in(seen) == []
+    kinds = [found[1] for found in PLACEHOLDER.finditer(outside.bodies[0]["messages"][-1]["content"])]
+    assert kinds == ["PERSON", "EMAIL_ADDRESS", "CREDIT_CARD"]
+    cards = {found[0] for found in PLACEHOLDER.finditer(seen) if found[1] == "CREDIT_CARD"}
+    assert len(cards) == 1, "the same value of a user has the same placeholder in each turn"
+    turns = await client.turns_of(user, 2)
+    assert [turn.prompt for turn in turns] == [SAID, "My card again: 4111 1111 1111 1111"]
+    assert {*VALUES} <= {one.value for one in turns[0].private or ()}
+
+
+async def test_other_users_have_other_placeholders(client: Client, outside: OutsideServer) -> None:
+    outside.bodies.clear()
+    for _ in range(2):
+        await client.asked(client.user(), "card 4111 1111 1111 1111", model="outside")
+    first, second = (PLACEHOLDER.search(body["messages"][-1]["content"]) for body in outside.bodies)
+    assert first is not None and second is not None
+    assert first[0] != second[0]
+
+
+async def test_with_redact_only_requests_and_tokens_have_the_values(
+    redacting: WorkerProcess, outside: OutsideServer
+) -> None:
+    async with Client(redacting.settings) as client:
+        user = client.user()
+        outside.bodies.clear()
+        first = await client.asked(user, SAID, model="outside")
+        await client.asked(user, "And what now?", model="outside")
+        assert first.text == echoed(SAID)
+        assert found_in(json.dumps(outside.bodies)) == []
+        for topic in ("turns", "audit", "usage"):
+            for record in await client.records(topic):
+                assert found_in(str(record.value)) == [], topic
+        for table in (Table.CONVERSATIONS, Table.ENDED, Table.AUDIT):
+            name = changelog_topic(client.settings, table).removeprefix(client.settings.topic_prefix)
+            records = await client.records(name)
+            assert records
+            assert [one for record in records for one in found_in(str(record.value))] == [], name
+
+
+async def test_token_ids_cannot_be_masked(client: Client) -> None:
+    answer = await client.asked(client.user(), None, prompt_token_ids=[1, 2, 3])
+    assert answer.end.error is not None
+    assert "prompt_token_ids" in answer.end.error.message
+
+
+async def test_a_worker_that_is_killed_within_a_placeholder_costs_no_character(
+    worker: WorkerProcess, client: Client, outside: OutsideServer
+) -> None:
+    outside.pause_s = 0.03
+    try:
+        for tokens in (4, 8, 11):
+            user = client.user()
+            request_id = await client.ask(user, SAID, model="outside")
+            await client.begun(user, request_id, tokens)
+            worker.kill()
+            worker.start()
+            answer = await client.answer(user, request_id)
+            assert answer.text == echoed(SAID)
+            assert answer.end.finish_reason == "stop"
+    finally:
+        outside.pause_s = 0.0
+    seen = [decode_token_event(one.value, one.headers) for one in await client.records("tokens")]
+    assert not [event.text for event in seen if "<" in (event.text or "")]
+
+
+async def test_the_audit_and_the_log_have_no_value(worker: WorkerProcess, client: Client) -> None:
+    records = [decode_audit(one.value, one.headers) for one in await client.records("audit")]
+    assert records
+    assert found_in(str(records)) == []
+    assert found_in(worker.log.read_text()) == []
