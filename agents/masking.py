@@ -11,6 +11,7 @@ Without a verdict, a request ends as `filtered` (`on_failure = "closed"`), or go
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import msgspec
@@ -24,10 +25,13 @@ from app.guard.guard import UNJUDGED, Guard
 from app.guard.hidden_turn import hidden_turn
 from app.guard.mask import NO_MASK, Mask
 from app.guard.secret import ensure_secret, secret_of
-from app.wire.request import Request
+from app.wire.request import Request, Role
 from app.wire.turn import Turn as TurnOnWire
+from models.chat import ChatMessage
 from models.private_value import PrivateValue
 from tables.records import Turn
+
+_REMOVED = "removed: there was no verdict about it"
 
 
 class Masking:
@@ -44,7 +48,7 @@ class Masking:
         """Find the private values of the request, unless a former owner has decided or begun."""
         if not self._guard.rules.masks:
             return
-        await ensure_secret(partition)
+        await ensure_secret(partition, self._guard.draw)
         if not _has_begun(inflight) and inflight.logged.private is None:
             unread = [text for turn in memory if turn.private is None for text in texts_of_turn(turn)]
             await self._add(inflight, [*texts_of_request(inflight.request), *unread])
@@ -99,8 +103,9 @@ class Masking:
             values = None
         mask = Mask(secret, inflight.request.user_id, (*inflight.mask.values, *(values or ())))
         if self._guard.rules.pii == "redact":
-            inflight.kept = mask
-        inflight.private = mask.values if values is not None else None
+            inflight.redacts, inflight.kept = True, mask
+        is_judged = values is not None and inflight.plan.filtered != UNJUDGED
+        inflight.private = mask.values if is_judged else None
 
     async def indexed(self, partition: Partition, turn: TurnOnWire) -> TurnOnWire | None:
         """The turn as it may be indexed; None if the partition has left. Raises `AnalyzerError`."""
@@ -108,7 +113,7 @@ class Masking:
             return turn
         if partition.state is not State.OWNED:
             return None
-        secret = await ensure_secret(partition)
+        secret = await ensure_secret(partition, self._guard.draw)
         values = turn.private
         if values is None:
             values = await self._guard.find([turn.prompt, turn.answer], f"turn {turn.user_id}/{turn.request_id}")
@@ -117,7 +122,11 @@ class Masking:
 
 def kept_turn(turn: Turn, inflight: InFlightRequest) -> Turn:
     """The turn as its row keeps it."""
-    kept = seen_turn(turn, inflight.kept) if inflight.kept else turn
+    kept = turn
+    if inflight.redacts:
+        kept = seen_turn(turn, inflight.kept)
+        if inflight.plan.filtered == UNJUDGED:
+            kept = msgspec.structs.replace(kept, steps=tuple(map(_without_result, kept.steps)))
     return msgspec.structs.replace(kept, private=private_in(inflight, texts_of_turn(kept)))
 
 
@@ -127,6 +136,11 @@ def private_in(inflight: InFlightRequest, texts: Sequence[str]) -> tuple[Private
         return None
     whole = "\n".join(texts)
     return tuple(one for one in inflight.private if one.value in whole)
+
+
+def _without_result(message: ChatMessage) -> ChatMessage:
+    """A result of a tool that has no verdict is not kept."""
+    return dataclasses.replace(message, content=_REMOVED) if message.role == Role.TOOL else message
 
 
 def _has_begun(inflight: InFlightRequest) -> bool:

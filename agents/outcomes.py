@@ -155,7 +155,9 @@ def _turn(
     inflight: InFlightRequest, memory: tuple[records.Turn, ...], answer: AnswerLog, end: TokenEvent, now: int
 ) -> Turn:
     request = inflight.request
-    hidden = inflight.forget or not request.store or inflight.plan.filtered == UNJUDGED
+    # A prompt without a verdict is not kept; an answer that ended for want of one later had a prompt with a verdict.
+    is_unjudged = inflight.plan.filtered == UNJUDGED and not answer.index
+    hidden = inflight.forget or not request.store or is_unjudged
     prompt = "" if hidden else inflight.kept.hide(question_of(request, memory))
     text = "" if hidden else inflight.kept.hide(answer.text)
     return Turn(

@@ -44,7 +44,7 @@ class InFlightRequest:
     memory: The turns of its conversation that it sees.
     recalled: Its prompt contains earlier turns.
     mask: Hides private values from the model.
-    kept: Hides private values in what is kept of the turn.
+    redacts, kept: Whether private values are hidden in what is kept of the turn, and the mask that does it.
     private: The private values that its turn may contain; None if nothing has looked for them.
     cancelled: A record of `controls` cancels it.
     stop: Why the answer ends early.
@@ -75,6 +75,7 @@ class InFlightRequest:
     recalled: bool = False
     memory: tuple[Turn, ...] = ()
     mask: Mask = NO_MASK
+    redacts: bool = False
     kept: Mask = NO_MASK
     private: tuple[PrivateValue, ...] | None = None
     cancelled: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 
 from app.guard.analyzer import Analyzer, AnalyzerError, Analyzes
@@ -18,10 +19,19 @@ UNJUDGED = "unjudged"
 
 
 class Guard:
-    """`rules` and the analyzer that follows them. Raises `PolicyError` if an analyzer cannot be loaded."""
+    """`rules` and the analyzer that follows them. Raises `PolicyError` if an analyzer cannot be loaded.
 
-    def __init__(self, policy: Policy, load: Callable[[GuardRules], Analyzes] = Analyzer) -> None:
+    `failures` counts the texts without a verdict; `draw` gives the random bytes of secrets.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        load: Callable[[GuardRules], Analyzes] = Analyzer,
+        draw: Callable[[int], bytes] = secrets.token_bytes,
+    ) -> None:
         self._load = load
+        self.draw = draw
         self.rules = policy.guard
         self._analyzer = self._loaded(policy.guard)
         self.failures = 0

@@ -6,7 +6,7 @@ placeholders, no setting has to be shared, and readers of prompts, of Milvus or 
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Callable
 
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
@@ -22,11 +22,13 @@ def secret_of(store: PartitionStore) -> bytes | None:
     return None if raw is None else decode(raw, GuardSecret).secret
 
 
-async def ensure_secret(partition: Partition) -> bytes:
-    """The partition's secret. Raises `LostError` if the ownership ends before a new one is committed."""
+async def ensure_secret(partition: Partition, draw: Callable[[int], bytes]) -> bytes:
+    """The partition's secret; `draw` gives random bytes. Raises `LostError` if the ownership ends before a new one is
+    committed.
+    """
     while (known := secret_of(partition.ownership.store)) is None:
         async with partition.ownership.secret_lock:
             if secret_of(partition.ownership.store) is None:
-                row = encode(GuardSecret(secrets.token_bytes(_BYTES)))
+                row = encode(GuardSecret(draw(_BYTES)))
                 await partition.commit(Commit(None, (Change(Table.GUARD, GUARD_SECRET, row),)), urgent=True)
     return known

@@ -17,7 +17,9 @@ from typing import Protocol
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from agents.seen import seen_steps
 from app.delivery.resume.answer_log import call_id
+from app.guard.mask import NO_MASK, Mask
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
@@ -28,12 +30,15 @@ from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
 from models.paced import BytePrompts, called
+from models.private_value import PrivateValue
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.plan_verdict import Author, are_words, authors_of, is_as_decided, wrong_memories, wrong_repeats
 from tests.faults.tool_verdict import ToolTopics, possible_turns, read_tool_topics
 
 Key = tuple[str, str]
+Masks = Callable[[str, Iterable[PrivateValue]], Mask]
+"""The mask of these values of a user."""
 _MOST_HISTORIES = 16
 REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
 FAULTS = (
@@ -198,8 +203,9 @@ def judge_records(
     paced: bool,
     erased: Collection[str] = (),
     topics: ToolTopics | None = None,
+    masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`erased` are users whose conversations were forgotten at some time."""
+    """`erased` are users whose conversations were forgotten at some time; `masks` hide values from the model."""
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
@@ -232,7 +238,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.plans, written)
     _judge_order(asked, written, verdict)
     if paced:
-        _judge_texts(asked, rule, written, settings, erased, topics, verdict)
+        _judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
     return verdict
 
 
@@ -269,9 +275,11 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             plan = msgspec.convert(event.notice.details, PlanDetails)
+            known = verdict.plans.get(key, NO_PLAN)
             before = verdict.plans.setdefault(key, plan)
             is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
-            if (is_new and plan.notice != FALLBACK) or (event.index or None) != plan.from_index:
+            wrong_place = (event.index or None) != plan.from_index
+            if ((is_new and plan.notice != FALLBACK) or wrong_place) and not _has_grown(known, plan):
                 verdict.wrong_plans.append(key)
             verdict.plans[key] = plan
             if plan.from_index is not None:
@@ -291,6 +299,12 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
                 verdict.second_ends.append(key)
     verdict.late_events = rule.dropped.late
     return rule
+
+
+def _has_grown(before: PlanDetails, plan: PlanDetails) -> bool:
+    """Whether the guard has found more in what the model reads next, and all else is as it was decided."""
+    same = msgspec.structs.replace(plan, private=before.private, filtered=None)
+    return before.filtered is None and same == before and {*(before.private or ())} <= {*(plan.private or ())}
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:
@@ -332,6 +346,7 @@ def _judge_texts(
     erased: Collection[str],
     topics: ToolTopics,
     verdict: Verdict,
+    masks: Masks,
 ) -> None:
     """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
 
@@ -341,6 +356,7 @@ def _judge_texts(
     """
     histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
     last: dict[tuple[str, str], int] = {}
+    private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
     ttl_ms = settings.conversation_ttl_s * 1000
     for key, request in requests.items():
         if key not in turns:
@@ -360,16 +376,20 @@ def _judge_texts(
         answer = rule.answers.get(key)
         tokens = () if answer is None else answer.tokens
         authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
-        recalled = [PastTurn(one.prompt, one.answer) for one in verdict.plans.get(key, NO_PLAN).recalled or ()]
+        plan = verdict.plans.get(key, NO_PLAN)
+        recalled = [PastTurn(one.prompt, one.answer) for one in plan.recalled or ()]
+        mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
+        private[conversation] += turn.private or ()
         remembered: list[list[PastTurn]] = []
         after: list[list[PastTurn]] = []
         for before in candidates:
-            turns_now = list(_turns_now([*recalled, *before], key, request, turn, tokens, authors, topics, settings))
+            seen = [*recalled, *before]
+            turns_now = list(_turns_now(seen, key, request, turn, tokens, authors, topics, settings, mask))
             remembered += [[*recalled, *before]] if turns_now else []
             after += [[*before, now] for now in turns_now]
         if not remembered:
             verdict.changed.append(key)
-        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings):
+        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
             verdict.wrong_calls.append(key)
         if turn.answer:
             unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
@@ -387,11 +407,12 @@ def _turns_now(
     authors: Sequence[Author],
     topics: ToolTopics,
     settings: Settings,
+    mask: Mask,
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of a request with this history; none if the engine cannot have said them."""
 
     def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
-        return BytePrompts().build(settings.system_prompt, before, request.get("prompt"), steps=steps).ids
+        return _prompt_ids(before, request, settings, mask, steps)
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
@@ -400,14 +421,31 @@ def _turns_now(
         yield PastTurn(turn.prompt, turn.answer)
 
 
+def _prompt_ids(
+    before: Sequence[PastTurn], request: dict, settings: Settings, mask: Mask, steps: Sequence[ChatMessage] = ()
+) -> Sequence[int]:
+    """What the model reads."""
+    hidden = [
+        PastTurn(mask.hide(one.prompt), mask.hide(one.answer), seen_steps(one.steps, mask), one.before)
+        for one in before
+    ]
+    prompt = mask.hide(request.get("prompt") or "")
+    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=seen_steps(steps, mask)).ids
+
+
 def _has_its_calls(
-    answer: Answer, histories: Sequence[Sequence[PastTurn]], request: dict, author: Author, settings: Settings
+    answer: Answer,
+    histories: Sequence[Sequence[PastTurn]],
+    request: dict,
+    author: Author,
+    settings: Settings,
+    mask: Mask,
 ) -> bool:
     """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
     if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
         return answer.end is None or answer.end.tool_calls is None
     (call,) = answer.end.tool_calls or (None,)
-    prompts = (BytePrompts().build(settings.system_prompt, before, request.get("prompt")).ids for before in histories)
+    prompts = (_prompt_ids(before, request, settings, mask) for before in histories)
     expected = {called(prompt, len(answer.tokens) - author.base) for prompt in prompts}
     right_id = call_id(answer.user_id, answer.request_id, 0)
     return (

@@ -212,6 +212,29 @@ def recalling_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simul
     return simulation
 
 
+def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+    """A storm among prompts whose private values are hidden, found by an analyzer that never finds the same twice. The
+    tail of `tokens` stays: a plan that Kafka loses is decided anew, and the answer is another one.
+    """
+    chance = random.Random(f"mask {seed}")
+    conditions = Conditions(pii="mask", routed=chance.random() < 0.3, ttl_s=chance.choice((1.0, 1800.0)))
+    load = Load(
+        requests=6 + seed % 10,
+        users=2,
+        tokens=chance.choice((2, 8)),
+        over_s=6.0,
+        cancels=0.1,
+        repeats=0.1,
+        erases=chance.choice((0.0, 0.2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.3)),
+        failing=0.4 if conditions.routed else 0.0,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def expiring_storm(seed: int) -> Simulation:
     """Conversations of a second, swept three times a second, under everything that keeps requests waiting."""
     load = Load(requests=24, users=2, tokens=2, over_s=12.0)

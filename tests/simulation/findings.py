@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from aiokafka import TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
+from app.guard.mask import NO_MASK, Mask
 from app.search.rows import rows_of
 from app.wire import (
     Request,
@@ -29,7 +31,8 @@ from app.wire.event import PLAN
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
-from tables.records import Conversation, Erased, Table, decode, key_parts
+from models.private_value import PrivateValue
+from tables.records import Conversation, Erased, GuardSecret, Table, decode, key_parts
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
@@ -85,6 +88,7 @@ class Findings:
             self._sim.settings(),
             paced=True,
             erased=frozenset(erased),
+            masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
@@ -96,7 +100,7 @@ class Findings:
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
-        unknown = ("changed",) if self._sim.routed else ()
+        unknown = ("changed",) if self._sim.routed or self._sim.masked else ()
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
@@ -105,6 +109,12 @@ class Findings:
         wrong = [*self._wrong(verdict), *self._kept(erased, asked, marked)]
         wrong += self._quoted(verdict, erased, asked, marked)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
+
+    def _mask(self, user: str, values: Iterable[PrivateValue]) -> Mask:
+        topic = changelog_topic(self._sim.settings(), Table.GUARD)
+        at = TopicPartition(topic, partition_for(user, self._sim.partitions))
+        secrets = [decode(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
+        return Mask(secrets[-1], user, values) if secrets else NO_MASK
 
     def _wrong(self, verdict: Verdict) -> list[str]:
         wrong: list[str] = []
@@ -134,8 +144,9 @@ class Findings:
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
+        stops = {"cancelled", "filtered"} if self._sim.masked else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
-        wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason != "cancelled"]
+        wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
         errors = self._errors()
         wrong += [f"{key} ended as engine_error" for key in errors - self._sim.deadly]
         return wrong

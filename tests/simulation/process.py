@@ -11,6 +11,7 @@ from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition_manager import PartitionManager
+from app.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus import Milvus
 from app.settings import Settings
@@ -20,6 +21,7 @@ from models.generation import Delta, Failure, Job, Stream, StreamEvent
 from models.paced import NAME, PacedEngine, PacedStream, paced
 from models.registry import ModelRegistry, ServedModel
 from tables.store import PartitionStore
+from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
 from tests.simulation.group import Flow, Group
@@ -180,7 +182,9 @@ class Process:
         self._assignments = asyncio.Queue()
         default, small = self._serving(NAME, DEFAULT_MODEL), self._serving("small")
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
-        loaded = Loaded(ModelRegistry(default, small), embedder, self._policy)
+        chance = self.broker.world.random
+        guard = Guard(self._policy, lambda _rules: FickleAnalyzer(chance), chance.randbytes)
+        loaded = Loaded(ModelRegistry(default, small), embedder, self._policy, guard=guard)
         self.worker = Worker(
             self.settings,
             loaded,

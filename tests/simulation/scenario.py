@@ -9,11 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Literal
 from zlib import crc32
 
+import msgspec
 from aiokafka import TopicPartition
 
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, When
+from app.policy.guard_rules import GuardRules
 from app.settings import Settings
 from app.wire import (
     decode_token_event,
@@ -86,6 +89,8 @@ class Conditions:
     """Workers are busy all the time: events carry several tokens, and commits wait for one another."""
     routed: bool = False
     """Each worker has routes of its own, so that no two of them decide alike."""
+    pii: Literal["off", "mask"] = "off"
+    """With `mask`, an analyzer that never finds the same twice decides what models see."""
 
 
 @lru_cache(maxsize=8)
@@ -183,7 +188,7 @@ class Simulation:
             self.disk,
             milvus=self.milvus,
             crowded=self._conditions.crowded,
-            policy=_some_policy(self.random) if self._conditions.routed else NO_POLICY,
+            policy=self._policy(),
             fails=self._fails(),
             skew=skew,
             on_death=self._supervise,
@@ -191,6 +196,14 @@ class Simulation:
         )
         self.processes.append(process)
         return process
+
+    @property
+    def masked(self) -> bool:
+        return self._conditions.pii != "off"
+
+    def _policy(self) -> Policy:
+        policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
+        return msgspec.structs.replace(policy, guard=GuardRules(pii=self._conditions.pii)) if self.masked else policy
 
     def _fails(self) -> Fails:
         """When models fail in one process."""

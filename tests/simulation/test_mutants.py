@@ -20,6 +20,7 @@ from agents import answering, controls, conversations, generating, outcomes, rec
 from agents.auditing import audit_of_request
 from agents.history import History
 from agents.jobs import job_of
+from agents.masking import Masking
 from agents.recalling import Recalling
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
@@ -53,6 +54,7 @@ from tests.simulation.faults import (
     crowded_storm,
     expiring_storm,
     kill,
+    masking_storm,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -281,6 +283,25 @@ def _recalls_anew(recalling: Recalling, partition: Partition, inflight: InFlight
     return replace(inflight.plan, recalled=())
 
 
+_LOOK = Masking.look
+
+
+async def _looks_anew(masking: Masking, partition: Partition, inflight: InFlightRequest, memory: Any) -> None:
+    """As if no former owner had decided."""
+    recovered, inflight.recovered = inflight.recovered, None
+    inflight.logged, logged = replace(inflight.logged, private=None), inflight.logged
+    inflight.plan = replace(inflight.plan, private=None)
+    await _LOOK(masking, partition, inflight, memory)
+    inflight.recovered, inflight.logged = recovered, logged
+
+
+def _forgets_past_values(masking: Masking, partition: Partition, inflight: InFlightRequest, memory: Any) -> Any:
+    return _MASK_OF(masking, partition, inflight, [])
+
+
+_MASK_OF = Masking.mask_of
+
+
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
     await _SAY(answer, delta)
     answer.index = delta.index + 1
@@ -364,6 +385,8 @@ MUTANTS: dict[str, Mutant] = {
     "a cached answer lacks its beginning": Mutant(generating.Generating, "_repeat", _says_less_of_it, routed_storm),
     "the cache keeps the answers of an erased user": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
     "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
+    "a next owner looks for private values anew": Mutant(Masking, "look", _looks_anew, masking_storm),
+    "private values of earlier turns are not hidden": Mutant(Masking, "mask_of", _forgets_past_values, masking_storm),
     "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
     "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors),

@@ -13,6 +13,7 @@ from tests.simulation.faults import (
     expiring_storm,
     inflict,
     kill,
+    masking_storm,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -31,6 +32,7 @@ WIDE = 150
 TOOLS = 100
 ROUTED = 100
 RECALLING = 50
+MASKING = 50
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -83,6 +85,13 @@ def test_what_is_decided_about_an_answer_is_decided_once(first: int) -> None:
 def test_what_is_recalled_is_the_same_for_every_owner_and_never_erased(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = recalling_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, MASKING, AT_ONCE))
+def test_every_owner_hides_the_same_private_values(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = masking_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

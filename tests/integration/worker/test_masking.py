@@ -92,7 +92,8 @@ async def test_other_users_have_other_placeholders(client: Client, outside: Outs
     for _ in range(2):
         await client.asked(client.user(), "card 4111 1111 1111 1111", model="outside")
     first, second = (PLACEHOLDER.search(body["messages"][-1]["content"]) for body in outside.bodies)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     assert first[0] != second[0]
 
 

@@ -57,7 +57,7 @@ def test_changed_file_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     (tmp_path / name).unlink()
     (tmp_path / name).write_bytes(changed)
     monkeypatch.setattr(metadata, "distribution", lambda _: Installed(tmp_path))
-    with pytest.raises(EmbedderError, match=f"{name} of {PACKAGE} is not the known file"):
+    with pytest.raises(EmbedderError, match=f"{name} of {PACKAGE}=={VERSION} is not the known file"):
         load_embedder("minilm")
 
 

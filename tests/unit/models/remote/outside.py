@@ -17,7 +17,8 @@ WORDS = [f"w{number} " for number in range(200)]
 class OutsideServer:
     """Answers with `WORDS`, one a chunk; a continued message goes on behind the words that it has.
 
-    With `echo` it repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it, `after` how many words it says before that, `bodies` what it was asked.
+    With `echo` it repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it,
+    `after` how many words it says before that, `bodies` what it was asked.
     """
 
     def __init__(self) -> None:

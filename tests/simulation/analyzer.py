@@ -1,0 +1,27 @@
+"""An analyzer that never finds the same twice, so that a decision which is made again shows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Sequence
+
+from app.guard.analyzer import AnalyzerError
+from models.private_value import PrivateValue
+
+_VALUE = re.compile(r"question [0-9]+")
+
+
+class FickleAnalyzer:
+    """Finds each question with a chance of one half, after a moment, and fails at times."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def find(self, texts: Sequence[str]) -> tuple[PrivateValue, ...]:
+        await asyncio.sleep(0.05 * self._chance.random())
+        if self._chance.random() < 0.05:
+            raise AnalyzerError("the analyzer is away")
+        found = dict.fromkeys(value for text in texts for value in _VALUE.findall(text))
+        return tuple(PrivateValue("PERSON", value) for value in found if self._chance.random() < 0.5)

@@ -1,0 +1,91 @@
+"""Placeholders: equal for equal values of one user, and read back also where a model has changed them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.guard.mask import NO_MASK, Mask
+from models.private_value import PrivateValue
+
+VALUES = (
+    PrivateValue("PERSON", "Anna Schmidt"),
+    PrivateValue("EMAIL_ADDRESS", "anna@example.com"),
+    PrivateValue("PHONE_NUMBER", "+49 170 1234567"),
+    PrivateValue("PERSON", "Al"),
+)
+MASK = Mask(b"secret", "user", VALUES)
+
+
+def placeholder(value: str) -> str:
+    return MASK.hide(value)
+
+
+def test_no_value_is_left_in_a_hidden_text() -> None:
+    text = "Anna Schmidt (anna@example.com, +49 170 1234567) and Al. Also: Anna Schmidts."
+    hidden = MASK.hide(text)
+    assert not [one for one in VALUES if one.value in hidden.replace("Also", "")]
+    assert "Also" in hidden
+    assert MASK.put_back(hidden) == text
+
+
+@given(st.lists(st.sampled_from([*(one.value for one in VALUES), "<", ">", "PERSON", "_", " ", "also", "\\", "&lt;"])))
+def test_hide_and_put_back_are_inverse(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert MASK.put_back(MASK.hide(text)) == text
+
+
+def test_placeholders_depend_on_secret_user_and_value_alone() -> None:
+    value = VALUES[0]
+    others = [Mask(b"secret", "user", VALUES[:1]), Mask(b"other", "user", [value]), Mask(b"secret", "else", [value])]
+    found = [mask.hide(value.value) for mask in (MASK, *others)]
+    assert found[0] == found[1]
+    assert len({*found}) == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        str,
+        str.lower,
+        lambda text: text.strip("<>"),
+        lambda text: text.replace("_", "\\_"),
+        lambda text: text.replace("_", " "),
+        lambda text: text.replace("<", "&lt;").replace(">", "&gt;"),
+    ],
+)
+def test_a_placeholder_that_a_model_has_changed_is_read(change: object) -> None:
+    assert callable(change)
+    for one in VALUES:
+        assert MASK.put_back(f"to {change(placeholder(one.value))}, please") == f"to {one.value}, please"
+
+
+def test_letters_that_a_model_appends_follow_the_value() -> None:
+    assert MASK.put_back(placeholder("Anna Schmidt") + "s") == "Anna Schmidts"
+
+
+def test_a_placeholder_of_other_values_is_text() -> None:
+    text = "<PERSON_7KQ2M9XA> and <PERSON_AAAAAAAA>"
+    assert MASK.put_back(text) == text
+    assert MASK.hide(text) == text
+
+
+def test_values_in_json_are_hidden_and_escaped() -> None:
+    quoted = Mask(b"s", "u", [PrivateValue("PERSON", 'Anna "A" Schmidt')])
+    text = json.dumps({"to": 'Anna "A" Schmidt', "n": 1})
+    hidden = quoted.hide_json(text)
+    assert "Anna" not in hidden
+    assert json.loads(quoted.put_back_json(hidden)) == json.loads(text)
+    assert NO_MASK.hide_json(text) == text
+
+
+def test_a_text_can_be_cut_anywhere_but_within_a_placeholder() -> None:
+    text = f"to {placeholder('Al')}!"
+    scan = MASK.scan(text)
+    inside = range(4, len(text) - 1)
+    assert [at for at in range(len(text) + 1) if not scan.allows_cut(at)] == [*inside]
+    assert MASK.scan("to <PERS").open_from == 3
+    assert MASK.scan("a < b").open_from == 5
