@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import regex
@@ -27,6 +27,7 @@ from models.private_value import PrivateValue
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAG_LENGTH = 8
+_SHORT = 4
 _CLOSINGS = ("\\>", "&gt;")
 
 
@@ -49,7 +50,7 @@ class Mask:
 
     def __init__(self, secret: bytes, user_id: str, values: Iterable[PrivateValue]) -> None:
         self.values = tuple(dict.fromkeys(values))
-        kinds: dict[str, list[str]] = defaultdict(list)
+        self._kinds: dict[str, list[str]] = defaultdict(list)
         self._values: dict[str, str] = {}
         self._placeholders: dict[str, str] = {}
         for one in self.values:
@@ -57,13 +58,18 @@ class Mask:
                 tag = _tag(secret, user_id, one)
                 self._placeholders[one.value] = f"<{one.kind}_{tag}>"
                 self._values[tag] = one.value
-                kinds[one.kind].append(tag)
-        if self._values:
-            self._written = regex.compile(_written_pattern(kinds), regex.IGNORECASE)
-            self._hidden = re.compile(_hidden_pattern(self._placeholders))
+                self._kinds[one.kind].append(tag)
 
     def __bool__(self) -> bool:
         return bool(self._values)
+
+    @cached_property
+    def _written(self) -> regex.Pattern[str]:
+        return regex.compile(_written_pattern(self._kinds), regex.IGNORECASE)
+
+    @cached_property
+    def _hidden(self) -> regex.Pattern[str]:
+        return _hidden_pattern(self._placeholders)
 
     def hide(self, text: str) -> str:
         """The text with placeholders instead of the values."""
@@ -132,22 +138,23 @@ def _tag(secret: bytes, user_id: str, one: PrivateValue) -> str:
 
 def _written_pattern(kinds: dict[str, list[str]]) -> str:
     separator = r"\\?[_\- ]"
-    names = ((separator.join(map(re.escape, kind.split("_"))), "|".join(tags)) for kind, tags in sorted(kinds.items()))
+    names = (
+        (separator.join(map(regex.escape, kind.split("_"))), "|".join(tags)) for kind, tags in sorted(kinds.items())
+    )
     either = "|".join(f"{name}{separator}(?P<tag>{tags})" for name, tags in names)
     return rf"(?:<|&lt;|(?<![A-Za-z0-9_]))(?:{either})(?:\\?>|&gt;)?"
 
 
-def _hidden_pattern(placeholders: dict[str, str]) -> str:
+def _hidden_pattern(placeholders: dict[str, str]) -> regex.Pattern[str]:
     """Placeholders stay. A value begins at the beginning of a word. One that ends in a digit, or is short, also ends at
     the end of one, so that `Al` does not hide a part of `Also`.
+
+    Named lists are sets: an alternation of some hundred values would take tens of milliseconds for a long history.
     """
-    by_length = sorted(placeholders, key=len, reverse=True)
-    values = (re.escape(value) + _ending(value) for value in by_length)
-    kept = "|".join(map(re.escape, placeholders.values()))
-    return rf"{kept}|(?<![A-Za-z0-9])(?:{'|'.join(values)})"
-
-
-def _ending(value: str) -> str:
-    if value[-1].isdigit():
-        return r"(?![0-9])"
-    return r"(?![A-Za-z0-9])" if len(value) < _TAG_LENGTH // 2 else ""
+    numbers = [value for value in placeholders if value[-1].isdigit()]
+    short = [value for value in placeholders if len(value) < _SHORT and not value[-1].isdigit()]
+    rest = placeholders.keys() - {*numbers, *short}
+    endings = {"numbers": (numbers, "(?![0-9])"), "rest": (rest, ""), "short": (short, "(?![A-Za-z0-9])")}
+    values = "|".join(rf"\L<{name}>{ending}" for name, (known, ending) in endings.items() if known)
+    lists: dict[str, Any] = {name: [*known] for name, (known, _) in endings.items() if known}
+    return regex.compile(rf"\L<kept>|(?<![A-Za-z0-9])(?:{values})", kept=[*placeholders.values()], **lists)
