@@ -108,8 +108,9 @@ class Conversations:
             inflight.plan = self._planner.plan(inflight)
             memory = self._memory(inflight, self._conversation(partition, inflight))
             await self._masking.look(partition, inflight, memory)
-            await self._recalling.find(partition, inflight)
-            await self._masking.look_at_related(partition, inflight, memory)
+            if inflight.plan.filtered is None:
+                await self._recalling.find(partition, inflight)
+                await self._masking.look_at_related(partition, inflight, memory)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged
         conversation = self._conversation(partition, inflight)

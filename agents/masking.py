@@ -4,7 +4,8 @@
    turns. They are part of the plan, so the next owner of the partition hides the same.
 2. Build the mask: these values, and those that the rows of the conversation name. `prompt_of` and `job_of` use it.
 3. Do the same with the results of tools, before each further round.
-4. Before the commit, find the values in the answer: models write some that no text had. The turn's row names them.
+4. Before the commit, find the values in the whole turn: models write some that no text had, and a prompt may have gone
+   on without a verdict. What was analyzed before is remembered. The turn's row names the values.
 
 Without a verdict, a request ends as `filtered` (`on_failure = "closed"`), or goes on with what is known.
 """
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agents.seen import json_text, seen_turn, texts_of_request, texts_of_rounds, texts_of_turn
+from agents.seen import seen_turn, texts_of_request, texts_of_rounds, texts_of_turn
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.resume.answer_log import AnswerLog
@@ -49,7 +50,8 @@ class Masking:
         if not self._guard.rules.masks:
             return
         await ensure_secret(partition, self._guard.draw)
-        if not _has_begun(inflight) and inflight.logged.private is None:
+        is_decided = inflight.logged.private is not None or inflight.logged.filtered is not None
+        if not _has_begun(inflight) and not is_decided:
             unread = [text for turn in memory if turn.private is None for text in texts_of_turn(turn)]
             await self._add(inflight, [*texts_of_request(inflight.request), *unread])
         inflight.mask = self.mask_of(partition, inflight, memory)
@@ -58,7 +60,11 @@ class Masking:
         """Find the values in related turns: the index has turns from before the policy, too."""
         if not self._guard.rules.masks or not inflight.related:
             return
-        await self._add(inflight, [text for turn in inflight.related for text in (turn.prompt, turn.answer)])
+        texts = [text for turn in inflight.related for text in (turn.prompt, turn.answer)]
+        try:
+            await self._find(inflight, texts)
+        except AnalyzerError:
+            inflight.related = ()  # the answer needs none
         inflight.mask = self.mask_of(partition, inflight, memory)
 
     async def look_at_results(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog) -> None:
@@ -73,11 +79,14 @@ class Masking:
 
     async def _add(self, inflight: InFlightRequest, texts: Sequence[str]) -> None:
         try:
-            found = await self._guard.find(texts, f"request {inflight.key}")
+            await self._find(inflight, texts)
         except AnalyzerError:
             if self._guard.rules.on_failure == "closed":
                 inflight.plan = msgspec.structs.replace(inflight.plan, filtered=UNJUDGED)
-            return
+
+    async def _find(self, inflight: InFlightRequest, texts: Sequence[str]) -> None:
+        """Add the values in these texts to the plan; raises `AnalyzerError`."""
+        found = await self._guard.find(texts, f"request {inflight.key}")
         if found:
             values = tuple(dict.fromkeys((*(inflight.plan.private or ()), *found)))
             inflight.plan = msgspec.structs.replace(inflight.plan, private=values)
@@ -95,17 +104,16 @@ class Masking:
         secret = secret_of(partition.ownership.store)
         if not self._guard.rules.masks or secret is None:
             return
-        calls = [json_text(call.arguments) for call in inflight.rounds.calls]
+        texts = [*texts_of_request(inflight.request), *texts_of_rounds(inflight.rounds), answer.text]
         values: tuple[PrivateValue, ...] | None
         try:
-            values = await self._guard.find([answer.text, *calls], f"the answer to request {inflight.key}")
+            values = await self._guard.find(texts, f"the turn of request {inflight.key}")
         except AnalyzerError:
             values = None
         mask = Mask(secret, inflight.request.user_id, (*inflight.mask.values, *(values or ())))
         if self._guard.rules.pii == "redact":
             inflight.redacts, inflight.kept = True, mask
-        is_judged = values is not None and inflight.plan.filtered != UNJUDGED
-        inflight.private = mask.values if is_judged else None
+        inflight.private = None if values is None else mask.values
 
     async def indexed(self, partition: Partition, turn: TurnOnWire) -> TurnOnWire | None:
         """The turn as it may be indexed; None if the partition has left. Raises `AnalyzerError`."""

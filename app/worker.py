@@ -37,7 +37,7 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
-from app.guard.guard import Guard
+from app.guard.guard import Guard, GuardStats
 from app.model_loading import LoadError, ModelLoader
 from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
@@ -198,6 +198,10 @@ class Worker:
     @property
     def recall_figures(self) -> RecallStats:
         return RecallStats() if self._related is None else self._related.stats
+
+    @property
+    def guard_figures(self) -> GuardStats:
+        return self._guard.stats
 
     @property
     def history_figures(self) -> WriterStats:

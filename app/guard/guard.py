@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from app.guard.analyzer import Analyzer, AnalyzerError, Analyzes
 from app.policy.file import Policy, PolicyError
@@ -18,10 +20,19 @@ UNJUDGED = "unjudged"
 """The category of a request that ends because there is no verdict about it."""
 
 
+@dataclass(slots=True)
+class GuardStats:
+    """`failures` are searches without a verdict; `seconds` they all took."""
+
+    searches: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+
+
 class Guard:
     """`rules` and the analyzer that follows them. Raises `PolicyError` if an analyzer cannot be loaded.
 
-    `failures` counts the texts without a verdict; `draw` gives the random bytes of secrets.
+    `draw` gives the random bytes of secrets.
     """
 
     def __init__(
@@ -34,7 +45,7 @@ class Guard:
         self.draw = draw
         self.rules = policy.guard
         self._analyzer = self._loaded(policy.guard)
-        self.failures = 0
+        self.stats = GuardStats()
 
     async def change(self, policy: Policy) -> None:
         """Work by this policy from now on; raises `PolicyError`."""
@@ -53,9 +64,13 @@ class Guard:
         """The private values in these texts; raises `AnalyzerError`. `about` names their source in the log."""
         if self._analyzer is None:
             return ()
+        began = time.monotonic()
+        self.stats.searches += 1
         try:
             return await self._analyzer.find(texts)
         except AnalyzerError as error:
-            self.failures += 1
+            self.stats.failures += 1
             log.error("%s: %s", about, error)
             raise
+        finally:
+            self.stats.seconds += time.monotonic() - began

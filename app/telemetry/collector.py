@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.guard.guard import GuardStats
 from app.policy.response_cache import CacheStats
 from app.search.stats import RecallStats, WriterStats
 from app.telemetry.broker_watch import BrokerWatch
@@ -33,6 +34,7 @@ class WorkerCollector(Collector):
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _history_families(WriterStats() if worker is None else worker.history_figures)
         yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
+        yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
         yield _canary_family({} if worker is None else worker.canaries.states)
         yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
         yield from gpu_families(gpus())
@@ -70,6 +72,12 @@ def _recall_families(stats: RecallStats) -> Iterable[Metric]:
         found.add_metric([outcome], count)
     yield found
     yield CounterMetricFamily("parley:recall_seconds", "Seconds that these searches took.", stats.seconds)
+
+
+def _guard_families(stats: GuardStats) -> Iterable[Metric]:
+    yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches)
+    yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.failures)
+    yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.seconds)
 
 
 def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:

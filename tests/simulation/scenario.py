@@ -203,7 +203,10 @@ class Simulation:
 
     def _policy(self) -> Policy:
         policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
-        return msgspec.structs.replace(policy, guard=GuardRules(pii=self._conditions.pii)) if self.masked else policy
+        if not self.masked:
+            return policy
+        rules = GuardRules(pii=self._conditions.pii, on_failure=self.random.choice(("closed", "open")))
+        return msgspec.structs.replace(policy, guard=rules)
 
     def _fails(self) -> Fails:
         """When models fail in one process."""

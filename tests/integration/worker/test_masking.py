@@ -15,6 +15,7 @@ from tables.records import Table
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
+from tests.integration.worker.test_health import series, total
 from tests.unit.models.remote.outside import OutsideServer, outside_server_in_a_thread
 
 POLICY = """
@@ -148,3 +149,5 @@ async def test_the_audit_and_the_log_have_no_value(worker: WorkerProcess, client
     assert records
     assert found_in(str(records)) == []
     assert found_in(worker.log.read_text()) == []
+    told = series(worker)
+    assert total(told, "parley:guard_searches_total") > total(told, "parley:guard_failures_total") == 0
