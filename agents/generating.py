@@ -20,13 +20,13 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Isolation
-from app.guard.put_back import PutBack
 from app.policy.planner import Planner
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.codes import ErrorCode
 from app.wire.event import CACHED, FILTERED, TokenEvent
 from app.wire.tools import ToolMode
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage
+from models.private.put_back import PutBack
 from models.registry import ServedModel
 
 

@@ -18,18 +18,18 @@ from collections.abc import Sequence
 import msgspec
 
 from agents.seen import seen_turn, texts_of_request, texts_of_rounds, texts_of_turn
+from app.delivery.guard_secret import ensure_secret, secret_of
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.resume.answer_log import AnswerLog
 from app.guard.analyzer import AnalyzerError
 from app.guard.guard import UNJUDGED, Guard
 from app.guard.hidden_turn import hidden_turn
-from app.guard.mask import NO_MASK, Mask
-from app.guard.secret import ensure_secret, secret_of
 from app.wire.request import Request, Role
 from app.wire.turn import Turn as TurnOnWire
 from models.chat import ChatMessage
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.value import PrivateValue
 from tables.records import Turn
 
 _REMOVED = "removed: there was no verdict about it"

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.guard.mask import Mask, in_strings
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat
 from models.chat import ChatMessage
+from models.private.mask import Mask, in_strings
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
 

@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from models.chat import ChatMessage
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 
 class Table(enum.Enum):
@@ -107,7 +107,7 @@ class AuditHead(msgspec.Struct, frozen=True):
 
 
 class GuardSecret(msgspec.Struct, frozen=True):
-    """The key of the partition's placeholders (app/guard/mask.py)."""
+    """The key of the partition's placeholders (models/private/mask.py)."""
 
     secret: bytes
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
-from app.guard.mask import NO_MASK, Mask
 from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
 from app.wire.request import Request
 from models.generation import FinishReason
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.value import PrivateValue
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
 

@@ -1,13 +1,12 @@
-"""Private data: found before a model reads it, hidden behind placeholders, and put back for the reader.
-
-    request, history, results of tools --analyzer--> values --mask--> text with placeholders --> model, index, cache
-                                                                                                    |
-    reader <-- text with the values <-------------------- put back <-------------------- answer <---'
+"""The guard of the policy: what private values are in the texts that a model reads.
 
 | module | subject |
 |---|---|
-| analyzer.py | find private values in texts (Presidio, spaCy) |
-| mask.py | values to placeholders and back |
-| put_back.py | put values back into an answer while it is generated |
-| secret.py | the key of a partition's placeholders |
+| guard.py | the guard of one worker, by the policy in force |
+| analyzer.py | find private values in texts, in a thread |
+| presidio.py | Presidio's engine and recognizers |
+| packaged_pipeline.py | the default spaCy pipeline |
+| hidden_turn.py | a record of `turns` as the index has it |
+
+Placeholders are models/private; the key of a partition's placeholders is app/delivery/guard_secret.py.
 """

@@ -19,7 +19,7 @@ from cachetools import LRUCache
 from app.guard.packaged_pipeline import find_pipeline
 from app.policy.guard_rules import NAMED, GuardRules
 from models.known_files import UnknownFileError
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from app.guard.analyzer import Analyzer, AnalyzerError, Analyzes
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import GuardRules
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from app.guard.mask import Mask
 from app.wire.turn import Turn
-from models.private_value import PrivateValue
+from models.private.mask import Mask
+from models.private.value import PrivateValue
 
 
 def hidden_turn(turn: Turn, secret: bytes, values: Iterable[PrivateValue]) -> Turn:

@@ -13,7 +13,7 @@ import msgspec
 
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.generation import FinishReason, Usage
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 
 class EventType(enum.StrEnum):

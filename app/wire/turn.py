@@ -6,7 +6,7 @@ import msgspec
 
 from app.wire.tools import ToolCall
 from models.generation import FinishReason, Usage
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 
 class Timing(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,9 +18,9 @@ from functools import partial
 import phonenumbers
 
 from app.guard.analyzer import Analyzer
-from app.guard.mask import Mask
 from app.policy.guard_rules import GuardRules
-from models.private_value import PrivateValue
+from models.private.mask import Mask
+from models.private.value import PrivateValue
 
 _FIRST = ("Anna", "James", "Jürgen", "María", "José", "Olga", "Wei", "Fatima", "Ahmed", "Priya", "Yuki", "Søren")
 _LAST = ("Schmidt", "Smith", "Müller", "García", "Ivanova", "Zhang", "Hassan", "Patel", "Tanaka", "Nielsen", "Yılmaz")

@@ -19,7 +19,6 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from agents.seen import seen_steps
 from app.delivery.resume.answer_log import call_id
-from app.guard.mask import NO_MASK, Mask
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
@@ -30,7 +29,8 @@ from models.chat import ChatMessage, PastTurn
 from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
 from models.paced import BytePrompts, called
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.value import PrivateValue
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.plan_verdict import Author, are_words, authors_of, is_as_decided, wrong_memories, wrong_repeats

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from app.guard.analyzer import AnalyzerError
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")
 

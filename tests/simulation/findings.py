@@ -14,7 +14,6 @@ from aiokafka import TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
-from app.guard.mask import NO_MASK, Mask
 from app.search.rows import rows_of
 from app.wire import (
     Request,
@@ -31,7 +30,8 @@ from app.wire.event import PLAN
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from app.wire.validation import check_partition
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.value import PrivateValue
 from tables.records import Conversation, Erased, GuardSecret, Table, decode, key_parts
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally

@@ -13,7 +13,7 @@ from app.guard.guard import Guard
 from app.guard.packaged_pipeline import PACKAGE
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.guard_rules import GuardRules
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 TEXT = (
     "My name is Anna Schmidt, mail anna.schmidt@example.com, card 4111 1111 1111 1111, "

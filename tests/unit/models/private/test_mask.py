@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.guard.mask import NO_MASK, Mask
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.value import PrivateValue
 
 VALUES = (
     PrivateValue("PERSON", "Anna Schmidt"),

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from app.guard.mask import NO_MASK, Mask
-from app.guard.put_back import PutBack
 from models.chat import ToolCall
 from models.generation import Delta, End, Failure, FinishReason, StreamEvent, Usage
-from models.private_value import PrivateValue
+from models.private.mask import NO_MASK, Mask
+from models.private.put_back import PutBack
+from models.private.value import PrivateValue
 from models.tools.parser import CallDelta
 
 MASK = Mask(b"s", "u", [PrivateValue("PERSON", "Anna Schmidt"), PrivateValue("EMAIL_ADDRESS", "a@example.com")])

@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Iterator
 from itertools import accumulate
 
-from app.guard.mask import Mask
 from models.chat import ToolCall
 from models.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
+from models.private.mask import Mask
 from models.tools.parser import CallDelta
 
 

@@ -1,9 +1,9 @@
 r"""Replace private values by placeholders, and placeholders by values.
 
 A placeholder is `<KIND_TAG>`, for example `<EMAIL_ADDRESS_7KQ2M9XA>`. Its tag is 40 bits of HMAC-SHA256 over user, kind
-and value, in Crockford's base32. The key is the secret of the partition (secret.py), so equal values of a user have
-equal placeholders in all conversations, other users' differ, and a tag does not allow guesses at its value. A mask
-recognizes its own placeholders alone: text that imitates one is text.
+and value, in Crockford's base32. The key is a secret of the service, so equal values of a user have equal placeholders
+in all conversations, other users' differ, and a tag does not allow guesses at its value. A mask recognizes its own
+placeholders alone: text that imitates one is text.
 
 `hide` and `put_back` are inverse: each written form of a value has a placeholder of its own. Models change what they
 copy, so `put_back` also accepts other case, missing brackets, `-`, a space or `\_` for `_`, and `&lt;` for `<`.
@@ -23,7 +23,7 @@ from typing import Any
 
 import regex
 
-from models.private_value import PrivateValue
+from models.private.value import PrivateValue
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAG_LENGTH = 8
