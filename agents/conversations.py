@@ -37,6 +37,7 @@ from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
+from app.wire.event import EventType
 from app.wire.headers import trace_headers_of
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
@@ -128,7 +129,8 @@ class Conversations:
             end = (inflight.recovered and inflight.recovered.end) or await self._answering.speak(
                 partition, inflight, conversation, answer, serving
             )
-            await self._masking.settle(partition, inflight, answer)
+            if end.type is EventType.DONE:
+                await self._masking.settle(partition, inflight, answer)
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)

@@ -101,9 +101,9 @@ class Masking:
 
     async def settle(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog) -> None:
         """Decide what is kept of a turn that has ended: its `private` values, and the mask of its texts."""
-        secret = secret_of(partition.ownership.store)
-        if not self._guard.rules.masks or secret is None:
+        if not self._guard.rules.masks:
             return
+        secret = await ensure_secret(partition, self._guard.draw)
         texts = [*texts_of_request(inflight.request), *texts_of_rounds(inflight.rounds), answer.text]
         values: tuple[PrivateValue, ...] | None
         try:

@@ -60,9 +60,6 @@ class Analyzer:
             raise AnalyzerError(f"the search for private values took longer than {self._rules.timeout_s:g} s") from None
         return tuple(found)
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     async def _find(self, text: str) -> tuple[PrivateValue, ...]:
         if not text.strip():
             return ()
