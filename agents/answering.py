@@ -92,10 +92,9 @@ class Answering:
             await answer.show(inflight.plan)
         if inflight.plan.filtered is not None:
             return await filtered(inflight, answer)
-        is_resumed = inflight.recovered is not None and bool(inflight.recovered.segments)
         _pass(inflight, answer, inflight.made.until(answer.index))
         answer.continue_as(serving, inflight.begin)
-        return await self._rounds(partition, inflight, answer, is_resumed=is_resumed)
+        return await self._rounds(partition, inflight, answer, is_resumed=inflight.is_resumed)
 
     async def _rounds(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, *, is_resumed: bool

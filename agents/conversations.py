@@ -111,7 +111,7 @@ class Conversations:
             await self._masking.look(partition, inflight, memory)
             if inflight.plan.filtered is None:
                 await self._recalling.find(partition, inflight)
-                await self._masking.look_at_related(partition, inflight, memory)
+                await self._masking.look_at_related(inflight)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged
         conversation = self._conversation(partition, inflight)

@@ -188,7 +188,7 @@ async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = Non
 
 
 async def filtered(inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
-    """End an answer as the guard has decided; the plan that says so is written."""
+    """End an answer because of the guard. Its plan, which names the category, is in the log already."""
     category = inflight.plan.filtered
     await answer.notice(FILTERED, f"the guard of this service ends the answer: {category}", {"category": category})
     return await answer.done(FinishReason.FILTERED, Usage(0, answer.tokens_of_round))

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from agents.candidates import sampling_of_candidate
 from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
-from agents.seen import seen_recalled, seen_request, seen_steps, seen_turns
+from agents.seen import seen_request, seen_steps, seen_turns
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.ids import seed_for
@@ -78,7 +78,8 @@ async def prompt_of(
     check_dialogue(request, memory)
     whole = request.messages is not None and request.previous_request_id is None
     history = [] if whole else history_of(request, memory)
-    recalled = [PastTurn(turn.prompt, turn.answer) for turn in seen_recalled(inflight.plan.recalled or (), mask)]
+    older = inflight.plan.recalled or ()
+    recalled = [PastTurn(mask.hide(turn.prompt), mask.hide(turn.answer)) for turn in older]
 
     def build() -> BuiltPrompt:
         if request.prompt_token_ids is not None:

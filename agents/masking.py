@@ -51,12 +51,12 @@ class Masking:
             return
         await ensure_secret(partition, self._guard.draw)
         is_decided = inflight.logged.private is not None or inflight.logged.filtered is not None
-        if not _has_begun(inflight) and not is_decided:
+        if not inflight.is_resumed and not is_decided:
             unread = [text for turn in memory if turn.private is None for text in texts_of_turn(turn)]
             await self._add(inflight, [*texts_of_request(inflight.request), *unread])
         inflight.mask = self.mask_of(partition, inflight, memory)
 
-    async def look_at_related(self, partition: Partition, inflight: InFlightRequest, memory: Sequence[Turn]) -> None:
+    async def look_at_related(self, inflight: InFlightRequest) -> None:
         """Find the values in related turns: the index has turns from before the policy, too."""
         if not self._guard.rules.masks or not inflight.related:
             return
@@ -65,7 +65,6 @@ class Masking:
             await self._find(inflight, texts)
         except AnalyzerError:
             inflight.related = ()  # the answer needs none
-        inflight.mask = self.mask_of(partition, inflight, memory)
 
     async def look_at_results(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog) -> None:
         """Find the values in the results of tools, unless the answer goes on behind them already."""
@@ -149,7 +148,3 @@ def private_in(inflight: InFlightRequest, texts: Sequence[str]) -> tuple[Private
 def _without_result(message: ChatMessage) -> ChatMessage:
     """A result of a tool that has no verdict is not kept."""
     return dataclasses.replace(message, content=_REMOVED) if message.role == Role.TOOL else message
-
-
-def _has_begun(inflight: InFlightRequest) -> bool:
-    return inflight.recovered is not None and bool(inflight.recovered.segments)

@@ -39,9 +39,8 @@ class Recalling:
     async def find(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Look for related turns, unless a former owner has decided or begun."""
         request = inflight.request
-        has_begun = inflight.recovered is not None and bool(inflight.recovered.segments)
         count = self._count(request)
-        if not count or not request.question or has_begun or inflight.logged.recalled is not None:
+        if not count or not request.question or inflight.is_resumed or inflight.logged.recalled is not None:
             return
         inflight.related = ()
         if self._related is None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat
 from models.chat import ChatMessage
@@ -113,10 +112,6 @@ def seen_turn(turn: Turn, mask: Mask) -> Turn:
         steps=seen_steps(turn.steps, mask),
         before=seen_steps(turn.before, mask),
     )
-
-
-def seen_recalled(turns: Sequence[RecalledTurn], mask: Mask) -> list[RecalledTurn]:
-    return [replace(turn, prompt=mask.hide(turn.prompt), answer=mask.hide(turn.answer)) for turn in turns]
 
 
 def seen_steps(steps: Sequence[ChatMessage], mask: Mask) -> tuple[ChatMessage, ...]:

@@ -96,6 +96,11 @@ class InFlightRequest:
     on_commit: list[Callable[[], None]] = field(default_factory=list)
 
     @property
+    def is_resumed(self) -> bool:
+        """Whether a former owner has written tokens of the answer."""
+        return self.recovered is not None and bool(self.recovered.segments)
+
+    @property
     def written(self) -> list[TokenEvent]:
         """What the current model has written under former owners."""
         events = self.recovered.segments if self.recovered is not None else []

@@ -22,7 +22,7 @@ UNJUDGED = "unjudged"
 
 @dataclass(slots=True)
 class GuardStats:
-    """`failures` are searches without a verdict; `seconds` they all took."""
+    """Searches for private values, those of them without a verdict, and their duration in total."""
 
     searches: int = 0
     failures: int = 0

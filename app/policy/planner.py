@@ -35,9 +35,8 @@ class Planner:
         plan = inflight.logged
         if plan.at is None and inflight.at < inflight.record.timestamp:
             plan = msgspec.structs.replace(plan, at=inflight.at)
-        has_begun = inflight.recovered is not None and bool(inflight.recovered.segments)
         is_decided = inflight.logged != NO_PLAN and (plan.model is None or self._servings.find(plan.model) is not None)
-        if has_begun or is_decided:
+        if inflight.is_resumed or is_decided:
             return plan
         decided = self._router.decide(inflight.request, lambda: self._prompt_tokens(inflight.request))
         if decided is not None:
