@@ -17,6 +17,7 @@ from agents.dialogue import DialogueError
 from agents.generating import Generating, filtered, stopped
 from agents.jobs import UnsupportedError, job_of, prompt_of, serving_of
 from agents.masking import Masking
+from agents.moderating import Moderating
 from agents.outcomes import memory_of
 from agents.recalling import Recalling
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
@@ -57,19 +58,21 @@ class Answering:
         planner: Planner,
         cache: ResponseCache,
         masking: Masking,
+        moderating: Moderating,
         recalling: Recalling,
         candidates: Candidates,
         tenants: Tenants,
     ) -> None:
         self._tenants = tenants
         self._masking = masking
+        self._moderating = moderating
         self._recalling = recalling
         self._settings = settings
         self._servings = servings
         self._rules = rules
         self._planner = planner
         self._tool_calls = ToolCalls(settings)
-        self._generating = Generating(batches, planner, cache, candidates)
+        self._generating = Generating(batches, planner, cache, candidates, moderating)
 
     async def speak(
         self,
@@ -129,6 +132,7 @@ class Answering:
             if stopped_by is not None:
                 return await stopped(answer, stopped_by)
         await self._masking.look_at_results(partition, inflight, answer)
+        await self._moderating.look_at_results(inflight, answer)
         return None if inflight.plan.filtered is None else await filtered(inflight, answer)
 
     def _refusal(self, inflight: InFlightRequest, serving: ServedModel) -> TenantRefusal | None:

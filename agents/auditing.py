@@ -37,7 +37,7 @@ def audit_of_request(
             completion_tokens=0 if end.usage is None else end.usage.completion_tokens,
             prompt_sha256=hash_of(request.question.encode()),
             answer_sha256=hash_of(answer.text.encode()),
-            categories=() if plan.filtered is None else (plan.filtered,),
+            categories=plan.categories,
         ),
     )
 

@@ -21,6 +21,7 @@ from agents.charging import Charging
 from agents.comparing import Comparing
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.masking import Masking
+from agents.moderating import Moderating
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from agents.recalling import Recalling
 from app.delivery.cancels import Cancels
@@ -67,6 +68,7 @@ class Conversations:
         observer: Observer,
         planner: Planner,
         masking: Masking,
+        moderating: Moderating,
         recalling: Recalling,
         charging: Charging,
         answering: Answering,
@@ -74,6 +76,7 @@ class Conversations:
     ) -> None:
         self._charging = charging
         self._masking = masking
+        self._moderating = moderating
         self._recalling = recalling
         self._planner = planner
         self._settings = settings
@@ -109,6 +112,7 @@ class Conversations:
             inflight.plan = self._planner.plan(inflight)
             memory = self._memory(inflight, self._conversation(partition, inflight))
             await self._masking.look(partition, inflight, memory)
+            await self._moderating.look(inflight)
             if inflight.plan.filtered is None:
                 await self._recalling.find(partition, inflight)
                 await self._masking.look_at_related(inflight)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from itertools import chain
 
 import msgspec
 
 from agents.candidates import Candidates
+from agents.moderating import Moderating
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
@@ -33,7 +35,15 @@ from models.registry import ServedModel
 class Generating:
     """Its methods return the last event of the answer, or an `End` or `Failure` behind which the answer may go on."""
 
-    def __init__(self, batches: Batches, planner: Planner, cache: ResponseCache, candidates: Candidates) -> None:
+    def __init__(
+        self,
+        batches: Batches,
+        planner: Planner,
+        cache: ResponseCache,
+        candidates: Candidates,
+        moderating: Moderating,
+    ) -> None:
+        self._moderating = moderating
         self._batches = batches
         self._planner = planner
         self._cache = cache
@@ -157,25 +167,29 @@ class Generating:
         on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure | None:
         """Say what comes from the stream; None if it stops without an end."""
+        gate = self._moderating.gate(inflight, answer)
         put_back = PutBack(inflight.mask)
         async for generated in stream:
             observed(generated)
-            for event in put_back.read(generated):
-                match event:
-                    case Delta() if not answer.has_room_for(event):
-                        return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
-                    case Delta():
-                        await answer.say(event)
-                        on_token()
-                    case End(reason=FinishReason.DEADLINE):
-                        return await stopped(answer, FinishReason.DEADLINE, event)
-                    case End() if _goes_on(inflight, event):
-                        return event
-                    case End():
-                        return await answer.done(event.reason, event.usage, event.text, event.calls)
-                    case Failure():
-                        return event
+            allowed = await gate.read(generated)
+            if inflight.plan.filtered is not None:
+                return await filtered(inflight, answer, len(job.prompt))
+            for event in chain.from_iterable(map(put_back.read, allowed)):
+                if not isinstance(event, Delta):
+                    return await _ended(inflight, answer, event)
+                if not answer.has_room_for(event):
+                    return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                await answer.say(event)
+                on_token()
         return None
+
+
+async def _ended(inflight: InFlightRequest, answer: AnswerLog, event: End | Failure) -> TokenEvent | End | Failure:
+    if isinstance(event, Failure) or _goes_on(inflight, event):
+        return event
+    if event.reason is FinishReason.DEADLINE:
+        return await stopped(answer, FinishReason.DEADLINE, event)
+    return await answer.done(event.reason, event.usage, event.text, event.calls)
 
 
 async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:
@@ -187,11 +201,11 @@ async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = Non
     return await answer.done(reason, Usage(0, answer.tokens_of_round))
 
 
-async def filtered(inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
+async def filtered(inflight: InFlightRequest, answer: AnswerLog, prompt_tokens: int = 0) -> TokenEvent:
     """End an answer because of the guard. Its plan, which names the category, is in the log already."""
     category = inflight.plan.filtered
     await answer.notice(FILTERED, f"the guard of this service ends the answer: {category}", {"category": category})
-    return await answer.done(FinishReason.FILTERED, Usage(0, answer.tokens_of_round))
+    return await answer.done(FinishReason.FILTERED, Usage(prompt_tokens, answer.tokens_of_round))
 
 
 def _goes_on(inflight: InFlightRequest, end: End) -> bool:

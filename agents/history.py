@@ -46,7 +46,7 @@ class History:
         except WireError as error:
             partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
             return
-        if self._is_forgotten(partition, turn):
+        if turn.is_refused or self._is_forgotten(partition, turn):
             partition.spawn(partition.commit(Commit(record)))
             return
         done = partial(self._indexed, partition, partition.ownership, record, turn, time.time_ns())

@@ -23,8 +23,9 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.resume.answer_log import AnswerLog
 from app.guard.analyzer import AnalyzerError
-from app.guard.guard import UNJUDGED, Guard
+from app.guard.guard import Guard
 from app.guard.hidden_turn import hidden_turn
+from app.policy.guard_rules import UNJUDGED
 from app.wire.request import Request, Role
 from app.wire.turn import Turn as TurnOnWire
 from models.chat import ChatMessage
@@ -32,7 +33,7 @@ from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
 from tables.records import Turn
 
-_REMOVED = "removed: there was no verdict about it"
+_REMOVED = "removed by the guard"
 
 
 class Masking:
@@ -40,9 +41,9 @@ class Masking:
         self._guard = guard
 
     def unsupported(self, request: Request) -> str | None:
-        """Why this request cannot be masked."""
-        if self._guard.rules.masks and request.prompt_token_ids is not None:
-            return "prompt_token_ids: this service hides private data from the model and reads text only; send `prompt`"
+        """Why the guard cannot read this request."""
+        if self._guard.rules.reads_prompts and request.prompt_token_ids is not None:
+            return "prompt_token_ids: the guard of this service reads text only; send `prompt`"
         return None
 
     async def look(self, partition: Partition, inflight: InFlightRequest, memory: Sequence[Turn]) -> None:
@@ -129,11 +130,9 @@ class Masking:
 
 def kept_turn(turn: Turn, inflight: InFlightRequest) -> Turn:
     """The turn as its row keeps it."""
-    kept = turn
-    if inflight.redacts:
-        kept = seen_turn(turn, inflight.kept)
-        if inflight.plan.filtered == UNJUDGED:
-            kept = msgspec.structs.replace(kept, steps=tuple(map(_without_result, kept.steps)))
+    kept = seen_turn(turn, inflight.kept) if inflight.redacts else turn
+    if inflight.plan.filtered is not None:
+        kept = msgspec.structs.replace(kept, steps=tuple(map(without_result, kept.steps)))
     return msgspec.structs.replace(kept, private=private_in(inflight, texts_of_turn(kept)))
 
 
@@ -145,6 +144,6 @@ def private_in(inflight: InFlightRequest, texts: Sequence[str]) -> tuple[Private
     return tuple(one for one in inflight.private if one.value in whole)
 
 
-def _without_result(message: ChatMessage) -> ChatMessage:
-    """A result of a tool that has no verdict is not kept."""
+def without_result(message: ChatMessage) -> ChatMessage:
+    """Later turns do not read results of tools because of which the guard may have ended the answer."""
     return dataclasses.replace(message, content=_REMOVED) if message.role == Role.TOOL else message

@@ -12,7 +12,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
-from app.guard.guard import UNJUDGED
+from app.policy.guard_rules import UNJUDGED
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.codes import ErrorCode
@@ -182,7 +182,7 @@ def _turn(
         experiment=inflight.plan.experiment,
         arm=inflight.plan.arm,
         cached=inflight.plan.cached,
-        guard=None if inflight.plan.filtered is None else (inflight.plan.filtered,),
+        guard=inflight.plan.categories or None,
         private=private_in(inflight, (prompt, text)),
     )
 

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from agents.answering import Answering
@@ -22,6 +23,7 @@ from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
 from agents.masking import Masking
+from agents.moderating import Moderating
 from agents.outcomes import reduced
 from agents.recalling import Recalling
 from agents.sweeper import Sweeper
@@ -38,6 +40,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.guard.guard import Guard, GuardStats
+from app.guard.judges.judges import Judges
 from app.model_loading import LoadError, ModelLoader
 from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
@@ -87,8 +90,8 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     """Load the policy and the models; raises `LoadError`."""
     try:
         policy = read_policy(settings.policy)
-        guard = Guard(policy)
         embedder = None if settings.embedder == "none" else load_embedder(settings.embedder, background=True)
+        guard = Guard(policy, load_judges=partial(Judges, embedder=embedder))
     except (EmbedderError, PolicyError) as error:
         raise LoadError(str(error)) from None
     loader = ModelLoader(settings, on_fatal)
@@ -139,6 +142,7 @@ class Worker:
         prices = PriceList(settings, loaded.policy)
         self._related = self._related_turns(milvus)
         self._masking = Masking(self._guard)
+        moderating = Moderating(self._guard)
         recalling = Recalling(settings, loaded.policy, self._related)
         self.tenants = Tenants(
             loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions, settings.partitions)
@@ -151,6 +155,7 @@ class Worker:
             planner,
             self.cache,
             self._masking,
+            moderating,
             recalling,
             Candidates(batches, loaded.embedder),
             self.tenants,
@@ -164,6 +169,7 @@ class Worker:
             observer,
             planner,
             self._masking,
+            moderating,
             recalling,
             Charging(prices, self.tenants, loaded.servings),
             answering,
@@ -242,6 +248,7 @@ class Worker:
             await self._models.stop()
         for engine in self._loaded.servings.engines:
             await engine.stop()
+        await self._guard.stop()
         if self._loaded.embedder is not None:
             await asyncio.to_thread(self._loaded.embedder.close)
 

@@ -6,31 +6,48 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from app.guard.analyzer import Analyzer, AnalyzerError, Analyzes
+from app.guard.judges.judge import JudgeError
+from app.guard.judges.judges import Judges, JudgesTexts
 from app.policy.file import Policy, PolicyError
-from app.policy.guard_rules import GuardRules
+from app.policy.guard_rules import Action, GuardRules, judged
 from models.private.value import PrivateValue
 
 log = logging.getLogger(__name__)
 
-UNJUDGED = "unjudged"
-"""The category of a request that ends because there is no verdict about it."""
-
 
 @dataclass(slots=True)
 class GuardStats:
-    """Searches for private values, those of them without a verdict, and their duration in total."""
+    """Searches for private values, those of them without a verdict, and their duration in total. The same of
+    judgements, and how often a category has been blocked or flagged.
+    """
 
     searches: int = 0
     failures: int = 0
     seconds: float = 0.0
+    judgements: int = 0
+    judgement_failures: int = 0
+    judgement_seconds: float = 0.0
+    verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The category because of which a text is blocked, and the categories that are flagged."""
+
+    blocked: str | None = None
+    flagged: tuple[str, ...] = ()
+
+
+PASSED = Verdict()
 
 
 class Guard:
-    """`rules` and the analyzer that follows them. Raises `PolicyError` if an analyzer cannot be loaded.
+    """`rules`, and the analyzer and judges that follow them. Raises `PolicyError` if one of them cannot be loaded.
 
     `draw` gives the random bytes of secrets.
     """
@@ -40,24 +57,33 @@ class Guard:
         policy: Policy,
         load: Callable[[GuardRules], Analyzes] = Analyzer,
         draw: Callable[[int], bytes] = secrets.token_bytes,
+        load_judges: Callable[[GuardRules], JudgesTexts] = Judges,
     ) -> None:
+        self._load_judges = load_judges
         self._load = load
         self.draw = draw
         self.rules = policy.guard
-        self._analyzer = self._loaded(policy.guard)
+        self._analyzer, self._judges = self._loaded(policy.guard)
         self.stats = GuardStats()
+        self._former: list[JudgesTexts] = []  # judgements under way may still use them
 
     async def change(self, policy: Policy) -> None:
         """Work by this policy from now on; raises `PolicyError`."""
-        analyzer = await asyncio.to_thread(self._loaded, policy.guard)
-        self.rules, self._analyzer = policy.guard, analyzer
+        analyzer, judges = await asyncio.to_thread(self._loaded, policy.guard)
+        if self._judges is not None:
+            self._former.append(self._judges)
+        self.rules, self._analyzer, self._judges = policy.guard, analyzer, judges
 
-    def _loaded(self, rules: GuardRules) -> Analyzes | None:
-        if not rules.masks:
-            return None
+    async def stop(self) -> None:
+        for judges in (*self._former, self._judges):
+            if judges is not None:
+                await judges.close()
+
+    def _loaded(self, rules: GuardRules) -> tuple[Analyzes | None, JudgesTexts | None]:
         try:
-            return self._load(rules)
-        except AnalyzerError as error:
+            analyzer = self._load(rules) if rules.masks else None
+            return analyzer, self._load_judges(rules) if rules.judges_prompts or rules.judges_answers else None
+        except (AnalyzerError, JudgeError) as error:
             raise PolicyError(f"guard: {error}") from None
 
     async def find(self, texts: Sequence[str], about: str) -> tuple[PrivateValue, ...]:
@@ -74,3 +100,23 @@ class Guard:
             raise
         finally:
             self.stats.seconds += time.monotonic() - began
+
+    async def judge(self, texts: Sequence[str], actions: Mapping[str, Action], about: str) -> Verdict:
+        """What `actions` say about these texts; raises `JudgeError`. `about` names their source in the log."""
+        categories = judged(actions)
+        if self._judges is None or not categories or not any(text.strip() for text in texts):
+            return PASSED
+        began = time.monotonic()
+        self.stats.judgements += 1
+        try:
+            found = await self._judges.categories_of(texts, categories)
+        except JudgeError as error:
+            self.stats.judgement_failures += 1
+            log.error("%s: %s", about, error)
+            raise
+        finally:
+            self.stats.judgement_seconds += time.monotonic() - began
+        hits = [(name, action) for name, action in actions.items() if name in found]
+        self.stats.verdicts.update(hits)
+        blocked = next((name for name, action in hits if action == "block"), None)
+        return Verdict(blocked, tuple(name for name, action in hits if action == "flag"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -11,6 +11,23 @@ ENTITIES = ("EMAIL_ADDRESS", "PHONE_NUMBER", "CREDIT_CARD", "IBAN_CODE", "IP_ADD
 NAMED = frozenset({"PERSON", "LOCATION"})
 """Entities that need a language model; patterns and checksums find the others."""
 
+PROFANITY = "profanity"
+INJECTION = "injection"
+UNJUDGED = "unjudged"
+"""The category of a request that ends because there is no verdict about it."""
+
+Action = Literal["block", "flag", "off"]
+
+
+class ModerationServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An outside server with OpenAI's moderation API. `url` ends like `/v1`; `api_key_env` is the environment variable
+    with the key.
+    """
+
+    url: str
+    model: str = "omni-moderation-latest"
+    api_key_env: str | None = None
+
 
 class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """With `pii` `mask` or `redact`, models see placeholders instead of the private values of these entities.
@@ -18,7 +35,12 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     `pii_model` is the spaCy pipeline that finds names and places: a package or a folder; the default is the one of the
     extra `guard`. `phone_regions` are countries whose national phone numbers are recognized. What scores below
     `pii_threshold` is no private value. `on_failure`: without a verdict, within `timeout_s`, a request is `closed`
-    (ends as `filtered`) or `open` (goes on unmasked).
+    (ends as `filtered`) or `open` (goes on unmasked, and not judged).
+
+    `prompt` and `answer` say what happens to a text of a category: `block` ends the answer as `filtered`, `flag` notes
+    the category in the turn and the audit. `profanity` and `injection` are built in; others are labels of the
+    `classifier`, a folder with a text classifier of Hugging Face, or categories of the `moderation` server. A text
+    belongs to a category if its score is at least the threshold, by default the judge's own.
     """
 
     pii: Literal["off", "mask", "redact"] = "off"
@@ -29,10 +51,27 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     phone_regions: tuple[str, ...] = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "IN")
     timeout_s: float = 10.0
     on_failure: Literal["closed", "open"] = "closed"
+    prompt: dict[str, Action] = {}
+    answer: dict[str, Action] = {}
+    thresholds: dict[str, float] = {}
+    moderation: ModerationServer | None = None
+    classifier: str | None = None
 
     @property
     def masks(self) -> bool:
         return self.pii != "off"
+
+    @property
+    def judges_prompts(self) -> bool:
+        return bool(judged(self.prompt))
+
+    @property
+    def judges_answers(self) -> bool:
+        return bool(judged(self.answer))
+
+    @property
+    def reads_prompts(self) -> bool:
+        return self.masks or self.judges_prompts
 
     @property
     def needs_names(self) -> bool:
@@ -48,3 +87,22 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             yield "pii_threshold must be above 0 and at most 1"
         if not 0 < self.timeout_s < float("inf"):
             yield "timeout_s must be above 0"
+        if judged(self.answer) & {INJECTION}:
+            yield f"answer: {INJECTION} is a category of prompts"
+        categories = {*self.prompt, *self.answer}
+        if UNJUDGED in categories:
+            yield f"{UNJUDGED} means that there is no verdict; it cannot be judged"
+        others = sorted(categories - {PROFANITY, INJECTION})
+        if others and self.moderation is None and self.classifier is None:
+            yield f"{', '.join(others)}: needs a classifier or a moderation server; without: {PROFANITY}, {INJECTION}"
+        for name in sorted(self.thresholds.keys() - categories):
+            yield f"thresholds.{name}: prompt and answer do not name this category"
+        if not all(0 < threshold <= 1 for threshold in self.thresholds.values()):
+            yield "thresholds must be above 0 and at most 1"
+        if self.moderation is not None and not self.moderation.url.startswith(("http://", "https://")):
+            yield "moderation: the url must begin with http:// or https://"
+
+
+def judged(actions: Mapping[str, Action]) -> frozenset[str]:
+    """The categories that are not `off`."""
+    return frozenset(name for name, action in actions.items() if action != "off")

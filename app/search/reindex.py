@@ -1,7 +1,7 @@
 """Fill a new collection from `turns` and swap it with the one in use.
 
 1. Create a collection of another name, with the embedder of the settings.
-2. Fill it from `turns`, without erased and expired turns. The collection in use keeps serving.
+2. Fill it from `turns`, without erased, expired and refused turns. The collection in use keeps serving.
 3. Point the name in use, which is an alias from now on, at the new collection. If a collection has that name itself,
    rename it.
 4. Write the turns that have arrived since, and delete what was erased since.
@@ -50,7 +50,7 @@ class Reindexed:
     turns: int = 0
     rows: int = 0
     left_out: int = 0
-    """Turns that were erased or have expired."""
+    """Turns that were erased, have expired, or were refused by the guard."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Reindex:
     def _is_wanted(self, turn: Turn) -> bool:
         ttl_s = self.settings.history_ttl
         is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
-        return turn.outlives(self._marks.get(turn.user_id, 0)) and not is_expired
+        return turn.outlives(self._marks.get(turn.user_id, 0)) and not (is_expired or turn.is_refused)
 
     async def _write(self, done: Reindexed, rows: Sequence[Row]) -> None:
         newest = {row.turn_id: row for row in rows}

@@ -78,6 +78,19 @@ def _guard_families(stats: GuardStats) -> Iterable[Metric]:
     yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches)
     yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.failures)
     yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.seconds)
+    yield CounterMetricFamily("parley:guard_judgements", "Judgements of prompts and answers.", stats.judgements)
+    yield CounterMetricFamily(
+        "parley:guard_judgement_failures", "Such judgements without a verdict.", stats.judgement_failures
+    )
+    yield CounterMetricFamily(
+        "parley:guard_judgement_seconds", "Seconds that these judgements took.", stats.judgement_seconds
+    )
+    verdicts = CounterMetricFamily(
+        "parley:guard_verdicts", "Judgements that found a category.", labels=["category", "action"]
+    )
+    for (category, action), count in stats.verdicts.items():
+        verdicts.add_metric([category, action], count)
+    yield verdicts
 
 
 def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:

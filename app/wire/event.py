@@ -64,7 +64,8 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     request whose answer is repeated. The turns `recalled` precede the conversation in the prompt; they are here with
     their texts, so that the prompt does not depend on Milvus any more. Of the candidates of `best_of`, readers get the
     one with the number `chosen`; the others have `other_tokens`. `private` are values that the model sees as
-    placeholders; without them the guard's `filtered` is the category because of which the answer ends.
+    placeholders. `flagged` are categories that the guard has found in prompt or answer; because of the category
+    `filtered` the answer ends.
     """
 
     at: int | None = None
@@ -80,6 +81,12 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     other_tokens: int = 0
     private: tuple[PrivateValue, ...] | None = None
     filtered: str | None = None
+    flagged: tuple[str, ...] | None = None
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """What the guard has found, each category once."""
+        return tuple(dict.fromkeys((*([self.filtered] if self.filtered else ()), *(self.flagged or ()))))
 
 
 NO_PLAN = PlanDetails()

@@ -48,6 +48,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """When the request was sent, in Unix milliseconds."""
         return self.created_at if self.timing is None else min(self.timing.requested_at, self.created_at)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the guard has ended it before it had an answer. Such a prompt is not indexed."""
+        return self.finish_reason is FinishReason.FILTERED and not self.answer
+
     def outlives(self, erased_ms: int) -> bool:
         """Whether the turn may be kept after an erasure of its user at that time (Unix milliseconds; 0: never erased).
 

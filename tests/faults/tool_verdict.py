@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from agents.masking import without_result
 from agents.tool_rounds import CANCELLED, TIMED_OUT
 from app.delivery.resume.answer_log import call_id
 from app.settings import Settings
@@ -86,7 +87,8 @@ def possible_turns(
             return
         text = "".join(part for _, part in words)
         if number == len(calls):
-            yield PastTurn(turn.prompt, text, steps)
+            kept = map(without_result, steps) if turn.finish_reason is FinishReason.FILTERED else steps
+            yield PastTurn(turn.prompt, text, tuple(kept))
             return
         call = calls[number]
         if called(prompt, length) != ToolCall(call.name, call.arguments):

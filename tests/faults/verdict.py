@@ -302,9 +302,10 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
 
 
 def _has_grown(before: PlanDetails, plan: PlanDetails) -> bool:
-    """Whether the guard has found more in what the model reads next, and all else is as it was decided."""
-    same = msgspec.structs.replace(plan, private=before.private, filtered=None)
-    return before.filtered is None and same == before and {*(before.private or ())} <= {*(plan.private or ())}
+    """Whether the guard has found more in what the model reads or writes next, and all else is as it was decided."""
+    same = msgspec.structs.replace(plan, private=before.private, flagged=before.flagged, filtered=None)
+    is_more = {*(before.private or ())} <= {*(plan.private or ())} and {*before.categories} <= {*plan.categories}
+    return before.filtered is None and same == before and is_more
 
 
 def _end_of(event: TokenEvent) -> tuple[object, ...]:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from app.delivery.commits.commit import Waiting
 from app.delivery.partition import State
@@ -222,6 +223,30 @@ def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
         requests=6 + seed % 10,
         users=2,
         tokens=chance.choice((2, 8)),
+        over_s=6.0,
+        cancels=0.1,
+        repeats=0.1,
+        erases=chance.choice((0.0, 0.2)),
+        deadly=chance.choice((0.0, 0.0, 0.1)),
+        tools=chance.choice((0.0, 0.3)),
+        failing=0.4 if conditions.routed else 0.0,
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
+def moderation_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+    """A storm among answers of which judges hold back a part and block some, and that never flag the same twice. The
+    tail of `tokens` stays, as in `masking_storm`.
+    """
+    chance = random.Random(f"moderate {seed}")
+    pii: Literal["off", "mask"] = chance.choice(("off", "off", "mask"))
+    conditions = Conditions(moderated=True, pii=pii, routed=chance.random() < 0.3)
+    load = Load(
+        requests=6 + seed % 8,
+        users=2,
+        tokens=chance.choice((4, 150)),
         over_s=6.0,
         cancels=0.1,
         repeats=0.1,

@@ -39,6 +39,7 @@ from tests.faults.audit_verdict import wrong_audit
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
+from tests.simulation.moderation import wrong_moderation
 from tests.simulation.process import Process
 from tests.simulation.usage import wrong_usage
 
@@ -100,7 +101,7 @@ class Findings:
         verdict.turn_differs[:] = [key for key in verdict.turn_differs if key[0] not in erased or self._is_kept(key)]
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
-        unknown = ("changed",) if self._sim.routed or self._sim.masked else ()
+        unknown = ("changed",) if self._sim.routed or self._sim.masked or self._sim.moderated else ()
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]
@@ -144,7 +145,8 @@ class Findings:
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
-        stops = {"cancelled", "filtered"} if self._sim.masked else {"cancelled"}
+        wrong += wrong_moderation(self._read("tokens"), self._read("turns")) if self._sim.moderated else []
+        stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
         errors = self._errors()

@@ -25,6 +25,7 @@ from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
 from tests.simulation.group import Flow, Group
+from tests.simulation.judges import FickleJudges
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus
 from tests.simulation.world import SteppedLoop
@@ -183,7 +184,12 @@ class Process:
         default, small = self._serving(NAME, DEFAULT_MODEL), self._serving("small")
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
         chance = self.broker.world.random
-        guard = Guard(self._policy, lambda _rules: FickleAnalyzer(chance), chance.randbytes)
+        guard = Guard(
+            self._policy,
+            lambda _rules: FickleAnalyzer(chance),
+            chance.randbytes,
+            load_judges=lambda _rules: FickleJudges(chance),
+        )
         loaded = Loaded(ModelRegistry(default, small), embedder, self._policy, guard=guard)
         self.worker = Worker(
             self.settings,

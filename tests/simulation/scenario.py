@@ -91,6 +91,8 @@ class Conditions:
     """Each worker has routes of its own, so that no two of them decide alike."""
     pii: Literal["off", "mask"] = "off"
     """With `mask`, an analyzer that never finds the same twice decides what models see."""
+    moderated: bool = False
+    """Judges that never flag the same twice read prompts, and block answers with some words."""
 
 
 @lru_cache(maxsize=8)
@@ -201,11 +203,19 @@ class Simulation:
     def masked(self) -> bool:
         return self._conditions.pii != "off"
 
+    @property
+    def moderated(self) -> bool:
+        return self._conditions.moderated
+
     def _policy(self) -> Policy:
         policy = _some_policy(self.random) if self._conditions.routed else NO_POLICY
-        if not self.masked:
+        if not (self.masked or self.moderated):
             return policy
         rules = GuardRules(pii=self._conditions.pii, on_failure=self.random.choice(("closed", "open")))
+        if self.moderated:
+            rules = msgspec.structs.replace(
+                rules, prompt={"risky": "flag"}, answer={"banned": "block", "risky": "flag"}, on_failure="closed"
+            )
         return msgspec.structs.replace(policy, guard=rules)
 
     def _fails(self) -> Fails:

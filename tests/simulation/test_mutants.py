@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from agents.auditing import audit_of_request
 from agents.history import History
 from agents.jobs import job_of
 from agents.masking import Masking
+from agents.moderating import AnswerGate, Moderating
 from agents.recalling import Recalling
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
@@ -43,7 +44,7 @@ from app.policy.response_cache import Recording, ResponseCache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
 from app.wire.turn import Turn
-from models.generation import Delta, Job
+from models.generation import Delta, Job, StreamEvent
 from models.registry import ServedModel
 from tables.records import Change, Table, encode
 from tables.tool_calls import BREAK, ToolRounds, row
@@ -55,6 +56,7 @@ from tests.simulation.faults import (
     expiring_storm,
     kill,
     masking_storm,
+    moderation_storm,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -302,6 +304,34 @@ def _forgets_past_values(masking: Masking, partition: Partition, inflight: InFli
 _MASK_OF = Masking.mask_of
 
 
+_JUDGE_PROMPT = Moderating.look
+
+
+async def _judges_anew(moderating: Moderating, inflight: InFlightRequest) -> None:
+    """As if no former owner had judged the request."""
+    recovered, inflight.recovered = inflight.recovered, None
+    inflight.logged, logged = replace(inflight.logged, flagged=None), inflight.logged
+    inflight.plan = replace(inflight.plan, flagged=None)
+    await _JUDGE_PROMPT(moderating, inflight)
+    inflight.recovered, inflight.logged = recovered, logged
+
+
+def _forgets_the_verdict(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
+    """As if a next owner did not know that the guard has ended the answer."""
+    return replace(_PLAN(planner, inflight), filtered=None)
+
+
+_READ = AnswerGate.read
+
+
+async def _judges_behind_the_reader(gate: AnswerGate, event: StreamEvent) -> Sequence[StreamEvent]:
+    """Readers have the tokens while they are judged."""
+    if isinstance(event, Delta):
+        await gate._answer.say(event)
+    await _READ(gate, event)
+    return [] if isinstance(event, Delta) or gate._inflight.plan.filtered is not None else [event]
+
+
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
     await _SAY(answer, delta)
     answer.index = delta.index + 1
@@ -387,6 +417,11 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
     "a next owner looks for private values anew": Mutant(Masking, "look", _looks_anew, masking_storm),
     "private values of earlier turns are not hidden": Mutant(Masking, "mask_of", _forgets_past_values, masking_storm),
+    "a next owner judges a prompt anew": Mutant(Moderating, "look", _judges_anew, moderation_storm),
+    "a next owner forgets that the guard has ended an answer": Mutant(
+        Planner, "plan", _forgets_the_verdict, moderation_storm
+    ),
+    "tokens leave before they are judged": Mutant(AnswerGate, "read", _judges_behind_the_reader, moderation_storm),
     "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
     "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors),

@@ -14,6 +14,7 @@ from tests.simulation.faults import (
     inflict,
     kill,
     masking_storm,
+    moderation_storm,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -33,6 +34,7 @@ TOOLS = 100
 ROUTED = 100
 RECALLING = 50
 MASKING = 50
+MODERATION = 50
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -92,6 +94,13 @@ def test_what_is_recalled_is_the_same_for_every_owner_and_never_erased(first: in
 def test_every_owner_hides_the_same_private_values(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = masking_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, MODERATION, AT_ONCE))
+def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = moderation_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -69,7 +69,7 @@ def test_without_a_file_there_is_no_policy() -> None:
         ("[models", "not TOML"),
         ("[guard]\npii = 'mask'\npii_entities = ['SHOE_SIZE']", "there is no entity 'SHOE_SIZE'"),
         ("[guard]\npii = 'hide'", "Invalid enum value 'hide'"),
-        ("[guard]\nprompt = {profanity = 'block'}", "unknown field `prompt`"),
+        ("[guard]\nprompts = {profanity = 'block'}", "unknown field `prompts`"),
         ("[prices.small]\nprompt = -1\nanswer = 2", "prices.small: a price must be a number of at least 0"),
         ("[recall]\nturns = 21", "recall: turns must be at least 0 and at most 20"),
         ("[recall]\nbudget_ms = 0", "recall: budget_ms must be above 0"),

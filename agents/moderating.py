@@ -1,0 +1,123 @@
+"""Judge prompts before a model reads them, and answers before readers get them. Only with `[guard]` in the policy.
+
+1. Before anything is spent on a request, judge its texts; before each further round, the results of tools.
+2. While the answer is generated, hold its tokens until a sentence is complete (app/guard/sentences.py), and judge that.
+3. A category that the policy blocks ends the answer as `filtered`; one that it flags is in the turn and the audit.
+
+The judges see placeholders for private values. A category is written to `tokens` as part of the plan before anything
+that follows it, so the next owner of the partition ends the answer in the same way, and repeats no flag.
+Without a verdict, a request ends as `filtered` (`on_failure = "closed"`), or goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from agents.seen import seen_request, texts_of_request, texts_of_rounds
+from app.delivery.inflight import InFlightRequest
+from app.delivery.resume.answer_log import AnswerLog
+from app.guard.guard import PASSED, Guard, Verdict
+from app.guard.judges.judge import JudgeError
+from app.guard.sentences import Sentences
+from app.policy.guard_rules import INJECTION, UNJUDGED, Action
+from models.generation import Delta, End, Failure, StreamEvent
+
+_INSTRUCTING = frozenset({"system", "developer"})
+"""The roles whose messages are meant to instruct the model: they cannot be an injection."""
+
+
+class Moderating:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def look(self, inflight: InFlightRequest) -> None:
+        """Judge the request, unless a former owner has decided or begun."""
+        if not self._guard.rules.judges_prompts or inflight.plan.filtered is not None:
+            return
+        if inflight.is_resumed or inflight.logged.flagged is not None:
+            return
+        request = seen_request(inflight.request, inflight.mask)
+        messages = request.messages or ()
+        instructions = tuple(one for one in messages if one.role in _INSTRUCTING)
+        others = tuple(one for one in messages if one.role not in _INSTRUCTING)
+        actions = self._guard.rules.prompt
+        await self._judge(
+            inflight, texts_of_request(msgspec.structs.replace(request, messages=others or None)), actions
+        )
+        if instructions:
+            texts = [one.text for one in instructions]
+            await self._judge(inflight, texts, {name: actions[name] for name in actions if name != INJECTION})
+
+    async def look_at_results(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
+        """Judge the results of tools, unless the answer goes on behind them already."""
+        if not self._guard.rules.judges_prompts or inflight.plan.filtered is not None:
+            return
+        if not inflight.rounds.rounds or answer.index != inflight.begin:
+            return
+        seen = [inflight.mask.hide(text) for text in texts_of_rounds(inflight.rounds)]
+        before = inflight.plan
+        await self._judge(inflight, seen, self._guard.rules.prompt)
+        if inflight.plan != before:
+            await answer.plan(inflight.plan)
+
+    def gate(self, inflight: InFlightRequest, answer: AnswerLog) -> AnswerGate:
+        return AnswerGate(self, inflight, answer, is_open=not self._guard.rules.judges_answers)
+
+    async def judge_answer(self, inflight: InFlightRequest, answer: AnswerLog, text: str) -> None:
+        """Judge what is about to be written; what it decides is written first."""
+        before = inflight.plan
+        await self._judge(inflight, [text], self._guard.rules.answer)
+        if inflight.plan != before:
+            await answer.plan(inflight.plan)
+
+    async def _judge(self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action]) -> None:
+        """Add the verdict to the plan."""
+        plan = inflight.plan
+        if plan.filtered is not None:
+            return
+        verdict = await self._verdict(inflight, texts, actions)
+        if verdict.flagged:
+            flagged = tuple(dict.fromkeys((*(plan.flagged or ()), *verdict.flagged)))
+            plan = msgspec.structs.replace(plan, flagged=flagged)
+        if verdict.blocked is not None:
+            plan = msgspec.structs.replace(plan, filtered=verdict.blocked)
+        inflight.plan = plan
+
+    async def _verdict(self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action]) -> Verdict:
+        try:
+            return await self._guard.judge(texts, actions, f"request {inflight.key}")
+        except JudgeError:
+            return PASSED if self._guard.rules.on_failure == "open" else Verdict(UNJUDGED)
+
+
+class AnswerGate:
+    """The events of one stream as readers may get them; one that `is_open` lets all of them pass at once."""
+
+    def __init__(self, moderating: Moderating, inflight: InFlightRequest, answer: AnswerLog, *, is_open: bool) -> None:
+        self._moderating = moderating
+        self._inflight = inflight
+        self._answer = answer
+        self._is_open = is_open
+        self._sentences = Sentences("" if is_open else inflight.mask.hide(answer.text_of_round))
+
+    async def read(self, event: StreamEvent) -> Sequence[StreamEvent]:
+        """What can leave now: nothing if the guard ends the answer, which its plan then says."""
+        match event:
+            case _ if self._is_open:
+                return [event]
+            case Delta():
+                ready = self._sentences.add(event)
+                return [] if ready is None else await self._judged([ready], self._sentences.to_judge(ready))
+            case End():
+                rest = self._sentences.rest()
+                text = self._sentences.to_judge(rest, event.text)
+                return await self._judged([event] if rest is None else [rest, event], text)
+            case Failure():
+                return [event]  # what is held is generated again
+
+    async def _judged(self, events: Sequence[StreamEvent], text: str) -> Sequence[StreamEvent]:
+        if text:
+            await self._moderating.judge_answer(self._inflight, self._answer, text)
+        return events if self._inflight.plan.filtered is None else []

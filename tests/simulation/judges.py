@@ -1,0 +1,30 @@
+"""Judges that fail at times, and do not flag the same twice, so that a decision which is made again shows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Sequence
+
+from app.guard.judges.judge import JudgeError
+
+BANNED = re.compile(r" w[0-9]*13\b")
+"""Words of the paced engine that no reader may get."""
+
+
+class FickleJudges:
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str]) -> frozenset[str]:
+        await asyncio.sleep(0.05 * self._chance.random())
+        if self._chance.random() < 0.05:
+            raise JudgeError("the judges are away")
+        found = {"risky"} if self._chance.random() < 0.3 else set()
+        if any(BANNED.search(text) for text in texts):
+            found.add("banned")
+        return categories & found
+
+    async def close(self) -> None:
+        return None
