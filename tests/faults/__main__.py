@@ -24,7 +24,8 @@ from app.settings import Settings
 from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
-from tests.faults.stages import EXPIRY, PACED, REAL, TOOLS, Stage, with_memories, with_milvus
+from tests.faults.moderation_verdict import wrong_answers
+from tests.faults.stages import EXPIRY, PACED, REAL, TOOLS, Stage, with_judge, with_memories, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -33,7 +34,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how often a worker with the paced engine is killed")
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
-    parser.add_argument("--stages", default="paced,expiry,tools,routes,real,history", help="of these parts")
+    parser.add_argument("--stages", default="paced,expiry,tools,routes,guard,real,history", help="of these parts")
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
     parser.add_argument("--workers", type=int, default=2)
@@ -58,6 +59,9 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
             clean.append(await run_stage(TOOLS, options.kills, cluster, options, folder))
         if "routes" in options.stages:
             async with with_memories(folder / "memories") as stage:
+                clean.append(await run_stage(stage, options.kills, cluster, options, folder))
+        if "guard" in options.stages:
+            async with with_judge() as stage:
                 clean.append(await run_stage(stage, options.kills, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
@@ -114,6 +118,8 @@ async def run_stage(
                 break
             tell(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
     verdict = await place.verdict()
+    if stage.moderated:
+        verdict.wrong_plans += await wrong_answers(settings)
     tell(f"\n## {stage.name}")
     report(inflicted, verdict, place, time.monotonic() - began)
     return verdict.clean and not place.exits

@@ -35,6 +35,11 @@ def paced_question(number: int, user: str) -> dict[str, object]:
     return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
 
 
+def long_question(number: int, user: str) -> dict[str, object]:
+    """An answer of several pieces, each of which may be blocked."""
+    return {"prompt": f"question {number} of {user}", "max_tokens": 120}
+
+
 def decided_question(number: int, user: str) -> dict[str, object]:
     """Every third one has been asked before, so that it may be repeated from the cache."""
     if number % 3:

@@ -14,7 +14,8 @@ from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
 from tests.faults.arena import Policies
 from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, Zombie
-from tests.faults.load import Ask, decided_question, paced_question, shop_question, tool_question
+from tests.faults.load import Ask, decided_question, long_question, paced_question, shop_question, tool_question
+from tests.faults.moderation_server import moderation_policy
 from tests.faults.poison import Oversize, Poison
 from tests.faults.policies import some_policy
 from tests.faults.proxy import Proxy
@@ -40,6 +41,8 @@ class Stage:
     """A plug of every worker."""
     policies: Policies | None = None
     """The policy file of a worker; another one at each of its starts."""
+    moderated: bool = False
+    """Answers are judged, and some are blocked."""
 
     def schedule(self, chance: random.Random, *, kills: int, others: int, only: str) -> list[Fault]:
         weights = [weight for weight, _ in self.kills]
@@ -72,6 +75,22 @@ async def with_memories(folder: Path) -> AsyncIterator[Stage]:
         yield replace(ROUTES, settings={**ROUTES.settings, "embedder": "minilm", "milvus_uri": node.uri})
     finally:
         node.kill()
+
+
+@asynccontextmanager
+async def with_judge() -> AsyncIterator[Stage]:
+    """Workers whose answers are judged by a server, in a sentence or in pieces of some 60 words."""
+    async with moderation_policy() as policy:
+        yield Stage(
+            "guard",
+            {**PACED.settings, "paced_tokens_per_s": 60.0},
+            KILLS,
+            (Zombie(), RebalanceStorm()),
+            long_question,
+            per_s=3.0,
+            policies=lambda _chance: policy,
+            moderated=True,
+        )
 
 
 PACED = Stage(

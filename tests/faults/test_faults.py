@@ -15,18 +15,24 @@ from tests.conftest import NewSettings
 from tests.faults import engine_plugs, plugs
 from tests.faults.arena import arena
 from tests.faults.faults import BrokerKilled, Fault, KillInside, KillWorker, RebalanceStorm, Zombie
-from tests.faults.load import decided_question, paced_question, shop_question, tool_question
+from tests.faults.load import decided_question, long_question, paced_question, shop_question, tool_question
+from tests.faults.moderation_server import moderation_policy
+from tests.faults.moderation_verdict import wrong_answers
 from tests.faults.poison import Poison
 from tests.faults.policies import some_policy
 
 
-async def inflict(cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault, **how: Any) -> None:
+async def inflict(
+    cluster: KafkaCluster, settings: Settings, folder: Path, *faults: Fault, moderated: bool = False, **how: Any
+) -> None:
     how.setdefault("ask", paced_question if settings.engine == "paced" else shop_question)
     async with arena(cluster, settings, folder, **how) as place:
         for fault in faults:
             await fault.inflict(place)
             await place.speaking()
     verdict = await place.verdict()
+    if moderated:
+        verdict.wrong_plans += await wrong_answers(settings)
     assert verdict.clean, verdict.line()
     assert not place.exits, place.exits
     assert verdict.requests >= place.load.sent
@@ -84,6 +90,26 @@ async def test_what_is_decided_about_an_answer_stands_whatever_the_next_owner_wo
     await inflict(
         kafka, settings, tmp_path, *faults, ask=decided_question, users=4, policies=some_policy, always="model_fails"
     )
+
+
+@pytest.mark.timeout(600)
+async def test_no_reader_gets_blocked_text_however_workers_end(
+    kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = await settings_of(new_settings)
+    settings = settings.model_copy(update={"paced_tokens_per_s": 60.0})
+    async with moderation_policy() as policy:
+        await inflict(
+            kafka,
+            settings,
+            tmp_path,
+            KillInside("kill_after_plan", 5),
+            KillWorker(),
+            ask=long_question,
+            users=4,
+            policies=lambda _chance: policy,
+            moderated=True,
+        )
 
 
 @pytest.mark.timeout(600)

@@ -36,10 +36,10 @@ from tables.records import Conversation, Erased, GuardSecret, Table, decode, key
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
+from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
-from tests.simulation.moderation import wrong_moderation
 from tests.simulation.process import Process
 from tests.simulation.usage import wrong_usage
 
@@ -145,7 +145,8 @@ class Findings:
         wrong += self._wrong_times()
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
-        wrong += wrong_moderation(self._read("tokens"), self._read("turns")) if self._sim.moderated else []
+        if self._sim.moderated:
+            wrong += map(str, wrong_moderation(self._read("tokens"), self._read("turns")).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]

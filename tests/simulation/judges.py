@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Sequence
 
 from app.guard.judges.judge import JudgeError
-
-BANNED = re.compile(r" w[0-9]*13\b")
-"""Words of the paced engine that no reader may get."""
+from tests.faults.moderation_verdict import BANNED
 
 
 class FickleJudges:
