@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agents.seen import seen_request, texts_of_request, texts_of_rounds
+from agents.seen import json_text, seen_request, texts_of_request, texts_of_rounds
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.answer_log import AnswerLog
 from app.guard.guard import PASSED, Guard, Verdict
@@ -65,10 +65,10 @@ class Moderating:
     def gate(self, inflight: InFlightRequest, answer: AnswerLog) -> AnswerGate:
         return AnswerGate(self, inflight, answer, is_open=not self._guard.rules.judges_answers)
 
-    async def judge_answer(self, inflight: InFlightRequest, answer: AnswerLog, text: str) -> None:
+    async def judge_answer(self, inflight: InFlightRequest, answer: AnswerLog, texts: Sequence[str]) -> None:
         """Judge what is about to be written; what it decides is written first."""
         before = inflight.plan
-        await self._judge(inflight, [text], self._guard.rules.answer)
+        await self._judge(inflight, texts, self._guard.rules.answer)
         if inflight.plan != before:
             await answer.plan(inflight.plan)
 
@@ -109,15 +109,17 @@ class AnswerGate:
                 return [event]
             case Delta():
                 ready = self._sentences.add(event)
-                return [] if ready is None else await self._judged([ready], self._sentences.to_judge(ready))
+                return [] if ready is None else await self._judged([ready], [self._sentences.to_judge(ready)])
             case End():
                 rest = self._sentences.rest()
-                text = self._sentences.to_judge(rest, event.text)
-                return await self._judged([event] if rest is None else [rest, event], text)
+                texts = [
+                    self._sentences.to_judge(rest, event.text),
+                    *(json_text(call.arguments) for call in event.calls),
+                ]
+                return await self._judged([event] if rest is None else [rest, event], texts)
             case Failure():
                 return [event]  # what is held is generated again
 
-    async def _judged(self, events: Sequence[StreamEvent], text: str) -> Sequence[StreamEvent]:
-        if text:
-            await self._moderating.judge_answer(self._inflight, self._answer, text)
+    async def _judged(self, events: Sequence[StreamEvent], texts: Sequence[str]) -> Sequence[StreamEvent]:
+        await self._moderating.judge_answer(self._inflight, self._answer, texts)
         return events if self._inflight.plan.filtered is None else []

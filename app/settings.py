@@ -247,6 +247,7 @@ class Settings(BaseSettings):
     gateway_tools: Path | None = Field(
         None, description="JSON file with the `tools` that the chat page offers; programs on Kafka run them"
     )
+    gateway_access_log: bool = Field(False, description="write a line of JSON for each request to standard output")
     gateway_keep: bool = Field(False, description="answers go on when the client of a completion disconnects")
     gateway_drain_s: float = Field(5.0, ge=0, description="grace period of open requests at SIGTERM")
 

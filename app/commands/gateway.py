@@ -32,6 +32,7 @@ def gateway(host: str | None, port: int | None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
+    from app.gateway.access_log import write_access_log  # noqa: PLC0415 - slow to import
     from app.gateway.auth.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
     from app.gateway.auth.jwt import TokenSettingsError  # noqa: PLC0415
     from app.gateway.auth.keys import KeysError  # noqa: PLC0415
@@ -42,6 +43,8 @@ async def _serve(settings: Settings) -> None:
     from app.policy.file import PolicyError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 
+    if settings.gateway_access_log:
+        write_access_log()
     try:
         access = Access(settings)
         tls_options(settings)

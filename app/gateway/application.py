@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.access_log import AccessLog
 from app.gateway.auth.loopback_only import LoopbackOnly
 from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
@@ -57,6 +58,8 @@ def create_application(gateway: Gateway) -> FastAPI:
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Parley-Request-Id", IGNORED_HEADER, "Retry-After", "Location"],
         )
+    if gateway.settings.gateway_access_log:
+        application.add_middleware(AccessLog)
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
