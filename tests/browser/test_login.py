@@ -26,4 +26,10 @@ async def test_a_key_is_asked_for_and_says_who_one_is(browser: Browser, settings
         assert (await asked.value).status == 202
         await page.reload()
         await expect(page.locator(".prompt")).to_have_text("hello")
+        await page.get_by_role("button", name="Log out").click()
+        await expect(page.get_by_label("Key", exact=True)).to_be_visible()
+        await expect(page.get_by_text("hello")).to_have_count(0)
+        stored = await page.evaluate("JSON.stringify([{...sessionStorage}, {...localStorage}])")
+        assert "nina" not in stored
+        assert "hello" not in stored
         await page.close()

@@ -4,7 +4,7 @@ import { caller, conversations, me, Refusal } from './api'
 import { byId, element } from './dom'
 import { random } from './ids'
 import { SearchView } from './search'
-import { onNews, remember, remembered, running } from './store'
+import { forget, onNews, remember, remembered, running } from './store'
 import './style.css'
 import { Talk } from './talk'
 
@@ -83,6 +83,7 @@ async function enter(): Promise<void> {
   }
   user.value = caller.user
   user.readOnly = !caller.development
+  byId('logout').hidden = caller.development
   prompt.disabled = user.disabled = false
   await open(remembered(`conversation.${caller.user}`) || fresh())
 }
@@ -103,6 +104,13 @@ function login(): Promise<void> {
   })
 }
 
+/** The key and the prompts of running requests leave this browser; a reload drops what is on the screen. */
+function logout(): void {
+  sessionStorage.removeItem('parley.key')
+  forget()
+  location.reload()
+}
+
 function theme(chosen: string): void {
   if (chosen) document.documentElement.dataset.theme = chosen
 }
@@ -110,6 +118,7 @@ function theme(chosen: string): void {
 byId('ask').addEventListener('submit', (event) => (event.preventDefault(), void send()))
 byId('stop').addEventListener('click', () => void talk.stop().catch(talk.refuse))
 byId('new').addEventListener('click', () => (search.toggle(false), void open(fresh())))
+byId('logout').addEventListener('click', logout)
 byId('find').addEventListener('click', () => search.toggle(true))
 byId('theme').addEventListener('click', () => {
   const isDark = getComputedStyle(document.documentElement).colorScheme === 'dark'

@@ -44,6 +44,12 @@ export function ended(requestId: string): void {
   channel.postMessage({ kind: 'ended', user: caller.user } satisfies News)
 }
 
+/** Nothing of the user stays in this browser. */
+export function forget(): void {
+  localStorage.removeItem(key())
+  for (const name of ['user', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
+}
+
 export function onNews(tell: (news: News) => void): void {
   channel.addEventListener('message', (message: MessageEvent<News>) => {
     if (message.data.user === caller.user) tell(message.data)
