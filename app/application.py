@@ -176,14 +176,17 @@ def create_app(parley: Settings) -> ParleyApp:
 
 def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
     """Credentials of Faust's own consumer; our clients use `Cluster.options`."""
+    tls = cluster.ssl_context() if cluster.tls else None
+    if (tokens := cluster.tokens()) is not None:
+        return faust.OAuthCredentials(oauth_cb=tokens, ssl_context=tls)
     if cluster.sasl_mechanism:
         return faust.SASLCredentials(
             username=cluster.username,
             password=cluster.password,
             mechanism=cluster.sasl_mechanism,
-            ssl_context=cluster.ssl_context() if cluster.tls else None,
+            ssl_context=tls,
         )
-    return faust.SSLCredentials(cluster.ssl_context()) if cluster.tls else None
+    return None if tls is None else faust.SSLCredentials(tls)
 
 
 def _instance_id(folder: Path) -> str:

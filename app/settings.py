@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.kafka.cluster import Cluster
+from app.kafka.cluster import OAUTH, Cluster
 from app.prices import Prices
 from models.adapter_folders import adapter_folders
 
@@ -139,11 +139,13 @@ class Settings(BaseSettings):
     kafka_ca_file: Path | None = Field(None, description="certificate authorities (PEM), instead of the system's")
     kafka_cert_file: Path | None = Field(None, description="client certificate (PEM), for mutual TLS")
     kafka_key_file: Path | None = Field(None, description="the certificate's private key, if it is in a separate file")
-    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        "", description="`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`"
+    kafka_sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
+        "", description="`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512` or `OAUTHBEARER`"
     )
-    kafka_username: str = Field("", description="SASL user name")
-    kafka_password: str = Field("", description="SASL password", repr=False)
+    kafka_username: str = Field("", description="SASL user name; with `OAUTHBEARER` the client id")
+    kafka_password: str = Field("", description="SASL password; with `OAUTHBEARER` the client secret", repr=False)
+    kafka_oauth_url: str = Field("", description="token endpoint of `OAUTHBEARER` (client credentials grant)")
+    kafka_oauth_scope: str = Field("", description="scope of the tokens, if the token endpoint needs one")
     session_timeout_s: float = Field(
         8.0, ge=1, description="a worker without heartbeats for this long loses its partitions"
     )
@@ -324,6 +326,10 @@ class Settings(BaseSettings):
             raise ValueError("PARLEY_KAFKA_SASL_MECHANISM needs PARLEY_KAFKA_USERNAME and PARLEY_KAFKA_PASSWORD")
         if self.kafka_username and not self.kafka_sasl_mechanism:
             raise ValueError("PARLEY_KAFKA_USERNAME needs PARLEY_KAFKA_SASL_MECHANISM")
+        if (self.kafka_sasl_mechanism == OAUTH) != bool(self.kafka_oauth_url):
+            raise ValueError("PARLEY_KAFKA_SASL_MECHANISM=OAUTHBEARER and PARLEY_KAFKA_OAUTH_URL need each other")
+        if self.kafka_oauth_url and not self.kafka_oauth_url.startswith(("https://", "http://127.0.0.1:")):
+            raise ValueError("PARLEY_KAFKA_OAUTH_URL must begin with https://; it gets the client's secret")
         for name in ("kafka_ca_file", "kafka_cert_file", "kafka_key_file"):
             if (path := getattr(self, name)) is None:
                 continue
@@ -377,6 +383,8 @@ class Settings(BaseSettings):
             sasl_mechanism=self.kafka_sasl_mechanism,
             username=self.kafka_username,
             password=self.kafka_password,
+            oauth_url=self.kafka_oauth_url,
+            oauth_scope=self.kafka_oauth_scope,
         )
 
     @property

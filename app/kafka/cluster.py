@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.kafka.oauth import ClientCredentials, TokenServer
+
+OAUTH = "OAUTHBEARER"
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """`servers` are `host:port`. A `ca_file` replaces the system's certificate authorities; certificate and key are for
-    mutual TLS.
+    mutual TLS. With the mechanism `OAUTHBEARER`, name and password are the client's at the token server `oauth_url`.
     """
 
     servers: tuple[str, ...]
@@ -22,6 +26,8 @@ class Cluster:
     sasl_mechanism: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
+    oauth_url: str = ""
+    oauth_scope: str = ""
 
     def __str__(self) -> str:
         return ", ".join(self.servers)
@@ -31,13 +37,22 @@ class Cluster:
         given: dict[str, Any] = {"bootstrap_servers": list(self.servers), "security_protocol": self._protocol()}
         if self.tls:
             given["ssl_context"] = self.ssl_context()
-        if self.sasl_mechanism:
+        if (tokens := self.tokens()) is not None:
+            given |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": tokens}
+        elif self.sasl_mechanism:
             given |= {
                 "sasl_mechanism": self.sasl_mechanism,
                 "sasl_plain_username": self.username,
                 "sasl_plain_password": self.password,
             }
         return given
+
+    def tokens(self) -> ClientCredentials | None:
+        """The tokens of one client, with the mechanism `OAUTHBEARER`."""
+        if self.sasl_mechanism != OAUTH:
+            return None
+        server = TokenServer(self.oauth_url, self.username, self.password, self.oauth_scope, self.ca_file)
+        return ClientCredentials(server)
 
     def ssl_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_file)

@@ -35,6 +35,9 @@ def test_the_environment_wins_over_dot_env_and_that_over_the_local_parts(
     assert (read.partitions, read.model, read.app_id) == (3, "dotenv", "local")
 
 
+OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "KAFKA_PASSWORD": "secret"}
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -43,7 +46,9 @@ def test_the_environment_wins_over_dot_env_and_that_over_the_local_parts(
         ({"TOKENS_RETENTION_S": "60"}, "at least PARLEY_REQUESTS_RETENTION_S"),
         ({"KAFKA_SASL_MECHANISM": "PLAIN"}, "needs PARLEY_KAFKA_USERNAME and PARLEY_KAFKA_PASSWORD"),
         ({"KAFKA_USERNAME": "parley"}, "needs PARLEY_KAFKA_SASL_MECHANISM"),
-        ({"KAFKA_SASL_MECHANISM": "GSSAPI"}, "'PLAIN', 'SCRAM-SHA-256' or 'SCRAM-SHA-512'"),
+        ({"KAFKA_SASL_MECHANISM": "GSSAPI"}, "'PLAIN', 'SCRAM-SHA-256', 'SCRAM-SHA-512' or 'OAUTHBEARER'"),
+        ({**OAUTH_LOGIN}, "PARLEY_KAFKA_SASL_MECHANISM=OAUTHBEARER and PARLEY_KAFKA_OAUTH_URL need each other"),
+        ({**OAUTH_LOGIN, "KAFKA_OAUTH_URL": "http://example.com/token"}, "must begin with https://"),
         ({"KAFKA_TLS": "true", "KAFKA_CA_FILE": "nowhere.pem"}, "PARLEY_KAFKA_CA_FILE=nowhere.pem: there is no"),
         ({"KAFKA_CERT_FILE": ".env"}, "needs PARLEY_KAFKA_TLS=true"),
         ({"VLLM_ARGS": "[1]"}, "must be a JSON object"),

@@ -64,8 +64,12 @@ class GuardedKafka:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.ca_file),
             "listener.name.mutual.ssl.client.auth": "required",
-            "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.login.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.login.plain.sasl.jaas.config": f"{_LOGINS}.plain.PlainLoginModule required {known};",
+            # The broker's own validator for tests accepts tokens without a signature.
+            "listener.name.login.oauthbearer.sasl.jaas.config": (
+                f'{_LOGINS}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+            ),
             "listener.name.login.scram-sha-512.sasl.jaas.config": f"{_LOGINS}.scram.ScramLoginModule required;",
         }
 

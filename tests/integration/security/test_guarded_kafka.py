@@ -16,6 +16,7 @@ from app.settings import Settings
 from tests.environment import environment_of
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.security.guarded_kafka import PASSWORD, USER, GuardedKafka
+from tests.integration.security.token_server import TokenServer, token_server
 from tests.integration.worker.client import Client
 from tests.integration.worker.test_refusals import refused
 
@@ -67,6 +68,34 @@ async def test_clients_log_in(guarded: Guarded, mechanism: str) -> None:
     settings = guarded(kafka_sasl_mechanism=mechanism, topic_prefix=f"{mechanism}-")
     await create_topics(settings)
     assert (await partitions_of(settings.cluster, [settings.topic("tokens")])) == {settings.topic("tokens"): 2}
+
+
+@pytest.fixture
+def oauth() -> Iterator[TokenServer]:
+    with token_server(USER, PASSWORD) as server:
+        yield server
+
+
+async def test_a_worker_with_tokens_answers(guarded: Guarded, oauth: TokenServer, tmp_path: Path) -> None:
+    settings = guarded(topic_prefix="oauth-", kafka_sasl_mechanism="OAUTHBEARER", kafka_oauth_url=oauth.url)
+    await create_topics(settings)
+    with WorkerProcess(settings, tmp_path / "worker.log") as worker:
+        async with Client(settings) as client:
+            user = client.user()
+            assert (await client.answer(user, await client.ask(user, "one two three"))).text
+        assert worker.stop() == 0
+    log = worker.log.read_text()
+    assert PASSWORD not in log
+    assert oauth.token().partition(".")[0] not in log
+
+
+async def test_a_secret_that_the_token_server_refuses_is_told_in_one_line(
+    guarded: Guarded, oauth: TokenServer, tmp_path: Path
+) -> None:
+    login = {"kafka_sasl_mechanism": "OAUTHBEARER", "kafka_oauth_url": oauth.url, "kafka_password": "another"}
+    line = refused(guarded(**login), tmp_path)
+    assert f"the token server {oauth.url} answers with status 401" in line
+    assert "another" not in line
 
 
 async def test_a_certificate_opens_what_no_certificate_does(kafka: GuardedKafka, guarded: Guarded) -> None:
