@@ -14,11 +14,14 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from aiokafka.abc import AbstractTokenProvider
 from aiokafka.errors import AuthenticationFailedError, KafkaConnectionError
+
+from app.fetching import fetch
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 1 << 20
@@ -69,15 +72,13 @@ def _fetch(server: TokenServer) -> tuple[str, float]:
     context = ssl.create_default_context()
     if server.ca_file is not None:
         context.load_verify_locations(server.ca_file)
-    opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
     try:
-        with opener.open(request, timeout=_TIMEOUT_S) as reply:
-            return _read(reply.read(_MOST_BYTES))
+        return _read(fetch(request, _TIMEOUT_S, _MOST_BYTES, context))
     except urllib.error.HTTPError as error:
         error.close()
         kind = AuthenticationFailedError if error.code in range(400, 500) else KafkaConnectionError
         raise kind(f"the token server {server.url} answers with status {error.code}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         raise KafkaConnectionError(f"the token server {server.url} gives no token: {type(error).__name__}") from None
 
 
@@ -87,10 +88,3 @@ def _read(body: bytes) -> tuple[str, float]:
     if not isinstance(token, str) or not token:
         raise ValueError("access_token")
     return token, float(answer.get("expires_in", _USUAL_S))
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would take the client's secret elsewhere."""
-
-    def redirect_request(self, *_args: object) -> None:
-        return None

@@ -16,15 +16,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import urllib.error
-import urllib.request
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPException
 from pathlib import Path
-from typing import IO
 from urllib.parse import urlsplit
 
 import jwt
 
+from app.fetching import fetch
 from app.gateway.auth.loopback import is_loopback
 
 log = logging.getLogger(__name__)
@@ -36,7 +34,6 @@ KEEP_S = 24 * 3600.0
 UNKNOWN_KEY_PAUSE_S = 30.0
 """A token can name any key: unknown names must not make the gateway send a request each."""
 FAILED_PAUSE_S = 5.0
-_CHUNK = 16 * 1024
 
 
 _FAILURES = (OSError, ValueError, AttributeError, TypeError, HTTPException, jwt.PyJWTError)
@@ -131,32 +128,7 @@ class Jwks:
     def _fetch(self) -> str:
         if not self._is_url:
             return Path(self._place).read_text(encoding="utf-8")
-        deadline = time.monotonic() + TIMEOUT_S
-        with _OPENER.open(self._place, timeout=TIMEOUT_S) as reply:
-            raw = bytearray()
-            while chunk := reply.read1(_CHUNK):
-                raw += chunk
-                if len(raw) > MAX_BYTES:
-                    raise ValueError(f"more than {MAX_BYTES} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"no reply within {TIMEOUT_S:g} s")
-        return raw.decode()
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    def redirect_request(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,  # noqa: ARG002 - as the library calls it
-        headers: HTTPMessage,
-        newurl: str,  # noqa: ARG002
-    ) -> None:
-        raise urllib.error.HTTPError(req.full_url, code, "a redirect, which is not followed", headers, fp)
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
+        return fetch(self._place, TIMEOUT_S, MAX_BYTES).decode()
 
 
 def _check_url(place: str) -> None:
