@@ -7,6 +7,7 @@ that is nearer to a sentence of harmless.txt scores 0.
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -39,11 +40,11 @@ class InjectionJudge:
         self._known: Vectors | None = None  # the attacks, then the harmless sentences
 
     async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return [{INJECTION: await self._score(plain(text))} for text in texts]
+        return [{INJECTION: await self._score(text)} for text in texts]
 
-    async def _score(self, text: str) -> float:
-        line = " ".join(text.split())
-        if any(pattern.search(line) for pattern in PATTERNS):
+    async def _score(self, original: str) -> float:
+        text = plain(original)
+        if await asyncio.to_thread(_has_pattern, text):  # some 20 ms for the longest prompts
             return 1.0
         passages = list(passages_of(text))[:_MOST_PASSAGES]
         if self._embedder is None or not passages:
@@ -58,6 +59,11 @@ class InjectionJudge:
         attacks = len(known("attacks.txt"))
         attack, harmless = nearness[:, :attacks].max(axis=1), nearness[:, attacks:].max(axis=1)
         return min(1.0, max(0.0, *(attack * (attack > harmless)).tolist()))
+
+
+def _has_pattern(text: str) -> bool:
+    line = " ".join(text.split())
+    return any(pattern.search(line) for pattern in PATTERNS)
 
 
 def plain(text: str) -> str:
