@@ -92,7 +92,6 @@ class OutsideServer:
         begin = len(body["messages"][-1]["content"]) if body.get("continue_final_message") else 0
         for at in range(begin, len(whole), 3):
             await asyncio.sleep(self.pause_s)
-            await asyncio.sleep(self.pause_s)
             choice = {"index": 0, "finish_reason": None, "delta": {"content": whole[at : at + 3]}}
             await self._send(response, {"id": "c", "object": "chat.completion.chunk", "choices": [choice]})
         await self._send(response, {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
