@@ -34,9 +34,7 @@ class Moderating:
 
     async def look(self, inflight: InFlightRequest) -> None:
         """Judge the request, unless a former owner has decided or begun."""
-        if not self._guard.rules.judges_prompts or inflight.plan.filtered is not None:
-            return
-        if inflight.is_resumed or inflight.logged.flagged is not None:
+        if not self._guard.rules.judges_prompts or inflight.is_resumed or inflight.logged.flagged is not None:
             return
         request = seen_request(inflight.request, inflight.mask)
         messages = request.messages or ()
@@ -52,28 +50,29 @@ class Moderating:
 
     async def look_at_results(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
         """Judge the results of tools, unless the answer goes on behind them already."""
-        if not self._guard.rules.judges_prompts or inflight.plan.filtered is not None:
-            return
         if not inflight.rounds.rounds or answer.index != inflight.begin:
             return
         seen = [inflight.mask.hide(text) for text in texts_of_rounds(inflight.rounds)]
-        before = inflight.plan
-        await self._judge(inflight, seen, self._guard.rules.prompt)
-        if inflight.plan != before:
-            await answer.plan(inflight.plan)
+        await self._judge_and_write(inflight, answer, seen, self._guard.rules.prompt)
 
     def gate(self, inflight: InFlightRequest, answer: AnswerLog) -> AnswerGate:
         return AnswerGate(self, inflight, answer, is_open=not self._guard.rules.judges_answers)
 
     async def judge_answer(self, inflight: InFlightRequest, answer: AnswerLog, texts: Sequence[str]) -> None:
-        """Judge what is about to be written; what it decides is written first."""
+        """Judge what is about to be written."""
+        await self._judge_and_write(inflight, answer, texts, self._guard.rules.answer)
+
+    async def _judge_and_write(
+        self, inflight: InFlightRequest, answer: AnswerLog, texts: Sequence[str], actions: Mapping[str, Action]
+    ) -> None:
+        """Add the verdict to the plan, and write that before anything that follows it."""
         before = inflight.plan
-        await self._judge(inflight, texts, self._guard.rules.answer)
+        await self._judge(inflight, texts, actions)
         if inflight.plan != before:
             await answer.plan(inflight.plan)
 
     async def _judge(self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action]) -> None:
-        """Add the verdict to the plan."""
+        """Add the verdict to the plan, unless the guard has ended the answer already."""
         plan = inflight.plan
         if plan.filtered is not None:
             return

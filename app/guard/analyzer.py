@@ -7,7 +7,6 @@ texts are remembered: prompt and answer of a turn are needed again when the turn
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from cachetools import LRUCache
 
+from app.guard.digest import digest_of
 from app.guard.packaged_pipeline import find_pipeline
 from app.policy.guard_rules import NAMED, GuardRules
 from models.known_files import UnknownFileError
@@ -63,7 +63,7 @@ class Analyzer:
     async def _find(self, text: str) -> tuple[PrivateValue, ...]:
         if not text.strip():
             return ()
-        name = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+        name = digest_of(text)
         if (known := self._known.get(name)) is not None:
             return known
         try:

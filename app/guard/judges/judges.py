@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from cachetools import LRUCache
 
+from app.guard.digest import digest_of
 from app.guard.judges.classifier import ClassifierJudge
 from app.guard.judges.endpoint import EndpointJudge
 from app.guard.judges.injection import Embeds, InjectionJudge
@@ -61,7 +61,7 @@ class Judges:
         return frozenset(name for name, limit in limits.items() if any(row[name] >= limit for row in rows))
 
     async def _scores(self, judge: Judge, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        keys = {text: (judge, _digest(text)) for text in texts}
+        keys = {text: (judge, digest_of(text)) for text in texts}
         rows = {text: self._known[key] for text, key in keys.items() if key in self._known}
         if unknown := [text for text in keys if text not in rows]:
             try:
@@ -93,7 +93,3 @@ def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Jud
         raise JudgeError(f"no judge knows {', '.join(sorted(left))}; the classifier knows {', '.join(labels)}")
     if left and rules.moderation is not None:
         yield EndpointJudge(rules.moderation, rules.timeout_s), left
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

@@ -19,6 +19,7 @@ from app.guard.judges.passages import passages_of
 from app.guard.judges.profanity import ProfanityJudge
 from app.policy.guard_rules import Action, GuardRules, ModerationServer
 from models.embedder import Embedder, load_embedder
+from tests.faults.moderation_server import moderation_server
 
 INSULT = "You fucking moron, I hate you."
 HARMLESS = ["Where is my order?", "How do I kill a zombie child process?", "Screening for breast cancer", ""]
@@ -176,21 +177,12 @@ def test_a_folder_without_a_classifier_is_a_mistake(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def moderation_server(answer: Callable[[list[str]], Any]) -> AsyncIterator[ModerationServer]:
-    async def moderate(request: web.Request) -> web.Response:
-        found = answer((await request.json())["input"])
-        return found if isinstance(found, web.Response) else web.json_response(found)
+async def judging(answer: Callable[[list[str]], Any]) -> AsyncIterator[ModerationServer]:
+    async def answered(texts: list[str]) -> Any:
+        return answer(texts)
 
-    app = web.Application()
-    app.router.add_post("/v1/moderations", moderate)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield ModerationServer(url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-    finally:
-        await runner.cleanup()
+    async with moderation_server(answered) as url:
+        yield ModerationServer(url=url)
 
 
 def verdicts(texts: list[str]) -> dict[str, Any]:
@@ -207,7 +199,7 @@ def verdicts(texts: list[str]) -> dict[str, Any]:
 
 async def test_a_moderation_server() -> None:
     actions: dict[str, Action] = {"violence": "block", "harassment/threatening": "flag"}
-    async with moderation_server(verdicts) as server:
+    async with judging(verdicts) as server:
         rules = GuardRules(prompt=actions, moderation=server)
         assert await found_by(rules, "I hurt you") == {"violence"}
         assert await found_by(rules, "hello") == frozenset()
@@ -228,7 +220,7 @@ async def test_a_moderation_server() -> None:
     ],
 )
 async def test_a_moderation_server_that_fails(answer: Callable[[list[str]], Any], message: str) -> None:
-    async with moderation_server(answer) as server:
+    async with judging(answer) as server:
         with pytest.raises(JudgeError, match=message):
             await found_by(GuardRules(prompt={"violence": "block"}, moderation=server), "hello")
 
