@@ -3,8 +3,9 @@
 An erasure takes these steps. After a crash the record is read again and the steps are repeated:
 
 1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to all
-   other partitions of `controls`, because a wrong partitioner may have put records of the user there. From then on,
-   nothing older than the mark is remembered, indexed or served.
+   other partitions of `controls`, because a wrong partitioner may have put records of the user there. Sinks of other
+   systems learn of it from the topic `erasures`. From then on, nothing older than the mark is remembered, indexed or
+   served.
 2. The user's running answers end, and nothing of them is kept.
 3. Milvus deletes the user's rows.
 4. One transaction notes in the mark that Milvus is done, and commits the record's offset.
@@ -27,6 +28,7 @@ from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import decode_control, encode
 from app.wire.control import Audit, Cancel, Erase
+from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
@@ -90,19 +92,21 @@ class Controls:
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
         ownership = partition.ownership
         at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
+        is_first = not is_forwarded(record.headers)
         self._forget_cached(user_id)
-        mark = mark_of(ownership.store, user_id)
-        if mark is None or mark.at < at:
-            may_have_rows = await self._forget(partition, record, user_id, at) or not is_forwarded(record.headers)
-            mark = Erased(at, indexed=0 if may_have_rows else at, applied=ownership.clock.now())
+        async with ownership.mark_locks.of(user_id):
+            mark = mark_of(ownership.store, user_id)
+            if mark is None or mark.at < at:
+                may_have_rows = await self._forget(partition, record, user_id, at) or is_first
+                mark = Erased(at, indexed=0 if may_have_rows else at, applied=ownership.clock.now())
         if not mark.done:
             await self._history.erase(partition, user_id, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
-        newest = mark_of(partition.ownership.store, user_id)
-        changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
-        is_first = not is_forwarded(record.headers)
-        audit = audit_of_erasure(user_id, ownership.clock.now()) if is_first else ()
-        await partition.commit(Commit(record, changes, audit=audit))
+        async with ownership.mark_locks.of(user_id):
+            newest = mark_of(ownership.store, user_id)
+            changes = () if newest is not None and newest.at > mark.at else (_marked(user_id, mark),)
+            audit = audit_of_erasure(user_id, ownership.clock.now()) if is_first else ()
+            await partition.commit(Commit(record, changes, audit=audit))
 
     async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
         """Do steps 1 and 2. Returns whether this partition had anything of the user.
@@ -120,11 +124,13 @@ class Controls:
             Change(Table.CONVERSATIONS, records.key(*inflight.conversation), None) for inflight in inflight_requests
         ]
         has_asked = next(ownership.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
-        forwarded = () if is_forwarded(record.headers) else tuple(self._forwarded(partition, user_id, at))
-        mark = Erased(at, applied=ownership.clock.now())
+        is_first = not is_forwarded(record.headers)
+        now = ownership.clock.now()
+        sent = (*self._forwarded(partition, user_id, at), *self._for_sinks(user_id, at, now)) if is_first else ()
+        mark = Erased(at, applied=now)
         # A request that begins before the rows are gone must not use them as history.
         ownership.erasing[user_id] = at
-        await partition.commit(Commit(None, (*rows, *on_their_way, _marked(user_id, mark)), forwarded))
+        await partition.commit(Commit(None, (*rows, *on_their_way, _marked(user_id, mark)), sent))
         if ownership.erasing.get(user_id) == at:
             del ownership.erasing[user_id]
         return bool(rows or inflight_requests or has_asked)
@@ -136,6 +142,11 @@ class Controls:
         for number in range(self._settings.partitions):
             if number != partition.number:
                 yield Outgoing(topic, key, value, headers, partition=number)
+
+    def _for_sinks(self, user_id: str, at: int, now: int) -> Iterator[Outgoing]:
+        record = Erasure(user_id=user_id, erased_at=at, created_at=now)
+        value, headers = encode(record, self._settings.wire_format)
+        yield Outgoing(self._settings.topic("erasures"), user_id.encode(), value, headers)
 
 
 def _forget_inflight(inflight: InFlightRequest, at: int) -> None:

@@ -42,6 +42,7 @@ from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer, stop_producer
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.user_locks import UserLocks
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
@@ -119,6 +120,9 @@ class Ownership:
         self.calls = OpenCalls(store)
         self.secret_lock = asyncio.Lock()  # while the guard's secret is drawn
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
+        # Held from the read of a user's erasure mark until what follows from it is committed. Otherwise the end of a slow
+        # erasure can replace the mark of a newer one whose commit is under way.
+        self.mark_locks = UserLocks()
         self.recovered = RecoveredAnswers()
         self.restored = 0
         self._fencing = asyncio.Lock()

@@ -41,6 +41,7 @@ class TopicName(StrEnum):
     USAGE = "usage"
     AUDIT = "audit"
     COMPARISONS = "comparisons"
+    ERASURES = "erasures"
     TOOL_CALLS = "tool-calls"
     TOOL_RESULTS = "tool-results"
     DEAD_LETTERS = "dead-letters"
@@ -111,6 +112,8 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
             timestamps=timestamps,
         )
 
+    # A sink must see an erasure as long as it can read what is erased.
+    erasures_s = max(settings.turns_retention_s, settings.audit_retention_s)
     audit = replace(spec(TopicName.AUDIT, settings.audit_retention_s), by_worker=True)
     return (
         spec(TopicName.REQUESTS, settings.requests_retention_s),
@@ -120,6 +123,7 @@ def topic_specs(settings: Settings) -> tuple[TopicSpec, ...]:
         spec(TopicName.CONTROLS, settings.requests_retention_s, TimestampType.LOG_APPEND_TIME),
         replace(spec(TopicName.USAGE, max(settings.turns_retention_s, USAGE_S)), by_worker=True),
         replace(spec(TopicName.COMPARISONS, settings.turns_retention_s), by_worker=True),
+        replace(spec(TopicName.ERASURES, erasures_s), by_worker=True),
         replace(spec(TopicName.TOOL_CALLS, settings.requests_retention_s), by_worker=True),
         replace(spec(TopicName.TOOL_RESULTS, settings.requests_retention_s), by_worker=True),
         spec(TopicName.DEAD_LETTERS, settings.turns_retention_s),

@@ -6,6 +6,7 @@ from app.wire.codec import (
     decode_audit,
     decode_comparison,
     decode_control,
+    decode_erasure,
     decode_request,
     decode_token_event,
     decode_tool_call,
@@ -18,6 +19,7 @@ from app.wire.codes import MEANING, ErrorCode
 from app.wire.comparison import Comparison
 from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.dead_letters import Cause, cause_from, cause_of, dead_letter_headers
+from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
 from app.wire.headers import Headers, WireFormat, format_of
@@ -51,6 +53,7 @@ __all__ = [
     "Comparison",
     "Control",
     "Erase",
+    "Erasure",
     "ErrorCode",
     "ErrorInfo",
     "EventType",
@@ -90,6 +93,7 @@ __all__ = [
     "decode_audit",
     "decode_comparison",
     "decode_control",
+    "decode_erasure",
     "decode_request",
     "decode_token_event",
     "decode_tool_call",

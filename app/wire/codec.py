@@ -13,6 +13,7 @@ from app.wire.audit import AuditRecord
 from app.wire.codes import ErrorCode
 from app.wire.comparison import Comparison
 from app.wire.control import Control
+from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
@@ -26,7 +27,16 @@ from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
 
 Record = (
-    Request | TokenEvent | Turn | Control | UsageWindow | ToolCallRecord | ToolResultRecord | Comparison | AuditRecord
+    Request
+    | TokenEvent
+    | Turn
+    | Control
+    | UsageWindow
+    | ToolCallRecord
+    | ToolResultRecord
+    | Comparison
+    | AuditRecord
+    | Erasure
 )
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
@@ -77,6 +87,10 @@ def decode_audit(value: bytes | None, headers: Headers = None) -> AuditRecord:
 
 def decode_comparison(value: bytes | None, headers: Headers = None) -> Comparison:
     return _decode(value, headers, Comparison)
+
+
+def decode_erasure(value: bytes | None, headers: Headers = None) -> Erasure:
+    return _decode(value, headers, Erasure)
 
 
 def decode_control(value: bytes | None, headers: Headers = None) -> Control:

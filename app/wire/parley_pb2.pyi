@@ -557,3 +557,13 @@ class AuditRecord(_message.Message):
     answer_sha256: str
     count: int
     def __init__(self, sequence: _Optional[int] = ..., previous: _Optional[str] = ..., action: _Optional[str] = ..., outcome: _Optional[str] = ..., user_id: _Optional[str] = ..., at: _Optional[int] = ..., tenant: _Optional[str] = ..., request_id: _Optional[str] = ..., conversation_id: _Optional[str] = ..., model_version: _Optional[str] = ..., route: _Optional[str] = ..., experiment: _Optional[str] = ..., arm: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ..., categories: _Optional[_Iterable[str]] = ..., prompt_sha256: _Optional[str] = ..., answer_sha256: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class Erasure(_message.Message):
+    __slots__ = ("user_id", "erased_at", "created_at")
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    ERASED_AT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    user_id: str
+    erased_at: int
+    created_at: int
+    def __init__(self, user_id: _Optional[str] = ..., erased_at: _Optional[int] = ..., created_at: _Optional[int] = ...) -> None: ...

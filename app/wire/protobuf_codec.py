@@ -16,6 +16,7 @@ from app.wire import json_codec, parley_pb2
 from app.wire.audit import AuditRecord
 from app.wire.comparison import Comparison
 from app.wire.control import Audit, Cancel, Control, Erase
+from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_DEPTH
 from app.wire.malformed import MalformedError
@@ -38,6 +39,7 @@ _MESSAGE_OF: dict[Any, type[Message]] = {
     ToolResultRecord: parley_pb2.ToolResultRecord,
     Comparison: parley_pb2.Comparison,
     AuditRecord: parley_pb2.AuditRecord,
+    Erasure: parley_pb2.Erasure,
 }
 
 

@@ -20,6 +20,7 @@ from app.wire import (
     Turn,
     WireError,
     cause_from,
+    decode_erasure,
     decode_request,
     decode_token_event,
     decode_turn,
@@ -308,6 +309,7 @@ class Findings:
     def _kept(self, erased: dict[str, int], asked: dict[Key, int], marked: dict[str, int]) -> list[str]:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
         wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
+        wrong += self._wrong_for_sinks(erased)
         for turn in self._turns():
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
             if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
@@ -325,6 +327,16 @@ class Findings:
                         if asked[user, turn.request_id] <= erased[user]
                     ]
         return wrong
+
+    def _wrong_for_sinks(self, erased: dict[str, int]) -> list[str]:
+        """Sinks need each erasure once."""
+        records = [decode_erasure(entry.value, entry.headers) for entry in self._read("erasures")]
+        counts = Counter((record.user_id, record.erased_at) for record in records)
+        newest = {user: max(at for one, at in counts if one == user) for user, _ in counts}
+        wrong = [f"{user} is erased and sinks do not know" for user, at in erased.items() if newest.get(user, -1) < at]
+        return wrong + [
+            f"the erasure of {key} is on `erasures` {count} times" for key, count in counts.items() if count > 1
+        ]
 
     def _is_kept(self, key: Key) -> bool:
         """Whether the turn has any text."""

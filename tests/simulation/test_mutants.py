@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from agents import answering, controls, conversations, generating, outcomes, recalling, tool_results
 from agents.auditing import audit_of_request
+from agents.controls import Controls
 from agents.history import History
 from agents.jobs import job_of
 from agents.masking import Masking
@@ -38,6 +39,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
+from app.delivery.user_locks import UserLocks
 from app.policy import response_cache
 from app.policy.planner import Planner
 from app.policy.response_cache import Recording, ResponseCache
@@ -385,6 +387,10 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_forget_inflight", _forget_no_history, erasing, hint=57
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
+    "a slow erasure replaces the mark of a newer one": Mutant(
+        UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
+    ),
+    "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
     "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns),
     "a record that Kafka refuses is trouble of the broker": Mutant(
         commit, "RECORD_ERRORS", (), wide, hint=2, more=((outcomes, "dead_letter", _whole_dead_letter),)

@@ -12,6 +12,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
 from app.delivery.resume.recovery import RequestKey
+from app.delivery.user_locks import UserLocks
 from tables import records
 from tables.records import Ended, Table
 from tests.simulation.memory_store import Disk, MemoryStore
@@ -36,6 +37,7 @@ class Own:
     store: MemoryStore = field(default_factory=lambda: MemoryStore.open_on(Disk(), Path("p"), owner="test"))
     inflight_requests: dict[RequestKey, InFlightRequest] = field(default_factory=dict)
     erasing: dict[str, int] = field(default_factory=dict)
+    mark_locks: UserLocks = field(default_factory=UserLocks)
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))

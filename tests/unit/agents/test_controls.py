@@ -13,7 +13,7 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Record
 from app.search.sink import NoHistory
 from app.settings import Settings
-from app.wire import Cancel, Erase, decode_control, encode
+from app.wire import Cancel, Erase, Erasure, decode_control, decode_erasure, encode
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables.records import Conversation, Ended, Erased, Table, Turn
@@ -88,11 +88,25 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
 async def test_erase_is_sent_on_to_every_other_partition_once_and_with_its_time() -> None:
     bench = Bench()
     await erased(bench)
-    sent = [output for commit in bench.partition.finished for output in commit.outputs]
+    sent = [output for commit in bench.partition.finished for output in commit.outputs if output.topic == "controls"]
     assert sorted(output.partition or 0 for output in sent) == sorted({0, 1, 2, 3} - {HERE})
     assert {decode_control(output.value) for output in sent} == {Erase(user_id="ann")}
     assert {dict(output.headers)[FORWARDED] for output in sent} == {f"{HERE}@{NOW - 1000}".encode()}
-    assert {(output.topic, output.key) for output in sent} == {("controls", b"ann")}
+    assert {output.key for output in sent} == {b"ann"}
+
+
+async def test_erase_is_sent_to_sinks_with_its_mark() -> None:
+    bench = Bench()
+    await erased(bench)
+    ((mark, sent),) = [
+        (commit.changes, output)
+        for commit in bench.partition.finished
+        for output in commit.outputs
+        if output.topic == "erasures"
+    ]
+    assert any(change.table is Table.ERASED for change in mark)
+    assert (sent.key, sent.partition) == (b"ann", None)
+    assert decode_erasure(sent.value) == Erasure(user_id="ann", erased_at=NOW - 1000, created_at=NOW)
 
 
 async def test_erase_that_was_sent_on_keeps_its_time_and_goes_no_further() -> None:

@@ -10,6 +10,7 @@ from app.wire import (
     Cancel,
     Comparison,
     Erase,
+    Erasure,
     ErrorInfo,
     EventType,
     FinishReason,
@@ -248,6 +249,7 @@ comparisons = st.builds(
     shadow_first_token_ms=maybe(count),
     error=maybe(name),
 )
+erasures = st.builds(Erasure, user_id=name, erased_at=count, created_at=count)
 tool_results = st.builds(
     ToolResultRecord, tool_call_id=name, request_id=request_id, user_id=name, content=text, is_error=st.booleans()
 )

@@ -9,6 +9,7 @@ from hypothesis import given
 from app.wire import (
     Comparison,
     Control,
+    Erasure,
     EventType,
     Request,
     TokenEvent,
@@ -19,6 +20,7 @@ from app.wire import (
     WireFormat,
     decode_comparison,
     decode_control,
+    decode_erasure,
     decode_request,
     decode_token_event,
     decode_tool_call,
@@ -77,6 +79,12 @@ def test_control_survives(control: Control, wire_format: WireFormat) -> None:
 @given(comparison=records.comparisons)
 def test_comparison_survives(comparison: Comparison, wire_format: WireFormat) -> None:
     assert decode_comparison(*encode(comparison, wire_format)) == comparison
+
+
+@both_formats
+@given(erasure=records.erasures)
+def test_erasure_survives(erasure: Erasure, wire_format: WireFormat) -> None:
+    assert decode_erasure(*encode(erasure, wire_format)) == erasure
 
 
 @both_formats
