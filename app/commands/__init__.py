@@ -21,6 +21,7 @@ _OWN = {
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
     "quantize": "app.commands.quantize:quantize",
+    "schema": "app.commands.schema:schema",
     "search": "app.commands.search:search",
     "send": "app.commands.send:send",
     "settings": "app.commands.settings:settings",
