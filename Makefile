@@ -7,7 +7,7 @@ EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine faults upgrade fuzz mutants profile debug proto page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz mutants profile debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -56,6 +56,9 @@ bench-engine: $(STAMP)  ## the engine alone
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
 
+analytics: $(STAMP)  ## kill Kafka Connect while turns flow to PostgreSQL, and compare rows with turns; TURNS=5000 KILLS=20
+	$(BIN)/python -m tests.analytics --turns $(or $(TURNS),5000) --kills $(or $(KILLS),20)
+
 upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the same topics and data, killed in turns
 	$(BIN)/python -m tests.faults.upgrade $(FROM)
 
@@ -76,6 +79,11 @@ debug: $(STAMP)  ## a worker with asyncio's debug mode and log level debug
 
 proto: $(STAMP)  ## generate the Python of the Protobuf schema
 	$(BIN)/python -P app/wire/generate.py
+
+schemas: $(STAMP)  ## write the published schemas of the topics
+	@for topic in turns usage audit comparisons erasures; do \
+		$(BIN)/parley schema $$topic >deploy/connect/schemas/$$topic-value.json; \
+		$(BIN)/parley schema --avro $$topic >deploy/connect/schemas/$$topic-value.avsc; done
 
 page:  ## build the chat page into the gateway (needs Node.js)
 	cd app/gateway/page && npm ci --no-audit --no-fund && npm run build
