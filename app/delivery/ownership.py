@@ -120,7 +120,7 @@ class Ownership:
         self.calls = OpenCalls(store)
         self.secret_lock = asyncio.Lock()  # while the guard's secret is drawn
         self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
-        # Held from the read of a user's erasure mark until what follows from it is committed. Otherwise the end of a slow
+        # Held from the read of an erasure mark until what follows from it is committed: otherwise the end of a slow
         # erasure can replace the mark of a newer one whose commit is under way.
         self.mark_locks = UserLocks()
         self.recovered = RecoveredAnswers()
