@@ -83,7 +83,7 @@ class Answering:
         serving: ServedModel | None,
     ) -> TokenEvent:
         """Write the answer, or the error that it ends with; returns its last event."""
-        if serving is None or inflight.stop is not None:
+        if serving is None or inflight.stop.reason is not None:
             return await self._turned_away(inflight, answer)
         if (refusal := self._refusal(inflight, serving)) is not None:
             return await answer.error(refusal.code, refusal.message)
@@ -151,8 +151,8 @@ class Answering:
 
     async def _turned_away(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """The end of a request that was stopped before it began, or that no model can answer."""
-        if inflight.stop is not None:
-            return await stopped(answer, inflight.stop)
+        if inflight.stop.reason is not None:
+            return await stopped(answer, inflight.stop.reason)
         return await self._not_served(inflight, answer)
 
     async def _round(
@@ -210,7 +210,7 @@ class Answering:
         chain. False if the answer ends with the failure.
         """
         code = _code_of(failure)
-        if inflight.stop is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
+        if inflight.stop.reason is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
             return False
         if code is ErrorCode.ENGINE_ERROR and not inflight.retried:
             inflight.retried = True

@@ -88,10 +88,6 @@ class Candidates:
         streams: list[Stream] = []
         is_scored = job.sampling.logprobs is not None
 
-        def stop_all(reason: FinishReason) -> None:
-            for stream in streams:
-                stream.cancel(reason)
-
         async def generate(number: int) -> Candidate:
             sampling = sampling_of_candidate(job.sampling, number)
             if not is_scored:
@@ -99,18 +95,16 @@ class Candidates:
             mine = dataclasses.replace(job, id=f"{job.id}#{number}", sampling=sampling)
             async with self._batches.stream(partition.number, engine, mine, inflight) as stream:
                 streams.append(stream)
-                inflight.on_stop = stop_all
                 events = tuple([event async for event in stream])
-            inflight.on_stop = stop_all  # for the candidates that are not complete yet
             return Candidate(events)
 
         try:
             found = await asyncio.gather(*map(generate, range(count)))
         finally:
-            stop_all(FinishReason.CANCELLED)
-            inflight.on_stop = None
-        if inflight.stop is not None:
-            return inflight.stop
+            for stream in streams:  # one has failed, and the others go on for nothing
+                stream.cancel()
+        if inflight.stop.reason is not None:
+            return inflight.stop.reason
         whole = {number: one for number, one in enumerate(found) if one.events and isinstance(one.events[-1], End)}
         if not whole:
             failures = (event for one in found for event in one.events if isinstance(event, Failure))

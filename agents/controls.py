@@ -78,12 +78,12 @@ class Controls:
                 partition.spawn(partition.commit(Commit(record)))
 
         inflight = ownership.inflight_requests.get(key)
-        if inflight is not None and not inflight.cancelled:
+        if inflight is not None and not inflight.stop.is_cancelled:
             # The cancel stays uncommitted as long as the request: the next owner of the request must read the cancel
             # again.
-            inflight.cancelled = True
+            inflight.stop.is_cancelled = True
             inflight.on_commit.append(settle)
-            inflight.stop_with(FinishReason.CANCELLED)
+            inflight.stop.now(FinishReason.CANCELLED)
         elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
             settle()
         else:
@@ -153,7 +153,7 @@ def _forget_inflight(inflight: InFlightRequest, at: int) -> None:
     inflight.forget_history = True
     if inflight.at <= at:
         inflight.forget = True
-        inflight.stop_with(FinishReason.CANCELLED)
+        inflight.stop.now(FinishReason.CANCELLED)
     elif inflight.recalled:
         inflight.forget = True  # asked after the erasure, but it may quote what was erased
 

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from functools import partial
 
@@ -107,7 +106,7 @@ class Conversations:
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
-        inflight.started_at = inflight.time_of(partition.ownership.clock.now())
+        inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight):
             inflight.plan = self._planner.plan(inflight)
             memory = self._memory(inflight, self._conversation(partition, inflight))
@@ -153,7 +152,7 @@ class Conversations:
     def _is_open(inflight: InFlightRequest) -> bool:
         """Whether anything of the answer may still be generated."""
         has_end = inflight.recovered is not None and inflight.recovered.end is not None
-        return not has_end and inflight.stop is None and inflight.attempt < MOST_ATTEMPTS
+        return not has_end and inflight.stop.reason is None and inflight.attempt < MOST_ATTEMPTS
 
     def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
         ownership = partition.ownership
@@ -182,20 +181,18 @@ class Conversations:
         self._recall(partition, inflight)
         inflight.forget = self._erased(partition, inflight)
         if settle := self._cancels.pop(inflight.key):
-            inflight.cancelled = True
+            inflight.stop.is_cancelled = True
             inflight.on_commit.append(settle)
         if settle or inflight.forget:
-            inflight.stop = FinishReason.CANCELLED
+            inflight.stop.now(FinishReason.CANCELLED)
         self._observer.admitted(partition.number, inflight)
-        inflight.on_stop = partial(self._stop_waiting, partition, inflight)
         left_s = left_of(inflight, ownership.clock.now())
         over = left_s is not None and left_s <= 0
         if over:
-            inflight.stop = inflight.stop or FinishReason.DEADLINE
+            inflight.stop.now(FinishReason.DEADLINE)
         elif left_s is not None:
-            inflight.deadline_timer = asyncio.get_running_loop().call_later(
-                left_s, inflight.stop_with, FinishReason.DEADLINE
-            )
+            inflight.stop.after(left_s, FinishReason.DEADLINE)
+        inflight.stop.listen(partial(self._stop_waiting, partition, inflight))
         priority = PRIORITIES[inflight.request.priority]
         partition.lanes.add(inflight.conversation, inflight, priority, inflight.request.user_id)
         front = partition.lanes.front(inflight.conversation)

@@ -76,15 +76,12 @@ class Generating:
             message = f"the answer to the same request {found.request_id} is repeated"
             await answer.notice(CACHED, message, {"request_id": found.request_id})
         stream = found.follow()
-        inflight.on_stop = stream.cancel
-        if inflight.stop is not None:
-            stream.cancel(inflight.stop)
         begin = answer.index
         try:
-            return await self._read(inflight, answer, job, stream)
+            with inflight.stop.listening(stream.cancel):
+                return await self._read(inflight, answer, job, stream)
         finally:
             self._cache.stats.saved_tokens += len(job.prompt) + answer.index - begin
-            inflight.on_stop = None
             stream.cancel()
 
     async def _attempt(

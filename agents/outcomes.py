@@ -12,6 +12,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.timeline import milliseconds
 from app.policy.guard_rules import UNJUDGED
 from app.settings import Settings
 from app.wire.codec import encode
@@ -173,7 +174,7 @@ def _turn(
         created_at=now,
         timing=Timing(
             requested_at=inflight.at,
-            started_at=inflight.started_at,
+            started_at=milliseconds(inflight.timeline.started),
             first_token_at=answer.first_at,
             finished_at=now,
         ),

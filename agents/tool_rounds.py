@@ -66,9 +66,12 @@ class ToolCalls:
     async def wait(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog) -> FinishReason | None:
         """Wait until each call of the last round has a result; returns why the request is stopped, if it is."""
         calls = partition.ownership.calls
-        with calls.waiting(inflight.key) as changed, partition.lanes.without_slot():
-            inflight.on_stop = lambda _reason: changed.set()
-            while inflight.stop is None:
+        with (
+            calls.waiting(inflight.key) as changed,
+            partition.lanes.without_slot(),
+            inflight.stop.listening(lambda _reason: changed.set()),
+        ):
+            while inflight.stop.reason is None:
                 changed.clear()
                 inflight.made = inflight.rounds = calls.committed(inflight.key) or inflight.rounds
                 if not inflight.rounds.missing:
@@ -80,12 +83,11 @@ class ToolCalls:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(left_s):
                         await changed.wait()
-            inflight.on_stop = None
-        if inflight.stop is None:
+        if inflight.stop.reason is None:
             results = inflight.rounds.rounds[-1].outcomes
             shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
             await answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
-        return inflight.stop
+        return inflight.stop.reason
 
     async def _time_out(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Decide that the missing results come too late. Those that arrived while no worker read them are not."""

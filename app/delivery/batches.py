@@ -40,14 +40,11 @@ class Batches:
     ) -> AsyncIterator[Stream]:
         """The job's stream, which ends early if the request is stopped. Closing it early cancels the job."""
         stream = await self._begin(partition, engine, job, inflight)
-        inflight.on_stop = stream.cancel
-        if inflight.stop is not None:
-            stream.cancel(inflight.stop)
         try:
-            yield stream
+            with inflight.stop.listening(stream.cancel):
+                yield stream
         finally:
-            inflight.begun_ns = None if stream.admitted_at is None else int(stream.admitted_at * 1e9)
-            inflight.on_stop = None
+            inflight.timeline.admitted = None if stream.admitted_at is None else int(stream.admitted_at * 1e9)
             stream.cancel()
 
     async def _begin(self, partition: int, engine: Engine, job: Job, inflight: InFlightRequest) -> Stream:
@@ -78,7 +75,7 @@ class Batches:
 def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
     now = time.time_ns()
     for asked, stream in zip(batch, engine.submit([asked.job for asked in batch]), strict=True):
-        asked.inflight.batched_ns = now
+        asked.inflight.timeline.batched = now
         if asked.stream.cancelled():
             stream.cancel()
         else:

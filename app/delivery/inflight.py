@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from app.delivery.record import Record
 from app.delivery.resume.quarantine import Beginning
 from app.delivery.resume.recovery import RequestKey
+from app.delivery.stop_handle import StopHandle
+from app.delivery.timeline import Timeline
 from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
 from app.wire.request import Request
-from models.generation import FinishReason
 from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
 from tables.records import Turn
@@ -46,21 +45,19 @@ class InFlightRequest:
     mask: Hides private values from the model.
     redacts, kept: Whether private values are hidden in what is kept of the turn, and the mask that does it.
     private: The private values that its turn may contain; None if nothing has looked for them.
-    cancelled: A record of `controls` cancels it.
-    stop: Why the answer ends early.
     forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
     forget_history: Its history may not be kept: its user was erased while it waited.
-    carried: Trace headers, added to every record that is written for it.
-    taken_ns, batched_ns, begun_ns: When its record arrived, its batch was submitted, the engine began; Unix
-        nanoseconds.
+    trace_headers: Added to every record that is written for it.
     cost, saved: By the prices of the models; what the cache or a cheaper model has saved.
     span: Belongs to the observer.
-    on_finish: Called after its commit.
+    on_commit: Called after its commit.
     """
 
     record: Record
     request: Request
     at: int = 0
+    stop: StopHandle = field(default_factory=StopHandle)
+    timeline: Timeline = field(default_factory=Timeline)
     recovered: Answer | None = None
     logged: PlanDetails = NO_PLAN
     plan: PlanDetails = NO_PLAN
@@ -78,21 +75,13 @@ class InFlightRequest:
     redacts: bool = False
     kept: Mask = NO_MASK
     private: tuple[PrivateValue, ...] | None = None
-    cancelled: bool = False
-    stop: FinishReason | None = None
     forget: bool = False
     forget_history: bool = False
-    started_at: int | None = None
     trace_headers: tuple[tuple[str, bytes], ...] = ()
-    taken_ns: int = field(default_factory=time.time_ns)
-    batched_ns: int | None = None
-    begun_ns: int | None = None
     cost: float = 0.0
     saved: float = 0.0
     span: Any = None
     answer: AnswerLog | None = None
-    deadline_timer: asyncio.TimerHandle | None = None
-    on_stop: Callable[[FinishReason], None] | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -137,14 +126,5 @@ class InFlightRequest:
 
     def abandon(self) -> None:
         """The request leaves this worker."""
-        self.on_stop = None
+        self.stop.close()
         self.has_begun()
-        if self.deadline_timer is not None:
-            self.deadline_timer.cancel()
-
-    def stop_with(self, reason: FinishReason) -> None:
-        """End the answer early. The first reason stands."""
-        if self.stop is None:
-            self.stop = reason
-            if self.on_stop is not None:
-                self.on_stop(reason)

@@ -47,7 +47,7 @@ class LoadFigures(Unobserved):
             if answer is not None and answer.first_at is not None:
                 self._waits.append((now // 1_000_000, max(0, answer.first_at - inflight.at)))
             elif answer is None or answer.ended_at is None:
-                waiting.append((now - inflight.taken_ns) // 1_000_000)
+                waiting.append((now - inflight.timeline.arrived) // 1_000_000)
                 continue
             self._waiting.discard(inflight)
         while self._waits and self._waits[0][0] < now // 1_000_000 - _WINDOW_MS:

@@ -143,11 +143,12 @@ class Metrics(Unobserved):
 
     def _timed(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
         asked = inflight.record.timestamp / 1000
-        if inflight.begun_ns is None:
-            if inflight.started_at is not None:
-                self._queued.observe(max(0.0, inflight.started_at / 1000 - asked))
+        timeline = inflight.timeline
+        if timeline.admitted is None:
+            if timeline.started is not None:
+                self._queued.observe(max(0.0, timeline.started / 1e9 - asked))
             return
-        begun = inflight.begun_ns / 1e9
+        begun = timeline.admitted / 1e9
         self._queued.observe(max(0.0, begun - asked))
         if answer.first_at is None:
             return

@@ -13,6 +13,7 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.timeline import milliseconds
 from app.wire.event import TokenEvent
 
 log = logging.getLogger("parley.requests")
@@ -31,7 +32,11 @@ class RequestLog(Unobserved):
     def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
-        request, asked = inflight.request, inflight.record.timestamp
+        request, timeline = inflight.request, inflight.timeline
+
+        def since(at_ms: int | None) -> int | None:
+            return None if at_ms is None else at_ms - inflight.record.timestamp
+
         values = {
             "request_id": request.request_id,
             "user_id": request.user_id,
@@ -49,11 +54,11 @@ class RequestLog(Unobserved):
             "cached_tokens": end.usage.cached_tokens if end.usage is not None else None,
             "completion_tokens": answer.index,
             "resumed": inflight.recovered is not None or None,
-            "taken_ms": inflight.taken_ns // 1_000_000 - asked,
-            "batched_ms": None if inflight.batched_ns is None else inflight.batched_ns // 1_000_000 - asked,
-            "engine_ms": None if inflight.begun_ns is None else inflight.begun_ns // 1_000_000 - asked,
-            "first_token_ms": None if answer.first_at is None else answer.first_at - asked,
-            "end_ms": None if answer.ended_at is None else answer.ended_at - asked,
+            "taken_ms": since(milliseconds(timeline.arrived)),
+            "batched_ms": since(milliseconds(timeline.batched)),
+            "engine_ms": since(milliseconds(timeline.admitted)),
+            "first_token_ms": since(answer.first_at),
+            "end_ms": since(answer.ended_at),
             "trace": _trace_of(inflight.trace_headers),
         }
         self._log("request ended", values)

@@ -137,18 +137,18 @@ def _attributes(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -
 
 def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
     """(name, began, ended) in Unix nanoseconds; each begins where its predecessor ended."""
-    started = None if inflight.started_at is None else inflight.started_at * _MS
+    timeline = inflight.timeline
     # The first token of a resumed answer was written by a former owner.
     first = None if answer.first_at is None or inflight.recovered is not None else answer.first_at * _MS
     attributes = None if answer.ended_at is None else answer.ended_at * _MS
     began = inflight.record.timestamp * _MS
     for name, ended in (
-        ("queue", inflight.taken_ns),
-        ("wait", started),
-        ("batch", inflight.batched_ns),
-        ("schedule", inflight.begun_ns),
+        ("queue", timeline.arrived),
+        ("wait", timeline.started),
+        ("batch", timeline.batched),
+        ("schedule", timeline.admitted),
         ("prefill", first),
-        ("decode" if inflight.begun_ns is not None else "refuse", attributes),
+        ("decode" if timeline.admitted is not None else "refuse", attributes),
         ("finish", now),
     ):
         if ended is not None:

@@ -198,7 +198,7 @@ def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Checkpoin
 def _forget_no_history(inflight: Any, at: int) -> None:
     if inflight.at <= at:
         inflight.forget = True
-        inflight.stop_with(controls.FinishReason.CANCELLED)
+        inflight.stop.now(controls.FinishReason.CANCELLED)
 
 
 def _forget_no_inflight(_claim: Any, _at: int) -> None:

@@ -102,6 +102,5 @@ async def test_a_stop_ends_every_candidate_even_if_some_are_complete(finished: t
     inflight = inflight_of()
     choosing = asyncio.ensure_future(choose(engine, inflight))
     await asyncio.sleep(0.05)
-    inflight.stop_with(FinishReason.CANCELLED)
+    inflight.stop.now(FinishReason.CANCELLED)
     assert await asyncio.wait_for(choosing, 5) is FinishReason.CANCELLED
-    assert inflight.on_stop is None

@@ -153,9 +153,9 @@ async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_o
     builds.recalled = True
     bench.partition.ownership.inflight_requests = {inflight.key: inflight for inflight in (older, builds, fresh, other)}
     await erased(bench, at=ASKED_AT + 5)
-    assert (older.forget, older.stop) == (True, "cancelled")
-    assert (builds.forget, builds.stop) == (True, None)
-    assert (fresh.forget, fresh.forget_history, fresh.stop) == (False, True, None)
+    assert (older.forget, older.stop.reason) == (True, "cancelled")
+    assert (builds.forget, builds.stop.reason) == (True, None)
+    assert (fresh.forget, fresh.forget_history, fresh.stop.reason) == (False, True, None)
     assert (other.forget, other.forget_history) == (False, False)
 
 
@@ -179,7 +179,7 @@ async def test_cancel_stays_open_until_its_request_has_ended() -> None:
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
     record = bench.handle(Cancel(user_id="ann", request_id="r1"))
     await bench.partition.settle()
-    assert inflight.stop == "cancelled"
+    assert inflight.stop.reason == "cancelled"
     assert bench.finished == []
     inflight.on_commit[0]()
     await bench.partition.settle()

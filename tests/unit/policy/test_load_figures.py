@@ -22,7 +22,7 @@ class Watched:
 
     def admitted(self) -> InFlightRequest:
         inflight = inflight_of()
-        inflight.at, inflight.taken_ns = self.now_ms, self.now_ms * MS
+        inflight.at, inflight.timeline.arrived = self.now_ms, self.now_ms * MS
         self.figures.admitted(0, inflight)
         return inflight
 

@@ -41,8 +41,8 @@ def value(told: Metrics, name: str, **labels: str) -> float:
 def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: PlanDetails = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
     inflight.plan = plan
-    inflight.started_at = ASKED_AT + 10
-    inflight.begun_ns = (ASKED_AT + 20) * 1_000_000
+    inflight.timeline.started = (ASKED_AT + 10) * 1_000_000
+    inflight.timeline.admitted = (ASKED_AT + 20) * 1_000_000
     answer = AnswerLog.__new__(AnswerLog)
     answer.gaps = [0.02] * (tokens - 1)
     answer.first_at = ASKED_AT + 120

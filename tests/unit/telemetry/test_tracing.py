@@ -16,6 +16,7 @@ from opentelemetry.trace import SpanKind
 
 from app.delivery.record import TURNS, Record
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.timeline import Timeline
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError
@@ -50,7 +51,7 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
     traces: RequestTraces, exporter: InMemorySpanExporter
 ) -> None:
     inflight = inflight_of(model="other")
-    inflight.taken_ns, inflight.started_at = (ASKED_AT + 1) * 1_000_000, ASKED_AT + 2
+    inflight.timeline = Timeline(arrived=(ASKED_AT + 1) * 1_000_000, started=(ASKED_AT + 2) * 1_000_000)
     traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
     traces.answered(0, inflight, answer(first_at=None), end)
@@ -66,11 +67,8 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
 ) -> None:
     inflight = inflight_of()
     inflight.recovered = answer_with("a", "b")
-    inflight.started_at, inflight.batched_ns, inflight.begun_ns = (
-        ASKED_AT + 2,
-        ASKED_AT * 1_000_000,
-        ASKED_AT * 1_000_000,
-    )
+    begun = ASKED_AT * 1_000_000
+    inflight.timeline = Timeline(started=begun + 2_000_000, batched=begun, admitted=begun)
     traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, usage=Usage(5, 3))
     traces.answered(0, inflight, answer(), end)
