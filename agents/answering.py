@@ -13,19 +13,16 @@ from __future__ import annotations
 import logging
 
 from agents.candidates import Candidates
+from agents.decisions import Decisions
 from agents.dialogue import DialogueError
 from agents.generating import Generating, filtered, stopped
 from agents.jobs import UnsupportedError, job_of, prompt_of, serving_of
-from agents.masking import Masking
-from agents.moderating import Moderating
 from agents.outcomes import memory_of
-from agents.recalling import Recalling
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
-from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
 from app.reader.answer import Answer
@@ -55,24 +52,18 @@ class Answering:
         servings: ModelRegistry,
         rules: MemoryRules,
         batches: Batches,
-        planner: Planner,
+        decisions: Decisions,
         cache: ResponseCache,
-        masking: Masking,
-        moderating: Moderating,
-        recalling: Recalling,
         candidates: Candidates,
         tenants: Tenants,
     ) -> None:
         self._tenants = tenants
-        self._masking = masking
-        self._moderating = moderating
-        self._recalling = recalling
+        self._decisions = decisions
         self._settings = settings
         self._servings = servings
         self._rules = rules
-        self._planner = planner
         self._tool_calls = ToolCalls(settings)
-        self._generating = Generating(batches, planner, cache, candidates, moderating)
+        self._generating = Generating(batches, decisions, cache, candidates)
 
     async def speak(
         self,
@@ -88,7 +79,7 @@ class Answering:
         if (refusal := self._refusal(inflight, serving)) is not None:
             return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
-        inflight.plan = self._recalling.plan(partition, inflight, inflight.memory)
+        inflight.plan = self._decisions.recalling.plan(partition, inflight, inflight.memory)
         inflight.recalled = bool(inflight.memory or inflight.plan.recalled)
         if inflight.plan != inflight.logged:
             await answer.plan(inflight.plan)
@@ -131,8 +122,8 @@ class Answering:
             stopped_by = await self._tool_calls.wait(partition, inflight, answer)
             if stopped_by is not None:
                 return await stopped(answer, stopped_by)
-        await self._masking.look_at_results(partition, inflight, answer)
-        await self._moderating.look_at_results(inflight, answer)
+        await self._decisions.masking.look_at_results(partition, inflight, answer)
+        await self._decisions.moderating.look_at_results(inflight, answer)
         return None if inflight.plan.filtered is None else await filtered(inflight, answer)
 
     def _refusal(self, inflight: InFlightRequest, serving: ServedModel) -> TenantRefusal | None:
@@ -141,7 +132,7 @@ class Answering:
         """
         if inflight.recovered is not None or inflight.logged != NO_PLAN:
             return None
-        if (wrong := self._masking.unsupported(inflight.request)) is not None:
+        if (wrong := self._decisions.masking.unsupported(inflight.request)) is not None:
             return TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
         names = {*serving.names, serving.model_version}
         refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
@@ -216,14 +207,14 @@ class Answering:
             inflight.retried = True
             log.warning("request %s is tried again after %s", inflight.key, code)
             return True
-        self._planner.failed(inflight)
+        self._decisions.planner.failed(inflight)
         return await self._is_followed(inflight, answer, code)
 
     async def _is_followed(self, inflight: InFlightRequest, answer: AnswerLog, why: str) -> bool:
         """Hand the answer to the next model of the policy's chain; False if there is none. A call that is half written
         cannot be handed over, because calls are no text.
         """
-        plan = None if answer.has_open_calls else self._planner.next(inflight, at=answer.index)
+        plan = None if answer.has_open_calls else self._decisions.planner.next(inflight, at=answer.index)
         if plan is None:
             return False
         inflight.plan, inflight.retried = plan, False
@@ -254,7 +245,7 @@ def _pass(inflight: InFlightRequest, answer: AnswerLog, rounds: ToolRounds) -> N
 
 def _same(inflight: InFlightRequest, recovered: Answer, serving: ServedModel, prompt: BuiltPrompt) -> bool:
     """Whether generating again would give the same tokens: same version of the model that has written since the last
-    fallback, and same prompt as where it began, if it has said anything. False if Kafka has lost what precedes that.
+    fallback, and same prompt as where it began, if it has written anything. False if Kafka has lost what precedes that.
     """
     if inflight.begin > recovered.position:
         return False

@@ -80,7 +80,7 @@ class Comparing:
             partition.spawn(self._compare(partition, inflight, inflight.answer.text, arm, serving))
 
     async def _compare(
-        self, partition: Partition, inflight: InFlightRequest, said: str, arm: str, serving: ServedModel
+        self, partition: Partition, inflight: InFlightRequest, answer: str, arm: str, serving: ServedModel
     ) -> None:
         try:
             shadow = await self._ask(partition, inflight, serving)
@@ -93,8 +93,8 @@ class Comparing:
                 shadow_model=serving.model_version,
                 created_at=partition.ownership.clock.now(),
                 tenant=inflight.request.tenant,
-                is_same=shadow.error is None and shadow.text.strip() == said.strip(),
-                rouge_l=0.0 if shadow.error is not None else rouge_l(said, shadow.text),
+                is_same=shadow.error is None and shadow.text.strip() == answer.strip(),
+                rouge_l=0.0 if shadow.error is not None else rouge_l(answer, shadow.text),
                 tokens=tokens,
                 shadow_tokens=shadow.tokens,
                 shadow_prompt_tokens=shadow.prompt_tokens,
@@ -148,9 +148,9 @@ class Comparing:
         return _Shadow(error="engine_error")
 
 
-def rouge_l(said: str, shadow: str) -> float:
+def rouge_l(answer: str, shadow: str) -> float:
     """F1 of ROUGE-L (Lin 2004): the longest common subsequence of words against the length of both texts."""
-    ours, theirs = (_WORD.findall(text.casefold()) for text in (said, shadow))
+    ours, theirs = (_WORD.findall(text.casefold()) for text in (answer, shadow))
     if not ours and not theirs:
         return 1.0
     return 2 * LCSseq.similarity(ours, theirs) / (len(ours) + len(theirs))

@@ -18,11 +18,9 @@ import msgspec
 from agents.answering import Answering
 from agents.charging import Charging
 from agents.comparing import Comparing
+from agents.decisions import Decisions
 from agents.jobs import PRIORITIES, left_of, serving_of
-from agents.masking import Masking
-from agents.moderating import Moderating
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
-from agents.recalling import Recalling
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
@@ -32,7 +30,6 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
-from app.policy.planner import Planner
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
@@ -65,19 +62,13 @@ class Conversations:
         rules: MemoryRules,
         cancels: Cancels,
         observer: Observer,
-        planner: Planner,
-        masking: Masking,
-        moderating: Moderating,
-        recalling: Recalling,
+        decisions: Decisions,
         charging: Charging,
         answering: Answering,
         comparing: Comparing,
     ) -> None:
         self._charging = charging
-        self._masking = masking
-        self._moderating = moderating
-        self._recalling = recalling
-        self._planner = planner
+        self._decisions = decisions
         self._settings = settings
         self._servings = servings
         self._rules = rules
@@ -108,17 +99,17 @@ class Conversations:
         """Run the request; called when no earlier request of its conversation is open."""
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight):
-            inflight.plan = self._planner.plan(inflight)
+            inflight.plan = self._decisions.planner.plan(inflight)
             memory = self._memory(inflight, self._conversation(partition, inflight))
-            await self._masking.look(partition, inflight, memory)
-            await self._moderating.look(inflight)
+            await self._decisions.masking.look(partition, inflight, memory)
+            await self._decisions.moderating.look(inflight)
             if inflight.plan.filtered is None:
-                await self._recalling.find(partition, inflight)
-                await self._masking.look_at_related(inflight)
+                await self._decisions.recalling.find(partition, inflight)
+                await self._decisions.masking.look_at_related(inflight)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged
         conversation = self._conversation(partition, inflight)
-        inflight.mask = self._masking.mask_of(partition, inflight, self._memory(inflight, conversation))
+        inflight.mask = self._decisions.masking.mask_of(partition, inflight, self._memory(inflight, conversation))
         if inflight.request.tool_mode is ToolMode.KAFKA:
             inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
             inflight.rounds = inflight.made
@@ -133,7 +124,7 @@ class Conversations:
                 partition, inflight, conversation, answer, serving
             )
             if end.type is EventType.DONE:
-                await self._masking.settle(partition, inflight, answer)
+                await self._decisions.masking.settle(partition, inflight, answer)
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)

@@ -16,13 +16,12 @@ from itertools import chain
 import msgspec
 
 from agents.candidates import Candidates
-from agents.moderating import Moderating
+from agents.decisions import Decisions
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Isolation
-from app.policy.planner import Planner
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.codes import ErrorCode
 from app.wire.event import CACHED, FILTERED, TokenEvent
@@ -38,14 +37,12 @@ class Generating:
     def __init__(
         self,
         batches: Batches,
-        planner: Planner,
+        decisions: Decisions,
         cache: ResponseCache,
         candidates: Candidates,
-        moderating: Moderating,
     ) -> None:
-        self._moderating = moderating
+        self._decisions = decisions
         self._batches = batches
-        self._planner = planner
         self._cache = cache
         self._candidates = candidates
         self._isolation = Isolation()
@@ -53,7 +50,7 @@ class Generating:
     async def answer_to(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, serving: ServedModel, job: Job
     ) -> TokenEvent | End | Failure:
-        """Repeat what another request has said, or generate."""
+        """Repeat the answer to another request, or generate."""
         key = self._cache.key_of(inflight.request, serving.model_version, job)
         if key is None:
             return await self._attempt(partition, inflight, answer, serving.engine, job)
@@ -69,7 +66,7 @@ class Generating:
     async def _repeat(
         self, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
     ) -> TokenEvent | End | Failure | None:
-        """Say what another request has said; None if that broke off."""
+        """Repeat the answer to another request; None if that broke off."""
         if inflight.plan.cached is None:
             inflight.plan = msgspec.structs.replace(inflight.plan, cached=found.request_id)
             await answer.plan(inflight.plan)
@@ -125,7 +122,7 @@ class Generating:
     ) -> TokenEvent | End | Failure:
         def observed(event: StreamEvent) -> None:
             if isinstance(event, Delta) and not answer.index:
-                self._planner.begun(inflight)
+                self._decisions.planner.begun(inflight)
             if recording is not None:
                 recording.add(event)
 
@@ -163,8 +160,8 @@ class Generating:
         observed: Callable[[StreamEvent], None] = lambda _event: None,
         on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure | None:
-        """Say what comes from the stream; None if it stops without an end."""
-        gate = self._moderating.gate(inflight, answer)
+        """Write what comes from the stream; None if it stops without an end."""
+        gate = self._decisions.moderating.gate(inflight, answer)
         put_back = PutBack(inflight.mask)
         async for generated in stream:
             observed(generated)

@@ -50,6 +50,12 @@ class Sweeper:
         self._observer = observer
         self._expired_at = -math.inf
 
+    async def run(self) -> None:
+        """Sweep at each interval, until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_s)
+            await self.sweep()
+
     async def sweep(self) -> None:
         for number in list(self._owner.partitions):
             partition = self._owner.owned(number)

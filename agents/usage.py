@@ -141,7 +141,7 @@ class UsageWindows:
             tenant=key.tenant,
             model=key.model,
             partition=partition.number,
-            revision=tally.told,
+            revision=tally.revision,
             requests=tally.requests,
             late=tally.late,
             prompt_tokens=tally.prompt_tokens,

@@ -21,24 +21,23 @@ from agents.charging import Charging
 from agents.comparing import Comparing
 from agents.controls import Controls
 from agents.conversations import Conversations
+from agents.decisions import Decisions
+from agents.handlers import Handlers
 from agents.history import History
 from agents.masking import Masking
 from agents.moderating import Moderating
-from agents.outcomes import reduced
 from agents.recalling import Recalling
 from agents.sweeper import Sweeper
 from agents.tool_results import ToolResults
 from agents.usage import UsageWindows
 from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
-from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.clients import Clients
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import FencedError, OpenStore
-from app.delivery.partition import Partition, State
+from app.delivery.partition import Partition
 from app.delivery.partition_manager import Flow, PartitionManager
-from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.guard.guard import Guard, GuardStats
 from app.guard.judges.judges import Judges
 from app.model_loading import LoadError, ModelLoader
@@ -55,7 +54,7 @@ from app.policy.tenants import TenantFigures, Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
-from app.search.sink import HistorySink, NoHistory
+from app.search.opening import open_related, open_sink
 from app.search.stats import RecallStats, WriterStats
 from app.settings import Settings
 from app.telemetry.observers import Observers
@@ -68,11 +67,8 @@ from tables.store import PartitionStore
 
 if TYPE_CHECKING:
     from app.search.milvus import Milvus
-    from app.search.related import RelatedTurns
 
 log = logging.getLogger(__name__)
-
-_ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,14 @@ class Worker:
             observe=observer.batch_left,
         )
         self._guard = loaded.guard or Guard(loaded.policy)
-        self._sink = self._history_sink(milvus)
+        self._sink = open_sink(
+            settings,
+            loaded.embedder,
+            milvus,
+            fatal=broken,
+            owns=lambda number: self.owner.confirms(number),  # noqa: PLW0108 - `owner` is created last
+            hide=self._indexed_turn,
+        )
         self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
         self.canaries = Canaries(loaded.policy, self._retreated)
@@ -140,50 +143,50 @@ class Worker:
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
         prices = PriceList(settings, loaded.policy)
-        self._related = self._related_turns(milvus)
+        self._related = open_related(settings, loaded.embedder, milvus)
         self._masking = Masking(self._guard)
-        moderating = Moderating(self._guard)
         recalling = Recalling(settings, loaded.policy, self._related)
+        decisions = Decisions(planner, self._masking, Moderating(self._guard), recalling)
         self.tenants = Tenants(
-            loaded.policy, TenantFigures(self._now, lambda: self.owner.partitions, settings.partitions)
+            loaded.policy,
+            TenantFigures(lambda: self.owner.now(), lambda: self.owner.partitions, settings.partitions),  # noqa: PLW0108
         )
         answering = Answering(
             settings,
             loaded.servings,
             rules,
             batches,
-            planner,
+            decisions,
             self.cache,
-            self._masking,
-            moderating,
-            recalling,
             Candidates(batches, loaded.embedder),
             self.tenants,
         )
         shadows = Shadows(loaded.policy)
-        self._conversations = Conversations(
+        conversations = Conversations(
             settings,
             loaded.servings,
             rules,
             cancels,
             observer,
-            planner,
-            self._masking,
-            moderating,
-            recalling,
+            decisions,
             Charging(prices, self.tenants, loaded.servings),
             answering,
             Comparing(settings, loaded.servings, batches, shadows, prices),
         )
         self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
-        self._take = {
-            REQUESTS: self._conversations.handle,
-            CONTROLS: Controls(settings, cancels, self._history, self.cache.forget).handle,
-            TURNS: self._history.handle,
-        }
-        self.owner = PartitionManager(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
-        self._usage = UsageWindows(settings, prices)
-        self._tool_results = ToolResults(settings)
+        handlers = Handlers(
+            settings,
+            conversations,
+            Controls(settings, cancels, self._history, self.cache.forget),
+            self._history,
+            UsageWindows(settings, prices),
+            ToolResults(settings),
+            expect_rebalance=self._expect_rebalance,
+            broken=broken,
+        )
+        self.owner = PartitionManager(
+            settings, handlers, flow, clients=clients, open_store=open_store, observer=observer
+        )
         self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -252,103 +255,25 @@ class Worker:
         if self._loaded.embedder is not None:
             await asyncio.to_thread(self._loaded.embedder.close)
 
-    # Implements the handlers of a partition.
+    def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
+        self._tasks.add(asyncio.create_task(self._await_rebalance(partition, error), name="fenced"))
 
-    def handle(self, partition: Partition, record: Record) -> None:
-        self._take[record.topic](partition, record)
-
-    def reduced(self, commit: Commit, reason: str) -> Commit:
-        return reduced(commit, reason, self._settings)
-
-    async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
-        await self._conversations.answer(partition, inflight)
-
-    def owned(self, partition: Partition) -> None:
-        self._usage.begin(partition)
-        self._tool_results.begin(partition)
-
-    def released(self, partition: Partition) -> None:
-        self._history.release(partition.number)
-
-    def fenced(self, partition: Partition, error: FencedError) -> None:
-        """Another worker owns the partition, and the group's assignment will follow.
-
-        If it does not, a worker that the group had expelled came back for a moment, or two groups share one app id.
-        """
-        log.warning("%s; its answers continue there", error)
-        self._tasks.add(asyncio.create_task(self._expect_rebalance(partition, error), name="fenced"))
-
-    def broken(self, error: BaseException) -> None:
-        self._broken(error)
-
-    async def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
-        await asyncio.sleep(2 * self._settings.session_timeout_s)
-        still_ours = self.owner.partitions.get(partition.number) is partition and partition.state is State.FENCED
-        if still_ours and not self.owner.retake(partition):
+    async def _await_rebalance(self, partition: Partition, error: FencedError) -> None:
+        if not await self.owner.settle_fenced(partition):
             self._broken(error)
 
     async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.sweep_interval_s)
-            try:
-                await self._sweeper.sweep()
-            except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
-                self._broken(error)
-                return
+        try:
+            await self._sweeper.run()
+        except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
+            self._broken(error)
 
     def _retreated(self, number: int, experiment: str, arm: str) -> None:
         if (partition := self.owner.owned(number)) is not None:
             audit = audit_of_retreat(experiment, arm, partition.ownership.clock.now())
             partition.spawn(partition.commit(Commit(audit=audit)))
 
-    def _now(self) -> int:
-        """The broker's clock as the owner of any partition knows it, Unix milliseconds."""
-        owned = (one for one in self.owner.partitions.values() if one.state is State.OWNED)
-        partition = next(owned, None)
-        return time.time_ns() // 1_000_000 if partition is None else partition.ownership.clock.now()
-
-    async def _owns(self, number: int) -> bool:
-        """Whether Kafka confirms that a partition belongs to this worker; waits while Kafka is unreachable."""
-        while (partition := self.owner.owned(number)) is not None:
-            try:
-                return await partition.ownership.is_confirmed()
-            except RETRIABLE_ERRORS:
-                await asyncio.sleep(_ASK_AGAIN_S)
-        return False
-
     async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
         """The turn as the index may have it; None if its partition has left. Raises `AnalyzerError`."""
         partition = self.owner.owned(number)
         return None if partition is None else await self._masking.indexed(partition, turn)
-
-    def _related_turns(self, milvus: Milvus | None) -> RelatedTurns | None:
-        if self._loaded.embedder is None:
-            return None
-        # These modules import pymilvus, which takes longer than all the rest of a worker.
-        from app.search.milvus import Milvus  # noqa: PLC0415
-        from app.search.query import HistorySearch  # noqa: PLC0415
-        from app.search.related import RelatedTurns  # noqa: PLC0415
-
-        # A connection of its own: the writer's may be waiting for a server that hangs.
-        milvus = milvus or Milvus(self._settings.milvus_uri, self._settings.milvus_token)
-        search = HistorySearch(milvus, self._settings.milvus_collection, self._loaded.embedder)
-        return RelatedTurns(search, milvus, self._settings.milvus_collection)
-
-    def _history_sink(self, milvus: Milvus | None) -> HistorySink:
-        if self._loaded.embedder is None:
-            return NoHistory()
-        # These modules import pymilvus, which takes longer than all the rest of a worker.
-        from app.search.milvus import Milvus  # noqa: PLC0415
-        from app.search.writer import HistoryWriter  # noqa: PLC0415
-
-        return HistoryWriter(
-            milvus or Milvus(self._settings.milvus_uri, self._settings.milvus_token),
-            self._settings.milvus_collection,
-            self._loaded.embedder,
-            fatal=self._broken,
-            owns=self._owns,
-            hide=self._indexed_turn,
-            batch_rows=self._settings.index_batch,
-            delay_s=self._settings.index_delay_s,
-            flush_s=self._settings.index_flush_s,
-        )

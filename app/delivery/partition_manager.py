@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable
 from typing import Protocol
 
-from app.delivery.clients import Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.log_end import LogEnd
 from app.delivery.commits.pacer import CommitPacer
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 _PAUSE_AT = 8
 _RESUME_AT = 3
 _RESUME_AT_SHARE = 0.4
+_CONFIRM_AGAIN_S = 0.5
 
 
 class Flow(Protocol):
@@ -112,6 +114,30 @@ class PartitionManager:
     def owned(self, number: int) -> Partition | None:
         partition = self.partitions.get(number)
         return partition if partition is not None and partition.state is State.OWNED else None
+
+    async def confirms(self, number: int) -> bool:
+        """Whether Kafka confirms that a partition belongs to this worker; waits while Kafka is unreachable."""
+        while (partition := self.owned(number)) is not None:
+            try:
+                return await partition.ownership.is_confirmed()
+            except RETRIABLE_ERRORS:
+                await asyncio.sleep(_CONFIRM_AGAIN_S)
+        return False
+
+    async def settle_fenced(self, partition: Partition) -> bool:
+        """Wait for the rebalance that moves a fenced partition to its new owner, or else take it over again.
+
+        Without a rebalance, a worker that the group had expelled came back for a moment, or two groups share one app
+        id. False for the latter: the partition is fenced again after it was taken over.
+        """
+        await asyncio.sleep(2 * self._settings.session_timeout_s)
+        still_ours = self.partitions.get(partition.number) is partition and partition.state is State.FENCED
+        return not still_ours or self.retake(partition)
+
+    def now(self) -> int:
+        """The broker's clock as the owner of any partition knows it, Unix milliseconds."""
+        owned = next((one for one in self.partitions.values() if one.state is State.OWNED), None)
+        return time.time_ns() // 1_000_000 if owned is None else owned.ownership.clock.now()
 
     async def drain(self, grace_s: float, *, orderly: bool = True) -> None:
         """Accept nothing more, let running answers end within the grace period, and leave the rest to the next

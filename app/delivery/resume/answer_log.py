@@ -78,9 +78,8 @@ class AnswerLog:
         self._model_version = serving.model_version
         self._text_of = serving.text_of
         self._begin = begin
-        said = self._text_before(begin)
-        said = self._claim.mask.hide(said)
-        self._inherited = tuple(serving.prompts.ids_of(said)) if begin > self._rounds.end and said else ()
+        text = self._claim.mask.hide(self._text_before(begin))
+        self._inherited = tuple(serving.prompts.ids_of(text)) if begin > self._rounds.end and text else ()
 
     def _text_before(self, index: int) -> str:
         """The text of the round up to the token `index`, where an event begins."""
@@ -124,7 +123,7 @@ class AnswerLog:
         self._ends.append(end)
 
     def continue_after(self, rounds: ToolRounds) -> None:
-        """What is said from here on counts from the end of these rounds: indexes, calls, usage."""
+        """What follows counts from the end of these rounds: indexes, calls, usage."""
         self._rounds = rounds
         self._begin, self._inherited = rounds.end, ()
         self.has_open_calls = any(
