@@ -70,7 +70,7 @@ class PacedStream:
         index = len(job.generated)
         due = clock() + self._pause_s
         count = 1
-        # With tools, half of what may be said: an answer that goes on with their results has tokens left.
+        # With tools, half of the allowed tokens: an answer that goes on with their results has tokens left.
         most = job.max_tokens if job.tools is None else (job.max_tokens + 1) // 2
         while index < most:
             await asyncio.wait({self._reason}, timeout=max(0.0, due - clock()))

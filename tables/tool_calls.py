@@ -1,4 +1,4 @@
-"""Answers that have called tools over Kafka, and what the tools said: rows of the table `calls`.
+"""Answers that have called tools over Kafka, and their results: rows of the table `calls`.
 
 An answer with `tool_mode` `kafka` goes in rounds. In each round the model reads the prompt, with the calls and results
 of the rounds before, and ends either in text or in calls. A row holds the rounds that ended in calls:

@@ -50,9 +50,9 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window; `told` is its last published revision, 0 if it is unpublished."""
+    """The counts of one window; `revision` is the last one that is published, 0 if none is. Rows call it `told`."""
 
-    told: int = 0
+    revision: int = msgspec.field(default=0, name="told")
     requests: int = 0
     late: int = 0
     prompt_tokens: int = 0
@@ -131,7 +131,7 @@ class Windows:
     _forgotten: int = 0
     _tallies: dict[WindowKey, Tally] = field(default_factory=dict)
     _changed: dict[WindowKey, Tally | None] = field(default_factory=dict)
-    _untold: set[WindowKey] = field(default_factory=set)
+    _unpublished: set[WindowKey] = field(default_factory=set)
 
     @classmethod
     def load(cls, rows: Iterable[tuple[bytes, bytes]], *, length: int, grace: int) -> Windows:
@@ -144,7 +144,7 @@ class Windows:
             else:
                 windows._tallies[msgspec.json.decode(key, type=WindowKey)] = msgspec.json.decode(value, type=Tally)
         # A published window is as it was published: its row was committed with the record.
-        windows._untold = {key for key, tally in windows._tallies.items() if not tally.told}
+        windows._unpublished = {key for key, tally in windows._tallies.items() if not tally.revision}
         return windows
 
     @property
@@ -154,7 +154,7 @@ class Windows:
     @property
     def due_at(self) -> int | None:
         """The clock's time at which the next window can be published or deleted; None if there is no window."""
-        ends = [key.end if key in self._untold else key.end + self.grace for key in self._tallies]
+        ends = [key.end if key in self._unpublished else key.end + self.grace for key in self._tallies]
         return min(ends) + SETTLE_MS if ends else None
 
     def count(self, turn: Counted, *, now: int) -> None:
@@ -167,7 +167,7 @@ class Windows:
             start = max(self.watermark, self._forgotten)
             key = turn.key(start - start % self.length, self.length)
         self._put(key, _with(self._tallies.get(key, Tally()), turn, late=late))
-        self._untold.add(key)
+        self._unpublished.add(key)
         self._seen = max(self._seen, at)
 
     def advance(self, now: int) -> None:
@@ -176,11 +176,11 @@ class Windows:
 
     def close(self) -> Iterator[tuple[WindowKey, Tally]]:
         """The windows to publish now, each with its new revision. Windows past their grace period are deleted."""
-        for key in sorted(self._untold, key=lambda key: key.start):
+        for key in sorted(self._unpublished, key=lambda key: key.start):
             if key.end <= self.watermark:
                 tally = self._tallies[key]
-                self._put(key, msgspec.structs.replace(tally, told=tally.told + 1))
-                self._untold.discard(key)
+                self._put(key, msgspec.structs.replace(tally, revision=tally.revision + 1))
+                self._unpublished.discard(key)
                 yield key, self._tallies[key]
         for key in [key for key in self._tallies if key.end + self.grace <= self.watermark]:
             del self._tallies[key]
@@ -207,7 +207,7 @@ def _with(tally: Tally, turn: Counted, *, late: bool) -> Tally:
     if turn.first_token_ms is not None:
         first_token = first_token.with_one(turn.first_token_ms)
     return Tally(
-        told=tally.told,
+        revision=tally.revision,
         requests=tally.requests + 1,
         late=tally.late + late,
         prompt_tokens=tally.prompt_tokens + turn.prompt_tokens,

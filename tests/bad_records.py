@@ -1,4 +1,4 @@
-"""Records of `requests` that break the contract, each with what its sender is told."""
+"""Records of `requests` that break the contract, each with what its sender gets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Bad:
-    """`value` and `key` with `USER` for the user; `told` where the sender gets an error event."""
+    """`value` and `key` with `USER` for the user; `is_reported` where the sender gets an error event."""
 
     name: str
     value: bytes | None
     key: bytes | None = b"USER"
-    told: bool = True
+    is_reported: bool = True
 
     def of(self, user: str, request_id: str) -> tuple[bytes | None, bytes | None]:
         """Key and value for this user and request id."""
@@ -27,25 +27,25 @@ def record(**fields: object) -> bytes:
 
 
 BAD = [
-    Bad("not UTF-8", b"\xff\xfe\xfd", told=False),
-    Bad("not JSON", b"hello", told=False),
-    Bad("truncated JSON", b'{"request_id": "bad-1", "user_id": "USER"', told=False),
+    Bad("not UTF-8", b"\xff\xfe\xfd", is_reported=False),
+    Bad("not JSON", b"hello", is_reported=False),
+    Bad("truncated JSON", b'{"request_id": "bad-1", "user_id": "USER"', is_reported=False),
     Bad("NaN", b'{"request_id": "bad-1", "user_id": "USER", "prompt": "x", "temperature": NaN}'),
     Bad("a lone surrogate", b'{"request_id": "bad-1", "user_id": "USER", "prompt": "\\ud800"}'),
-    Bad("not an object", b'["bad-1"]', told=False),
-    Bad("no value", None, told=False),
-    Bad("an empty value", b"", told=False),
+    Bad("not an object", b'["bad-1"]', is_reported=False),
+    Bad("no value", None, is_reported=False),
+    Bad("an empty value", b"", is_reported=False),
     Bad(
         "nesting too deep",
         record(metadata=...)[:-1] + b', "metadata": ' + b'{"a":' * 500 + b"1" + b"}" * 501,
     ),
-    Bad("no request_id", record(request_id=...), told=False),
-    Bad("a request_id with a blank", record(request_id="a b"), told=False),
-    Bad("a request_id that is too long", record(request_id="x" * 65), told=False),
+    Bad("no request_id", record(request_id=...), is_reported=False),
+    Bad("a request_id with a blank", record(request_id="a b"), is_reported=False),
+    Bad("a request_id that is too long", record(request_id="x" * 65), is_reported=False),
     Bad("a wrong type", record(max_tokens="many")),
     Bad("a boolean for a number", record(max_tokens=True)),
     Bad("no user_id", record(user_id=...)),
-    Bad("another user than the key", record(user_id="somebody-else")),
+    Bad("another user than the key", record(user_id="another-user")),
     Bad("no key", record(), key=None),
     Bad("no prompt", record(prompt=...)),
     Bad("an empty prompt", record(prompt="")),

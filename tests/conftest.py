@@ -93,7 +93,7 @@ def start_milvus(tmp_path: Path) -> Iterator[Callable[[], MilvusNode]]:
 
 @pytest.fixture
 def new_settings(kafka: KafkaCluster, tmp_path: Path) -> NewSettings:
-    """Settings with topics, a consumer group and a data folder that nobody else uses; the topics are there."""
+    """Settings with topics, a consumer group and a data folder that no other test uses; the topics exist."""
 
     async def new(**values: Any) -> Settings:
         unique = uuid.uuid4().hex[:8]

@@ -1,6 +1,6 @@
 """A seal: the heads of all chains, signed with an Ed25519 key (RFC 8032).
 
-With an old seal and the public key, `parley audit verify` finds every later change of a sealed record, even by somebody
+With an old seal and the public key, `parley audit verify` finds every later change of a sealed record, even by a person
 who can write to all of Kafka. Keep seals and the private key elsewhere.
 
     {"made_at": 1767225600000, "topic": "audit", "heads": [{"partition": 0, "sequence": 41, "hash": "..."}],

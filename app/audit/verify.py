@@ -2,7 +2,7 @@
 
 The links show changes and gaps in the middle. The end shows by heads that are kept elsewhere: the row in the changelog
 of the table `audit`, which the workers write, and the signed heads of a seal (seal.py). The row
-shows damage to the topic. A seal also shows a change by somebody who can write to all of Kafka.
+shows damage to the topic. A seal also shows a change by a person who can write to all of Kafka.
 
 Records before the first one have left by retention, so a chain may begin at any sequence.
 """

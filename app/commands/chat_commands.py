@@ -60,11 +60,11 @@ def _new(session: ChatSession, name: str) -> None:
 def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
     if "app.search.query" not in sys.modules:
         note("[loading the embedder for the first search]")
-    from app.commands.search import find, tell  # noqa: PLC0415 - not before the first search
+    from app.commands.search import find, print_hits  # noqa: PLC0415 - not before the first search
 
     options = {"user": session.user_id, "limit": _HITS}
     try:
-        tell(loop.wait(find(session.settings, text, options)), text, session.user_id)
+        print_hits(loop.wait(find(session.settings, text, options)), text, session.user_id)
     except click.ClickException as error:
         note(f"[{error.format_message()}]")
     except KeyboardInterrupt:

@@ -52,10 +52,10 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if as_json:
         click.echo(msgspec.json.encode(hits))
     else:
-        tell(hits, text, options["user"])
+        print_hits(hits, text, options["user"])
 
 
-def tell(hits: list[Hit], text: str, user: str) -> None:
+def print_hits(hits: list[Hit], text: str, user: str) -> None:
     """Print a table."""
     if not hits:
         note(f"nothing found in the history of {printable(user)}")

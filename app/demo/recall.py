@@ -22,7 +22,7 @@ ROWS_A_TURN = 2
 async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> Hit:
     """The best hit, once all rows are stored; raises `DemoError` if it is the wrong one."""
     talked = next(talk for talk in talks if talk.user_id == wanted.user_id)
-    # Only this conversation: a user of an earlier demo may have said the same.
+    # Only this conversation: a user of an earlier demo may have written the same.
     query = Query(user_id=wanted.user_id, text=wanted.query, conversation_id=talked.conversation_id, limit=3)
     milvus = Milvus(settings.milvus_uri, settings.milvus_token)
     try:

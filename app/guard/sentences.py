@@ -17,11 +17,11 @@ _ENDED_FOR_SURE = re.compile(r"(?:[。！？]|\n|[.!?…][\"'”’)\]*_]*\s+)$"
 
 
 class Sentences:
-    """`said` is what readers have of the answer already."""
+    """`written` is the part of the answer that readers have."""
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, written: str) -> None:
         self._held: list[Delta] = []
-        self._before = _open_end(said)
+        self._before = _open_end(written)
 
     def add(self, delta: Delta) -> Delta | None:
         """The deltas that end with a sentence, as one."""

@@ -113,7 +113,7 @@ class LocalInstance:
 
     def _take_env_file(self, addresses: Addresses, report: Report) -> None:
         if self.env_file.is_of_another:
-            whose = self.env_file.former or "somebody else"
+            whose = self.env_file.former or "another instance"
             report(f"{self.env_file.path} had the settings of {whose}, which are replaced")
         self.env_file.write(addresses.as_settings())
 

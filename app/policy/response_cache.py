@@ -109,8 +109,8 @@ class Recording:
     def _stop(self, stream: TokenStream, reason: FinishReason) -> None:
         if stream in self.followers:
             self.followers.remove(stream)
-        said = sum(len(event.tokens) for event in self.events if isinstance(event, Delta))
-        stream.push(End(said, reason, Usage(self.prompt_tokens, said)))
+        generated = sum(len(event.tokens) for event in self.events if isinstance(event, Delta))
+        stream.push(End(generated, reason, Usage(self.prompt_tokens, generated)))
 
 
 class ResponseCache:

@@ -58,7 +58,7 @@ class Reindex:
     settings: Settings
     milvus: Milvus
     embedder: Embeds
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     """Called with lines of progress."""
     guard: Guard = field(default_factory=lambda: Guard(NO_POLICY))
     _marks: dict[str, int] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Reindex:
         done.rows += len(values)
         if time.monotonic() - self._told_at > _PROGRESS_EVERY_S:
             self._told_at = time.monotonic()
-            self.tell(f"{done.turns} turns, {done.rows} rows in {done.collection}")
+            self.report(f"{done.turns} turns, {done.rows} rows in {done.collection}")
 
     async def _up_to_end(
         self, records: AIOKafkaConsumer, partitions: Sequence[TopicPartition]

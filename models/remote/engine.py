@@ -69,7 +69,7 @@ class RemoteEngine:
 
     @property
     def model_version(self) -> str:
-        """The servers do not tell their weights, so the names have to do."""
+        """The servers do not report their weights, so the names have to do."""
         return f"{self._options.name}@{self._options.model}"
 
     @property
@@ -180,10 +180,10 @@ class RemoteEngine:
             messages = list(content["messages"])
             continues = content.get("continues", False)
             if answer.text:
-                said = {"role": "assistant", "content": answer.text}
+                message = {"role": "assistant", "content": answer.text}
                 if continues:
-                    said["content"] = messages.pop()["content"] + answer.text
-                messages.append(said)
+                    message["content"] = messages.pop()["content"] + answer.text
+                messages.append(message)
             if answer.text or continues:
                 if not options.speaks_vllm:
                     raise RefusedError("continue_final_message: this model's server does not take it")
@@ -272,11 +272,11 @@ class RemoteAnswer:
 
     def end(self, reason: FinishReason) -> None:
         self.ended = True
-        prompt, said = (getattr(self._usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+        prompt, generated = (getattr(self._usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
         estimate = self._index // BYTES_PER_TOKEN
         # The server's figure is right, unless the answer was continued and the server counts the last part alone.
         is_whole = not self.job.generated and not self.failures
-        completion = said if isinstance(said, int) and is_whole else estimate
+        completion = generated if isinstance(generated, int) and is_whole else estimate
         usage = Usage(prompt if isinstance(prompt, int) else 0, completion)
         self.stream.push(End(self._index, reason, usage))
 
@@ -306,7 +306,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _kind(error: Any) -> str:
-    """For the log: what a server says may quote what a user has said."""
+    """For the log: a server's message may quote a prompt."""
     status = getattr(error, "status_code", None)
     return f"status {status}" if status else type(error).__name__
 

@@ -21,7 +21,7 @@ from tests.benchmarks import random_llama
 from tests.benchmarks.machine import machine
 from tests.benchmarks.parts import goodput, growth, pinned, tables, tax
 from tests.benchmarks.processes import ROOT
-from tests.benchmarks.progress import tell
+from tests.benchmarks.progress import report
 from tests.benchmarks.report import markdown, write
 from tests.benchmarks.result import Result
 from tests.benchmarks.rig import Rig
@@ -44,7 +44,7 @@ PARTS: Mapping[str, Part] = {
 
 
 async def measure(names: Sequence[str], scale: Scale, out: Path, folder: Path) -> list[Result]:
-    told, results = machine(), []
+    about, results = machine(), []
     kafka = KafkaCluster(folder / "kafka")
     kafka.start()
     try:
@@ -52,18 +52,18 @@ async def measure(names: Sequence[str], scale: Scale, out: Path, folder: Path) -
         server = kafka.broker_setting.removeprefix("kafka://")
         brokers = tuple(node.pid for node in kafka.nodes if node.pid is not None)
         for name in names:
-            tell(f"part {name}")
+            report(f"part {name}")
             model = str(larger) if name.endswith("-larger") else "demo"
             (folder / name).mkdir()
             try:
                 result = await PARTS[name](Rig(server, folder / name, model, brokers), scale)
-            except Exception as error:  # noqa: BLE001 - told, and the other parts are measured all the same
+            except Exception as error:  # noqa: BLE001 - it is reported, and the other parts are measured
                 traceback.print_exc()
                 result = Result(name, "could not be measured", [], notes=[f"{type(error).__name__}: {error}"])
             result.part = name
             results.append(result)
             print(markdown(result), flush=True)
-            write(out, told, results)
+            write(out, about, results)
             shutil.rmtree(folder / name, ignore_errors=True)
     finally:
         kafka.kill()
@@ -82,7 +82,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what was started is stopped
     with tempfile.TemporaryDirectory() as folder:
         results = asyncio.run(measure(names, SHORT if options.short else FULL, options.out, Path(folder)))
-    tell(f"written to {options.out}")
+    report(f"written to {options.out}")
     return int(any(not result.rows and not result.claims for result in results))
 
 

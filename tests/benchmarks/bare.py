@@ -22,7 +22,7 @@ async def serve() -> None:
 
     async def answer(ask: Ask) -> None:
         async for tokens, _ in engine.answer(ask):
-            client.told(ask.request_id, len(tokens))
+            client.received(ask.request_id, len(tokens))
         await client.ended(ask.request_id)
 
     async def send(ask: Ask, _reply: Reply) -> None:

@@ -17,7 +17,7 @@ Send = Callable[[Ask, Reply], Awaitable[None]]
 
 
 class Client:
-    """Drives a load through `send`, which returns once the ask is on its way; readers call `told` and `ended`."""
+    """Drives a load through `send`, which returns once the ask is on its way; readers call `received` and `ended`."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -41,9 +41,9 @@ class Client:
                 reply.failed = True
         return [*self._done, *self._open.values()]
 
-    def told(self, request_id: str, tokens: int) -> None:
+    def received(self, request_id: str, tokens: int) -> None:
         if (reply := self._open.get(request_id)) is not None:
-            reply.told(time.perf_counter(), tokens)
+            reply.received(time.perf_counter(), tokens)
 
     async def ended(self, request_id: str, *, failed: bool = False) -> None:
         if (reply := self._open.pop(request_id, None)) is not None:

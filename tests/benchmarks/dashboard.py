@@ -94,8 +94,8 @@ def _draw(panel: dict[str, Any], axis: Any, scrapes: Sequence[Scrape]) -> bool:
             found: Vector = evaluate(expression, scrapes[:count])
             for labels, value in found.items():
                 name = target["legendFormat"]
-                for label, told in labels:
-                    name = name.replace("{{" + label + "}}", told)
+                for label, shown in labels:
+                    name = name.replace("{{" + label + "}}", shown)
                 lines.setdefault(name, []).append((scrapes[count - 1].at - scrapes[0].at, value))
     for name, points in lines.items():
         axis.plot(*zip(*points, strict=True), label=name, linewidth=1)

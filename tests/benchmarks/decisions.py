@@ -23,7 +23,7 @@ from app.local.ports import free_port
 from app.settings import Settings
 from models.checkpoint_files import DEMO
 from tests.benchmarks import random_llama
-from tests.benchmarks.routes import Run, run, tell
+from tests.benchmarks.routes import Run, report, run
 from tests.benchmarks.stats import quantile
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -44,14 +44,14 @@ async def cache(settings: Settings, seconds: float) -> None:
     assert settings.policy is not None
     closed = await run(settings, 0, seconds / 2, zipf(DISTINCT), at_once=16)
     capacity = sum(one.end is not None and one.due + one.end <= seconds / 2 for one in closed.answers) / (seconds / 2)
-    tell(f"cache: {DISTINCT} prompts; the model answers {capacity:.1f} requests/s\n")
-    tell("| load | requests | hits | tokens/s | first token p50 ms | p95 ms |\n|---|---|---|---|---|---|")
+    report(f"cache: {DISTINCT} prompts; the model answers {capacity:.1f} requests/s\n")
+    report("| load | requests | hits | tokens/s | first token p50 ms | p95 ms |\n|---|---|---|---|---|---|")
     for share in (0.7, 1.5):
         for kind, text in (("without", ""), ("with", CACHE)):
             settings.policy.write_text(text)
             await asyncio.sleep(3)  # the worker reads the file every second; a new file is an empty cache
             found = await run(settings, share * capacity, seconds, zipf(DISTINCT), tenant="bench")
-            tell(line(f"{share:g} of capacity, {kind}", found))
+            report(line(f"{share:g} of capacity, {kind}", found))
 
 
 def line(name: str, found: Run) -> str:
@@ -70,8 +70,8 @@ def line(name: str, found: Run) -> str:
 
 
 async def recall(settings: Settings, users: int) -> None:
-    tell(f"\nrecall: {users} users, the fact is {BACK} turns back\n")
-    tell("| recall | answers that know it | first token p50 ms | p95 ms |\n|---|---|---|---|")
+    report(f"\nrecall: {users} users, the fact is {BACK} turns back\n")
+    report("| recall | answers that know it | first token p50 ms | p95 ms |\n|---|---|---|---|")
     async with Client(settings) as client:
         names = {f"recalls-{number}": 40_000 + 7 * number for number in range(users)}
         await asyncio.gather(*(_talk(client, user, number) for user, number in names.items()))
@@ -87,7 +87,7 @@ async def recall(settings: Settings, users: int) -> None:
                 firsts.append(time.monotonic() - began)
                 known += str(number) in (await client.answer(user, request_id)).text
             p50, p95 = (1000 * quantile(firsts, share) for share in (0.5, 0.95))
-            tell(f"| {count} | {known} of {users} | {p50:.0f} | {p95:.0f} |")
+            report(f"| {count} | {known} of {users} | {p50:.0f} | {p95:.0f} |")
 
 
 async def _talk(client: Client, user: str, number: int) -> None:

@@ -49,6 +49,6 @@ class HttpClient:
                     if event["type"] == "done":
                         await self._client.ended(ask.request_id)
                     else:
-                        self._client.told(ask.request_id, len(event["tokens"]))
+                        self._client.received(ask.request_id, len(event["tokens"]))
         except aiohttp.ClientError:
             await self._client.ended(ask.request_id, failed=True)

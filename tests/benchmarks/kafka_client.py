@@ -60,6 +60,6 @@ class KafkaClient:
             if kind in ("done", "error"):
                 await self._client.ended(request_id, failed=kind == "error")
             elif kind != "notice":
-                self._client.told(request_id, len(event.get("tokens") or ()))
+                self._client.received(request_id, len(event.get("tokens") or ()))
                 if kind is None:  # the echo has no more to say
                     await self._client.ended(request_id)

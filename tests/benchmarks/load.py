@@ -80,7 +80,7 @@ class Reply(msgspec.Struct):
     end: float | None = None
     failed: bool = False
 
-    def told(self, at: float, tokens: int) -> None:
+    def received(self, at: float, tokens: int) -> None:
         self.events.append(at)
         self.tokens += tokens
 

@@ -1,4 +1,4 @@
-"""The machine that the figures are of, as far as it matters to somebody who compares; never its name or its paths."""
+"""The machine that the figures are of, as far as it matters for a comparison; never its name or paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PACKAGES = ("torch", "transformers", "aiokafka", "faust-streaming", "fastapi", "
 
 
 def machine() -> dict[str, str]:
-    told = {
+    about = {
         "cores": str(len(os.sched_getaffinity(0))),
         "CPU": _cpu(),
         "memory": f"{psutil.virtual_memory().total / 1e9:.0f} GB",
@@ -23,10 +23,10 @@ def machine() -> dict[str, str]:
     }
     for package in PACKAGES:
         try:
-            told[package] = version(package)
+            about[package] = version(package)
         except PackageNotFoundError:
             continue
-    return told
+    return about
 
 
 def _cpu() -> str:

@@ -26,7 +26,7 @@ from app.policy.guard_rules import Action, GuardRules
 from app.settings import Settings
 from models.demo.dialogues import held_out
 from models.embedder import load_embedder
-from tests.benchmarks.routes import run, tell
+from tests.benchmarks.routes import report, run
 from tests.benchmarks.stats import quantile
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -59,11 +59,11 @@ async def cost(settings: Settings, rounds: int, requests: int) -> None:
                     firsts[name].append(time.monotonic() - began)
                     await client.answer(user, request_id)
                     ends[name].append(time.monotonic() - began)
-    tell(f"cost: {rounds} rounds of {requests} requests\n")
-    tell("| judged | first token p50 ms | p99 ms | end p50 ms | p99 ms |\n|---|---|---|---|---|")
+    report(f"cost: {rounds} rounds of {requests} requests\n")
+    report("| judged | first token p50 ms | p99 ms | end p50 ms | p99 ms |\n|---|---|---|---|---|")
     for name in POLICIES:
         found = [1000 * quantile(values[name], share) for values in (firsts, ends) for share in (0.5, 0.99)]
-        tell(f"| {name} | " + " | ".join(f"{one:.0f}" for one in found) + " |")
+        report(f"| {name} | " + " | ".join(f"{one:.0f}" for one in found) + " |")
 
 
 async def refusals(count: int) -> None:
@@ -75,15 +75,15 @@ async def refusals(count: int) -> None:
         ("questions", sorted({turn.user for turn in turns}), frozenset(actions)),
         ("answers", sorted({turn.answer for turn in turns}), frozenset({"profanity"})),
     )
-    tell(f"\nrefusals: {count} held-out dialogues\n")
+    report(f"\nrefusals: {count} held-out dialogues\n")
     for name, texts, categories in kinds:
         began = time.monotonic()
         found = {text: await judges.categories_of([text], categories) for text in texts}
         blocked = {text: names for text, names in found.items() if names}
         spent = 1000 * (time.monotonic() - began) / len(texts)
-        tell(f"{name}: {len(blocked)} of {len(texts)} blocked, {spent:.1f} ms each")
+        report(f"{name}: {len(blocked)} of {len(texts)} blocked, {spent:.1f} ms each")
         for text, names in blocked.items():
-            tell(f"  {', '.join(sorted(names))}: {text}")
+            report(f"  {', '.join(sorted(names))}: {text}")
     await asyncio.to_thread(embedder.close)
 
 

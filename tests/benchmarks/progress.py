@@ -1,4 +1,4 @@
-"""One line for whoever waits, on stderr; results go to stdout."""
+"""Progress, one line at a time, on stderr; results go to stdout."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import time
 _BEGAN = time.monotonic()
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     print(f"[{time.monotonic() - _BEGAN:6.0f} s] {line}", file=sys.stderr, flush=True)

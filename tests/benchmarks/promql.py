@@ -24,7 +24,7 @@ class Scrape:
 
 
 def scraped(at: float, texts: Mapping[str, str]) -> Scrape:
-    """What the targets told; `texts` are their expositions by address."""
+    """What the targets expose; `texts` are their expositions by address."""
     samples: dict[str, Vector] = {}
     for address, text in texts.items():
         added = {"job": "parley", "instance": address}
@@ -60,9 +60,9 @@ def _value(node: Any, scrapes: Sequence[Scrape]) -> Vector | float:
 
 def _selected(selector: Any, scrape: Scrape) -> Vector:
     def fits(labels: Labels) -> bool:
-        told = dict(labels)
+        exposed = dict(labels)
         for matcher in selector.matchers.matchers:
-            value, wanted = told.get(matcher.name, ""), matcher.value
+            value, wanted = exposed.get(matcher.name, ""), matcher.value
             same = re.fullmatch(wanted, value) if "Re" in str(matcher.op) else value == wanted
             if bool(same) is ("Not" in str(matcher.op)):
                 return False

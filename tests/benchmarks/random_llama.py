@@ -1,7 +1,7 @@
 """A bigger Llama with random weights: it says nothing, at the price of a model that would.
 
 25 million parameters in bfloat16 behind the demo model's tokenizer and template: about as much work a token as two
-small cores can do while somebody reads along.
+small cores can do while a person reads along.
 """
 
 from __future__ import annotations

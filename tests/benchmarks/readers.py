@@ -149,7 +149,7 @@ async def read_raw(records: AIOKafkaConsumer, tokens: int, delays: list[float]) 
 
 
 async def ask(gateway: GatewayProcess, answers: int) -> list[str]:
-    """Requests of one conversation each; nobody but this process answers them."""
+    """Requests of one conversation each; only this process answers them."""
     async with httpx.AsyncClient(base_url=gateway.url, timeout=60) as http:
         bodies = [{"prompt": "hello", "conversation_id": str(number)} for number in range(answers)]
         return [(await http.post("/v1/requests", json=body)).json()["request_id"] for body in bodies]
@@ -205,7 +205,7 @@ def p99(delays: Sequence[float]) -> float:
     return sorted(delays)[int(len(delays) * 0.99)]
 
 
-def tell(name: str, delays: Sequence[float]) -> None:
+def print_delays(name: str, delays: Sequence[float]) -> None:
     middle, slow = statistics.median(delays) * 1000, p99(delays) * 1000
     print(f"{name:<24} {len(delays):>8} tokens   p50 {middle:8.1f} ms   p99 {slow:8.1f} ms", flush=True)
 
@@ -233,8 +233,8 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             found = await measure(settings, gateway, readers=options.readers, **shape)
     finally:
         kafka.kill()
-    tell("plain Kafka consumer", found.raw)
-    tell(f"{options.readers} event streams", found.streamed)
+    print_delays("plain Kafka consumer", found.raw)
+    print_delays(f"{options.readers} event streams", found.streamed)
     print(f"p99 against the plain consumer: {p99(found.streamed) / p99(found.raw):.1f}x")
     print(
         f"of the gateway {found.memory / 1024:.0f} KiB a reader, {found.processor_s * 1e6:.0f} µs a token to a reader"

@@ -42,17 +42,17 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [line(columns), "|" + "|".join("-" * (width + 2) for width in widths) + "|", *map(line, rows), ""]
 
 
-def write(folder: Path, told: Mapping[str, str], results: Sequence[Result]) -> list[Path]:
+def write(folder: Path, about: Mapping[str, str], results: Sequence[Result]) -> list[Path]:
     """`results.json`, `results.md` and a PNG for every plot."""
     folder.mkdir(parents=True, exist_ok=True)
     found = [folder / "results.json", folder / "results.md"]
-    found[0].write_bytes(msgspec.json.format(msgspec.json.encode({"machine": told, "results": results}), indent=1))
-    named = ", ".join(f"{name} {value}" for name, value in told.items())
+    found[0].write_bytes(msgspec.json.format(msgspec.json.encode({"machine": about, "results": results}), indent=1))
+    named = ", ".join(f"{name} {value}" for name, value in about.items())
     found[1].write_text("\n".join([f"Machine: {named}.", "", *map(markdown, results)]))
     for result in results:
         for number, plot in enumerate(result.plots):
             found.append(folder / f"{result.part}-{number + 1}.png")
-            draw(plot, found[-1], f"{told['cores']} cores, {told['CPU']}")
+            draw(plot, found[-1], f"{about['cores']} cores, {about['CPU']}")
     return found
 
 

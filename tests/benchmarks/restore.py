@@ -33,8 +33,8 @@ RULES = MemoryRules(10, 10**12)
 def row(number: int) -> tuple[bytes, bytes]:
     conversation: Conversation | None = None
     for turn in range(2):
-        told = Turn(f"request-{number}-{turn}", "Where is my order 48213?", "It arrives in 2 to 3 days.", 1)
-        conversation = RULES.remember(conversation, told, 1)
+        turn_row = Turn(f"request-{number}-{turn}", "Where is my order 48213?", "It arrives in 2 to 3 days.", 1)
+        conversation = RULES.remember(conversation, turn_row, 1)
     return records.key(f"user-{number}", "default"), records.encode(conversation)
 
 

@@ -31,8 +31,8 @@ class Rig:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the programs under measure are told."""
-        told = {
+        """The environment of the measured programs."""
+        environment = {
             "BENCH_SERVER": self.server,
             "BENCH_MODEL": self.model,
             "BENCH_MAX_RUNNING": str(self.max_running),
@@ -40,8 +40,8 @@ class Rig:
             "OMP_NUM_THREADS": str(self.threads),
         }
         if self.engine_core is not None and self.other_core is not None:
-            told |= {"BENCH_ENGINE_CORE": str(self.engine_core), "BENCH_OTHER_CORE": str(self.other_core)}
-        return told
+            environment |= {"BENCH_ENGINE_CORE": str(self.engine_core), "BENCH_OTHER_CORE": str(self.other_core)}
+        return environment
 
     async def create_topics(self, *names: str) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.server)

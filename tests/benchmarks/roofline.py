@@ -123,17 +123,17 @@ async def _engine(made: Checkpoint, rows: int) -> tuple[float, float]:
     await _read(engine, prompts(made, rows, 2))
     whole = time.perf_counter() - begun
     # Once more: their prompts are in the cache now, so all rows decode before the first of them has ended.
-    told = await _read(engine, prompts(made, rows, 2))
+    times_of_rows = await _read(engine, prompts(made, rows, 2))
     await engine.stop()
-    return whole, _step_of(told)
+    return whole, _step_of(times_of_rows)
 
 
-def _step_of(told: list[list[float]]) -> float:
+def _step_of(times_of_rows: list[list[float]]) -> float:
     """Of the times of each row's tokens: seconds a step while all rows decode."""
-    first, last = max(times[0] for times in told), min(times[-1] for times in told)
-    steps = sum(first <= at <= last for at in told[0]) - 1
+    first, last = max(times[0] for times in times_of_rows), min(times[-1] for times in times_of_rows)
+    steps = sum(first <= at <= last for at in times_of_rows[0]) - 1
     if steps < LEAST_STEPS:
-        raise RuntimeError(f"all rows decoded together for {steps} steps only: that tells nothing")
+        raise RuntimeError(f"all rows decoded together for {steps} steps only, which is too few to measure")
     return (last - first) / steps
 
 
@@ -164,7 +164,7 @@ async def _told(stream: Any) -> list[float]:
 
 
 def _blocks(rows: int) -> int:
-    """Pages of 16 tokens: room for the rows and half as much again, so that nobody waits for memory."""
+    """Pages of 16 tokens: room for the rows and half as much again, so that no row waits for memory."""
     return 3 * rows * (CONTEXT + NEW) // 32 + 4 * CONTEXT // 16
 
 

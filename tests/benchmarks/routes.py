@@ -170,21 +170,21 @@ async def main(seconds: float, folder: Path) -> None:
         capacity = sum(one.end is not None and one.due + one.end <= seconds / 2 for one in closed.answers) / (
             seconds / 2
         )
-        tell(f"the large model answers {capacity:.1f} requests/s of {TOKENS} tokens\n")
-        tell("| load | requests | tokens/s | first token p50 ms | p95 ms | by the small model | changes |")
-        tell("|---|---|---|---|---|---|---|")
+        report(f"the large model answers {capacity:.1f} requests/s of {TOKENS} tokens\n")
+        report("| load | requests | tokens/s | first token p50 ms | p95 ms | by the small model | changes |")
+        report("|---|---|---|---|---|---|---|")
         for name, routes, share in (("fast path", FAST, 1.5), ("overload", RELIEF, 2.0)):
             for kind, text in (("without", MODELS), ("with", MODELS + routes)):
                 policy.write_text(text)
                 await asyncio.sleep(3)  # the worker reads the file every second
                 found = await run(settings, share * capacity, seconds, PROMPTS)
-                tell(found.line(f"{name}, {kind}"))
+                report(found.line(f"{name}, {kind}"))
     finally:
         worker.stop()
         cluster.kill()
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     print(line, flush=True)
 
 

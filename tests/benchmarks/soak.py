@@ -23,7 +23,7 @@ from app.local.kafka import KafkaCluster
 from tests.benchmarks.load import Load
 from tests.benchmarks.machine import machine
 from tests.benchmarks.processes import ROOT
-from tests.benchmarks.progress import tell
+from tests.benchmarks.progress import report
 from tests.benchmarks.report import markdown, write
 from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.rig import Rig
@@ -42,7 +42,7 @@ class Moment(msgspec.Struct, frozen=True):
     megabytes: float
     files: int
     cpu_s: float
-    told: Figures
+    figures: Figures
 
 
 async def watch(parley: Parley, minutes: float, rate: float) -> list[Moment]:
@@ -53,11 +53,11 @@ async def watch(parley: Parley, minutes: float, rate: float) -> list[Moment]:
         replies = await parley.run(msgspec.structs.replace(load, seed=len(moments), people=f"u{len(moments) // 30}"))
         now = parley.used()
         spent = now.since(before)
-        told = stats(replies, SLICE_S, SLICE_S)
+        figures = stats(replies, SLICE_S, SLICE_S)
         minute = (len(moments) + 1) * SLICE_S / 60
-        moments.append(Moment(minute, now.memory / 1e6, now.files, spent.engine_s + spent.other_s, told))
+        moments.append(Moment(minute, now.memory / 1e6, now.files, spent.engine_s + spent.other_s, figures))
         if len(moments) % 6 == 0:
-            tell(f"{minute:.0f} min: {moments[-1].megabytes:.0f} MB, {now.files} files, {told.failed} failed")
+            report(f"{minute:.0f} min: {moments[-1].megabytes:.0f} MB, {now.files} files, {figures.failed} failed")
     return moments
 
 
@@ -66,12 +66,14 @@ def result(moments: list[Moment], rate: float) -> Result:
     hours = [moment.minute / 60 for moment in half]
     slope = statistics.linear_regression(hours, [moment.megabytes for moment in half]).slope if len(half) > 1 else 0.0
     files = statistics.linear_regression(hours, [moment.files for moment in half]).slope if len(half) > 1 else 0.0
-    asked = sum(moment.told.requests for moment in moments)
-    failed = sum(moment.told.failed for moment in moments)
+    asked = sum(moment.figures.requests for moment in moments)
+    failed = sum(moment.figures.failed for moment in moments)
     found = Result("soak", f"{moments[-1].minute:.0f} minutes at {rate:g} requests/s", COLUMNS)
     for moment in moments[:: max(1, len(moments) // 12)]:
-        told = moment.told
-        found.rows.append([moment.minute, moment.megabytes, moment.files, told.first_p50 * 1e3, told.first_p99 * 1e3])
+        figures = moment.figures
+        found.rows.append(
+            [moment.minute, moment.megabytes, moment.files, figures.first_p50 * 1e3, figures.first_p99 * 1e3]
+        )
     found.claims = [
         Claim("memory, MB an hour, second half", slope, "<=", FLAT_MB_PER_HOUR),
         Claim("open files, an hour, second half", files, "<=", 1.0),
@@ -86,8 +88,8 @@ def result(moments: list[Moment], rate: float) -> Result:
             "minutes",
             "ms",
             [
-                Series("p50", minutes, [one.told.first_p50 * 1e3 for one in moments]),
-                Series("p99", minutes, [one.told.first_p99 * 1e3 for one in moments]),
+                Series("p50", minutes, [one.figures.first_p50 * 1e3 for one in moments]),
+                Series("p99", minutes, [one.figures.first_p99 * 1e3 for one in moments]),
             ],
         ),
     ]
@@ -98,7 +100,7 @@ COLUMNS = ["minute", "MB", "files", "first p50 ms", "p99 ms"]
 
 
 async def soak(minutes: float, rate: float, out: Path, folder: Path) -> Result:
-    told = machine()
+    about = machine()
     kafka = KafkaCluster(folder / "kafka")
     kafka.start()
     try:
@@ -108,7 +110,7 @@ async def soak(minutes: float, rate: float, out: Path, folder: Path) -> Result:
     finally:
         kafka.kill()
     print(markdown(found), flush=True)
-    write(out, told, [found])
+    write(out, about, [found])
     return found
 
 

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.speculation
 
 Two workloads of the demo model: `chats`, its own short answers, and `quotes`, answers that go on beyond their end and
-so repeat what was said, as summaries and edits of a text do. `--draft` takes a model that guesses beside the lookup;
+so repeat earlier text, as summaries and edits of a text do. `--draft` takes a model that guesses beside the lookup;
 `demo` is the model itself, whose guesses are always right and cost as much as they save.
 """
 
@@ -52,7 +52,7 @@ class Bench:
             for row in range(WAITING * rows)
         ]
 
-    async def said(self, engine: TorchEngine, jobs: list[Job]) -> list[list[int]]:
+    async def generated(self, engine: TorchEngine, jobs: list[Job]) -> list[list[int]]:
         async def read(stream) -> list[int]:
             return [token async for event in stream if isinstance(event, Delta) for token in event.tokens]
 
@@ -68,7 +68,7 @@ class Bench:
             for engine in (plain, guessing) if number % 2 else (guessing, plain):
                 engine.times.clear()
                 begun = time.perf_counter()
-                answers.append(await self.said(engine, jobs))
+                answers.append(await self.generated(engine, jobs))
                 if number >= 2:
                     seconds[engine].append(time.perf_counter() - begun)
                     steps[engine] += engine.times.steps

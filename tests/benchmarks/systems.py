@@ -1,4 +1,4 @@
-"""What is measured, side by side: each starts, answers loads, tells what it uses, stops."""
+"""What is measured, side by side: each starts, answers loads, reports its use of resources, and stops."""
 
 from __future__ import annotations
 

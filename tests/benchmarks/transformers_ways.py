@@ -20,7 +20,7 @@ def beside(model: Any) -> Any:
 
 
 class StaticGenerate:
-    """One padded batch through `generate`: nothing is streamed, nobody joins or leaves."""
+    """One padded batch through `generate`: nothing is streamed, and no prompt joins or leaves."""
 
     name = "generate"
 

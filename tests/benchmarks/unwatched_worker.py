@@ -1,4 +1,4 @@
-"""A worker that nobody watches: no metrics, no line a request, no lag, for the benchmark of what watching costs."""
+"""A worker without observers (no metrics, request log or lag), for the benchmark of what watching costs."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MARKDOWN = """\
 
 3. third
 
-> said before
+> earlier text
 
 ```python
 def hello():  # greets
@@ -62,8 +62,8 @@ async def words(page: Page, most: int) -> None:
 async def whole(gateway: GatewayProcess, page: Page, user: str) -> str:
     request_id = await page.locator("article").last.get_attribute("data-request")
     async with httpx.AsyncClient(base_url=gateway.url) as http:
-        told = await http.get(f"/v1/requests/{request_id}", params={"user_id": user})
-    return str(told.json()["text"]).strip()
+        reported = await http.get(f"/v1/requests/{request_id}", params={"user_id": user})
+    return str(reported.json()["text"]).strip()
 
 
 async def stored(gateway: GatewayProcess, user: str, count: int) -> None:
@@ -139,25 +139,25 @@ async def test_an_answer_that_goes_on_grows_in_its_place_through_a_reload(
     async with page.expect_request("**/v1/requests*") as asked:
         await say(page, "and then?")
     # What is shown is what is meant: not the two requests that a worker remembers.
-    said = [message["content"] for message in (await asked.value).post_data_json["messages"]]
-    assert [" ".join(text.split()) for text in said] == ["tell me a long story", joined, "and then?"]
+    texts = [message["content"] for message in (await asked.value).post_data_json["messages"]]
+    assert [" ".join(text.split()) for text in texts] == ["tell me a long story", joined, "and then?"]
     await page.keyboard.press("Escape")
     await over(page)
 
 
 async def test_what_is_typed_while_the_page_enters_is_kept(context: BrowserContext, gateway: GatewayProcess) -> None:
     page = await context.new_page()
-    told = asyncio.Event()
+    released = asyncio.Event()
 
     async def slowly(route: Route) -> None:
-        await told.wait()
+        await released.wait()
         await route.continue_()
 
     await page.route("**/v1/me*", slowly)
     await page.goto(gateway.url)
     await expect(page.get_by_label("User", exact=True)).to_be_disabled()
     await expect(page.get_by_label("Message")).to_be_disabled()
-    told.set()
+    released.set()
     await page.get_by_label("User", exact=True).fill("theo")
     await page.get_by_label("User", exact=True).press("Enter")
     await page.get_by_label("Message").fill("typed early")

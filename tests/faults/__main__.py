@@ -116,23 +116,23 @@ async def run_stage(
             await place.speaking()
             if time.monotonic() - began > 60 * options.minutes:
                 break
-            tell(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
+            show(f"{number}/{len(faults)} {fault.name}; {place.load.sent} sent, {len(place.watch.ended)} ended")
     verdict = await place.verdict()
     if stage.moderated:
         verdict.wrong_plans += await wrong_answers(settings)
-    tell(f"\n## {stage.name}")
+    show(f"\n## {stage.name}")
     report(inflicted, verdict, place, time.monotonic() - began)
     return verdict.clean and not place.exits
 
 
 def report(inflicted: Counter[str], verdict: Verdict, place: Arena, seconds: float) -> None:
-    tell("\n| fault | times |\n|---|---|\n" + "\n".join(f"| {name} | {n} |" for name, n in sorted(inflicted.items())))
-    tell(f"\n{verdict.line()}; {seconds:.0f} s")
-    tell("\n| counted | |\n|---|---|\n" + "\n".join(f"| {name} | {len(getattr(verdict, name))} |" for name in FAULTS))
-    tell("\nsilence of an answer that another owner resumed: " + spread(place.watch.silences))
-    tell("pause of an answer that its owner kept: " + spread(place.watch.pauses))
+    show("\n| fault | times |\n|---|---|\n" + "\n".join(f"| {name} | {n} |" for name, n in sorted(inflicted.items())))
+    show(f"\n{verdict.line()}; {seconds:.0f} s")
+    show("\n| counted | |\n|---|---|\n" + "\n".join(f"| {name} | {len(getattr(verdict, name))} |" for name in FAULTS))
+    show("\nsilence of an answer that another owner resumed: " + spread(place.watch.silences))
+    show("pause of an answer that its owner kept: " + spread(place.watch.pauses))
     if place.exits:
-        tell(f"workers that ended unasked: {dict(place.exits)}")
+        show(f"workers that ended unasked: {dict(place.exits)}")
 
 
 def spread(seconds: list[float]) -> str:
@@ -143,7 +143,7 @@ def spread(seconds: list[float]) -> str:
     return f"{len(ordered)}, p50 {statistics.median(ordered):.2f} s, p99 {p99:.2f} s, max {ordered[-1]:.2f} s"
 
 
-def tell(line: str) -> None:
+def show(line: str) -> None:
     print(line, flush=True)
 
 

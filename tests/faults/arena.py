@@ -51,7 +51,7 @@ class Arena:
         self.workers: dict[str, WorkerProcess] = {}
         self.random = random.Random(7)
         self.exits: Counter[str] = Counter()
-        """How workers ended that nobody had told to."""
+        """How workers ended that were not asked to end."""
         self.expected: set[str] = set()
         """Workers that are going to end by themselves."""
         self.errors_due: Counter[str] = Counter()
@@ -83,10 +83,10 @@ class Arena:
         return self.random.choice(sorted(self.workers))
 
     async def speaking(self, timeout_s: float = 240.0) -> None:
-        """Until answers are being told, among them all that a fault has silenced."""
-        told = self.watch.told
+        """Wait until token events arrive, also of all answers that a fault has silenced."""
+        seen = self.watch.events
         async with asyncio.timeout(timeout_s):
-            while self.watch.told < told + 5 or self.watch.silenced:
+            while self.watch.events < seen + 5 or self.watch.silenced:
                 await asyncio.sleep(0.02)
 
     async def ended(self, name: str, timeout_s: float = 180.0) -> int:
@@ -151,9 +151,9 @@ async def arena(
     policies: Policies | None = None,
     always: str = "",
 ) -> AsyncIterator[Arena]:
-    """An arena in which answers are being told; at its end the load stops and every request gets its time to end.
+    """An arena in which answers are under way; at its end the load stops and every request gets its time to end.
 
-    `rows` tells which rows in Milvus are wrong, while the workers are there to mend that.
+    `rows` returns the wrong rows in Milvus, while workers run that can still correct them.
     """
     async with Watch(settings) as watch:
         load = Load(settings, per_s=per_s, users=users, skew_s=skew_s, ask=ask)

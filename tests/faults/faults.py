@@ -58,7 +58,7 @@ class KillInside:
 
 @dataclass(frozen=True)
 class Zombie:
-    """SIGSTOP for longer than the session while somebody else takes over, then SIGCONT."""
+    """SIGSTOP for longer than the session while another worker takes over, then SIGCONT."""
 
     name: str = "worker suspended past its session"
 
@@ -79,7 +79,7 @@ class Zombie:
 
 @dataclass(frozen=True)
 class RebalanceStorm:
-    """Workers join and leave while answers are told."""
+    """Workers join and leave while answers are generated."""
 
     joining: int = 2
     name: str = "workers joined and left"
@@ -212,7 +212,7 @@ class DataLocked:
 
 @dataclass(frozen=True)
 class KilledTogether:
-    """A broker and a worker at once, so that the worker starts while nobody answers."""
+    """A broker and a worker at once, so that the worker starts while Kafka does not answer."""
 
     away_s: float = 8.0
     name: str = "broker and worker killed"

@@ -1,4 +1,4 @@
-"""What faults leave behind beside answers: errors that are told, dead letters, rows in Milvus."""
+"""What faults leave behind beside answers: error events, dead letters, rows in Milvus."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Place = tuple[str, int, int]
 """Topic with its prefix, partition, offset."""
 
 
-def wrong_errors(due: Mapping[str, int], told: Mapping[str, int]) -> list[Key]:
-    """One for each error that is told though none was due, or the other way round."""
-    due, told = Counter(due), Counter(told)
-    codes = [*(told - due).elements(), *(due - told).elements()]
-    return [(code, f"{told[code]} told, {due[code]} due") for code in codes]
+def wrong_errors(due: Mapping[str, int], seen: Mapping[str, int]) -> list[Key]:
+    """One for each error event that was not due, and each due one that is missing."""
+    due, seen = Counter(due), Counter(seen)
+    codes = [*(seen - due).elements(), *(due - seen).elements()]
+    return [(code, f"{seen[code]} seen, {due[code]} due") for code in codes]
 
 
 def wrong_letters(due: set[Place], letters: Iterable[Fetched], optional: Collection[Place] = ()) -> list[Key]:

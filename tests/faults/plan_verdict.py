@@ -30,8 +30,8 @@ def authors_of(takeovers: Sequence[PlanDetails], answer: Answer, turn: Turn) -> 
     authors = []
     for plan in reversed(takeovers):
         begin = plan.from_index or 0
-        said = "".join(event.text or "" for event in answer.segments if event.next_index <= begin)
-        authors.append(Author(begin, begin - len(BytePrompts().ids_of(said)), f"{plan.model}@1"))
+        before = "".join(event.text or "" for event in answer.segments if event.next_index <= begin)
+        authors.append(Author(begin, begin - len(BytePrompts().ids_of(before)), f"{plan.model}@1"))
     version = answer.segments[0].model_version if takeovers and answer.segments else turn.model_version
     return [*authors, Author(0, 0, version or "")]
 

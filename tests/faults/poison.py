@@ -1,4 +1,4 @@
-"""Records that nobody can answer, among those that are answered."""
+"""Records that no worker can answer, between good ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USERS = 16
 
 @dataclass(frozen=True)
 class Poison:
-    """Each gets its dead letter, and its sender an error where that can be told who it is."""
+    """Each gets its dead letter, and its sender an error where the record names its sender."""
 
     name: str = "poison records"
 
@@ -29,7 +29,7 @@ class Poison:
                 user, request_id = f"user-{number % USERS}", f"bad-{uuid.uuid4().hex}"
                 key, value = bad.of(user, request_id)
                 await _send(arena, producer, "requests", key, value)
-                arena.errors_due["invalid_request"] += bad.told
+                arena.errors_due["invalid_request"] += bad.is_reported
             for number, value in enumerate(GARBAGE):
                 await _send(arena, producer, "controls", f"user-{number}".encode(), value)
         await arena.failed()

@@ -2,7 +2,7 @@
 
 Dialogues full of planted values run through a worker with `[guard] pii = "mask"` and an outside model that repeats
 what it reads. Afterwards the values are looked for wherever they must not be. Then the worker is killed while
-placeholders are half said, and each answer is compared with the one that an undisturbed worker gives.
+placeholders are half written, and each answer is compared with the one that an undisturbed worker gives.
 
 Names of persons are found by a statistical model, so they are counted apart from what patterns and checksums find.
 """
@@ -57,7 +57,7 @@ CUT_AT_ONCE = 5
 
 @click.command()
 @click.option("--dialogues", default=200, show_default=True)
-@click.option("--kills", default=50, show_default=True, help="Answers to cut while a placeholder is half said.")
+@click.option("--kills", default=50, show_default=True, help="Answers to cut while a placeholder is half written.")
 def main(dialogues: int, kills: int) -> None:
     """Exit code 1 if a value that patterns find is somewhere it must not be, or an answer differs."""
     logging.getLogger("aiohttp.server").disabled = True  # the outside model is cut with each worker
@@ -91,12 +91,12 @@ async def _run(settings: Settings, worker: WorkerProcess, outside: OutsideServer
         planted = await _talk(client, dialogues)
         leaks = await _leaks(client, worker, outside, planted)
         differing = await _cut(client, worker, outside, kills)
-    click.echo(f"answers cut while a placeholder was half said: {kills}, different: {differing}")
+    click.echo(f"answers cut while a placeholder was half written: {kills}, different: {differing}")
     return not leaks and not differing
 
 
 async def _talk(client: Client, dialogues: int) -> set[PrivateValue]:
-    """Three turns a dialogue; the last one recalls the others. Returns the values that were said."""
+    """Three turns a dialogue; the last one recalls the others. Returns the planted values."""
     planted: set[PrivateValue] = set()
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -168,15 +168,15 @@ async def _cut(client: Client, worker: WorkerProcess, outside: OutsideServer, ki
         asked = []
         for number in range(first, min(first + CUT_AT_ONCE, kills)):
             sentences, user = Sentences(5000 + number), client.user()
-            said = " ".join(sentences.next()[0] for _ in range(3))
-            asked.append((user, said, await client.ask(user, said, model="outside")))
+            prompt = " ".join(sentences.next()[0] for _ in range(3))
+            asked.append((user, prompt, await client.ask(user, prompt, model="outside")))
         await asyncio.gather(*(client.begun(user, request, 2) for user, _, request in asked))
         await asyncio.sleep(chance.random() * 0.8)
         worker.kill()
         worker.start()
-        for user, said, request in asked:
+        for user, prompt, request in asked:
             answer = await client.answer(user, request)
-            if answer.text != f"You said {said}. Again: {said}" or answer.end.finish_reason != "stop":
+            if answer.text != f"You said {prompt}. Again: {prompt}" or answer.end.finish_reason != "stop":
                 differing += 1
                 click.echo(f"{user}: {answer.end.finish_reason} {answer.text!r}")
         click.echo(f"  {first + len(asked)} answers cut")

@@ -1,4 +1,4 @@
-"""Readers that fall behind, or come when it is over: they must have what everybody has, and nobody waits for them."""
+"""Readers that fall behind or begin late: they must get what all readers get, and nothing waits for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class SlowReader:
 
 @dataclass(frozen=True)
 class AbsentReader:
-    """Nobody reads while a worker is killed; whoever comes then reads it all from the beginning."""
+    """No reader is there while a worker is killed; a later one reads everything from the beginning."""
 
     for_s: float = 10.0
     name: str = "reader absent"
@@ -75,5 +75,5 @@ async def _compare(arena: Arena, consumer: AIOKafkaConsumer, rule: ReaderRule) -
     ends = await consumer.end_offsets(list(consumer.assignment()))
     while any([await consumer.position(place) < end for place, end in ends.items()]):
         await _read(consumer, rule)
-    told = arena.watch.rule.answers
-    arena.misread += [key for key in ended if key not in rule.answers or rule.answers[key].text != told[key].text]
+    expected = arena.watch.rule.answers
+    arena.misread += [key for key in ended if key not in rule.answers or rule.answers[key].text != expected[key].text]

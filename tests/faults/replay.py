@@ -39,12 +39,12 @@ class Replay:
             recovered = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
         finally:
             await serving.engine.stop()
-        told = _told(tokens)
+        texts = _texts_of(tokens)
         # An answer that ended in an error, or was cancelled, is the beginning of what it would have been.
         return [
             key
             for (key, _), words in zip(jobs, recovered, strict=True)
-            if key in told and words[: len(told[key])] != told[key]
+            if key in texts and words[: len(texts[key])] != texts[key]
         ]
 
     async def _job(self, inflight: InFlightRequest, memory: tuple[Turn, ...], serving: ServedModel) -> Job:
@@ -69,7 +69,7 @@ def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tup
     return asked
 
 
-def _told(tokens: Records) -> dict[Key, tuple[int, ...]]:
+def _texts_of(tokens: Records) -> dict[Key, tuple[int, ...]]:
     rule = ReaderRule(remember=sys.maxsize)
     for record in tokens:
         rule.read(record.partition, record.offset, decode_token_event(record.value, record.headers))

@@ -70,7 +70,7 @@ def possible_turns(
     calls: Sequence[ToolCallRecord],
     topics: ToolTopics,
 ) -> Iterator[PastTurn]:
-    """The turns that may be remembered of such an answer; none if the engine cannot have said it.
+    """The turns that may be remembered of such an answer; none if the engine cannot have written it.
 
     `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
     `max_tokens`. Each round ends in a call after half of what is left (models/paced.py).
@@ -81,9 +81,9 @@ def possible_turns(
     def follow(number: int, begin: int, steps: tuple[ChatMessage, ...]) -> Iterator[PastTurn]:
         prompt = build(steps)
         length = total - begin if number == len(calls) else (most - begin + 1) // 2
-        said = tokens[begin : begin + length]
+        written = tokens[begin : begin + length]
         words = [word(prompt, index, turn.model_version) for index in range(length)]
-        if [token for token, _ in words[: len(said)]] != list(said):
+        if [token for token, _ in words[: len(written)]] != list(written):
             return
         text = "".join(part for _, part in words)
         if number == len(calls):

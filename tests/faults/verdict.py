@@ -79,7 +79,7 @@ class Fetched(Protocol):
 
 Records = Iterable[Fetched]
 Replay = Callable[[Records, Records, Records], Awaitable[list[Key]]]
-"""From all records of `requests`, `tokens` and `turns` the requests whose tokens are not those that had to be said."""
+"""From all records of `requests`, `tokens` and `turns` the requests whose tokens are not the expected ones."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Verdict:
     """Answers that ended in an error, by its code."""
     wrong_audit: list[str] = field(default_factory=list)
     wrong_errors: list[Key] = field(default_factory=list)
-    """Errors that nothing had led to, or that were not told."""
+    """Error events without a cause, and missing ones."""
     wrong_letters: list[Key] = field(default_factory=list)
     """Records without the one dead letter that they had to have, or with one that they had not."""
     wrong_rows: list[Key] = field(default_factory=list)
@@ -326,17 +326,17 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 
 
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
-    """Turns of a conversation stand in the order of its requests; one that ended before it began waits for nobody."""
+    """Turns of a conversation stand in the order of its requests; one that ended before it began waits for no other."""
     asked = defaultdict(list)
     for key, request in requests.items():
         if key in turns and turns[key].answer:
             asked[request["user_id"], request.get("conversation_id", "default")].append(key)
-    told = defaultdict(list)
+    turns_of = defaultdict(list)
     for key, turn in turns.items():
         if turn.answer:
-            told[turn.user_id, turn.conversation_id].append(key)
+            turns_of[turn.user_id, turn.conversation_id].append(key)
     for conversation, keys in asked.items():
-        verdict.out_of_order += [key for key, other in zip(keys, told[conversation], strict=False) if key != other]
+        verdict.out_of_order += [key for key, other in zip(keys, turns_of[conversation], strict=False) if key != other]
 
 
 def _judge_texts(
@@ -410,7 +410,7 @@ def _turns_now(
     settings: Settings,
     mask: Mask,
 ) -> Iterator[PastTurn]:
-    """The turns that may be remembered of a request with this history; none if the engine cannot have said them."""
+    """The turns that may be remembered of a request with this history; none if the engine cannot have written them."""
 
     def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
         return _prompt_ids(before, request, settings, mask, steps)

@@ -31,7 +31,7 @@ class Watch:
     """Seconds between the last event of a lost owner and the first of the one that resumed the answer."""
     pauses: list[float] = field(default_factory=list)
     """The same where an owner kept the answer under a new epoch."""
-    told: int = 0
+    events: int = 0
     """Events taken, fences and notices aside."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
@@ -102,7 +102,7 @@ class Watch:
             (self.silences if key in self._resumed else self.pauses).append(now - last)
         self._resumed.discard(key)
         self._silenced.discard(key)
-        self.told += 1
+        self.events += 1
         if event.error is not None:
             self.errors[event.error.code] += 1
         if event.is_end:

@@ -63,7 +63,7 @@ class WorkerProcess:
         return self
 
     def wait_owning(self, partitions: int, since: int = 0) -> None:
-        """Until the log has told `partitions` take-overs after its first `since` bytes."""
+        """Wait until the log has `partitions` take-overs after its first `since` bytes."""
         deadline = time.monotonic() + self.start_timeout_s
         while self.log.read_bytes()[since:].count(b": epoch ") < partitions:
             if self.exit_code is not None or time.monotonic() > deadline:
@@ -109,8 +109,8 @@ class WorkerProcess:
 
     def last_words(self) -> str:
         """Why it ended, in one line."""
-        told = [line for line in self.tail().splitlines() if line.startswith("parley: ") or "CRITICAL" in line]
-        return told[-1][:200] if told else "no reason told"
+        reasons = [line for line in self.tail().splitlines() if line.startswith("parley: ") or "CRITICAL" in line]
+        return reasons[-1][:200] if reasons else "no reason given"
 
     def __enter__(self) -> Self:
         return self.start()

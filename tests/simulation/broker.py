@@ -29,7 +29,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a consumer is handed; a marker is nobody's."""
+    """A record as a consumer gets it; markers are not delivered."""
 
     topic: str
     partition: int
@@ -140,7 +140,7 @@ class Broker:
         return offset
 
     def receipt(self, at: TopicPartition, offset: int) -> RecordMetadata:
-        """What a producer is told of a record that was appended just now."""
+        """What a producer learns of a record that was appended just now."""
         by_broker = at.topic in LOG_APPEND_TIME
         timestamp = int(self.world.now * 1000) if by_broker else -1
         return RecordMetadata(at.topic, at.partition, at, offset, timestamp, int(by_broker), -1)

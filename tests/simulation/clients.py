@@ -105,7 +105,7 @@ class Pipe:
         return delivery
 
     async def flush(self) -> None:
-        """Wait until nothing is on its way; whoever sent it may have given up waiting for it."""
+        """Wait until nothing is on its way; its sender may have given up waiting."""
         while self._queue:
             await asyncio.sleep(0.005)
 

@@ -246,14 +246,14 @@ class Findings:
         return wrong + [f"row {key} differs" for key in wanted.keys() & there.keys() if wanted[key] != there[key]]
 
     def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
-        told = [decode_usage(entry.value) for entry in self._read("usage")]
-        untold = [
+        windows = [decode_usage(entry.value) for entry in self._read("usage")]
+        unpublished = [
             tally.requests
             for _, partition in owners
             for key, value in partition.ownership.store.scan(Table.USAGE)
-            if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).told
+            if key != PROGRESS and not (tally := msgspec.json.decode(value, type=Tally)).revision
         ]
-        return wrong_usage(told, self._read("turns"), sum(untold))
+        return wrong_usage(windows, self._read("turns"), sum(unpublished))
 
     def _erased(self) -> dict[str, int]:
         """The last erasure of each user that has one, Unix milliseconds."""

@@ -1,6 +1,6 @@
 """The consumer group and the flow of records: Faust, as delivery sees it.
 
-A member that is silent for longer than the session loses its partitions without being told. Every change of members
+A member that is silent for longer than the session loses its partitions without notice. Every change of members
 gives every member a new assignment, once each has heard of the change or is given up; each assignment begins to hand
 out records at the committed offsets again.
 """

@@ -157,7 +157,7 @@ class Process:
         self._told(generation, numbers)
 
     def _told(self, generation: int, numbers: frozenset[int] | None) -> None:
-        """Heartbeats tell it sooner or later; `leaving` processes have said that they leave."""
+        """Heartbeats reveal it sooner or later; `leaving` processes have announced it."""
         if self.dead or self.leaving or generation != self._group.generation:
             return
         if self.up:
@@ -211,7 +211,7 @@ class Process:
                 await self.worker.owner.revoked()
                 self.broker.world.after(self.broker.world.latency(), partial(self._group.ready, self, generation))
                 continue
-            # Faust lets records flow as soon as it has told of the assignment, however long that is dealt with.
+            # Faust lets records flow as soon as it has announced the assignment, however long its handling takes.
             opened = self.broker.world.random.random() < 0.5
             if opened:
                 self._flow.open(self, generation, numbers)

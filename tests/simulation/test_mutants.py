@@ -78,7 +78,7 @@ async def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def _fences_nobody(broker: Broker, name: str, _epoch: int) -> Writer:
+def _fences_none(broker: Broker, name: str, _epoch: int) -> Writer:
     return broker.writers[name]
 
 
@@ -106,7 +106,7 @@ def _audits_no_errors(inflight: InFlightRequest, answer: AnswerLog, end: TokenEv
 
 def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> Change:
     calls._decided[key] = rounds
-    return row("nobody", "nothing", None)
+    return row("no user", "nothing", None)
 
 
 def _all_of_them(partition: Partition, result: Any) -> ToolRounds | None:
@@ -360,7 +360,7 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences nobody": Mutant(Broker, "_writer", _fences_nobody, hint=7),
+    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=7),
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
     ),

@@ -1,4 +1,4 @@
-"""The verdict on `usage`: every turn is counted once, every revision is told once, each builds on the one before."""
+"""The verdict on `usage`: each turn is counted once, each revision is published once and builds on the one before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.wire import UsageWindow
 
 
 def wrong_usage(windows: Iterable[UsageWindow], turns: Sequence[object], open_requests: int) -> list[str]:
-    """`windows` in the order of each partition's log; `open_requests` are counted in windows that were not told yet."""
+    """`windows` in the order of each partition's log; `open_requests` are in windows that are not published yet."""
     newest: dict[tuple[object, ...], UsageWindow] = {}
     wrong = []
     for window in windows:

@@ -138,7 +138,7 @@ def _close(coroutine: Any) -> None:
     for _ in range(20):
         try:
             coroutine.close()
-        except BaseException:  # noqa: BLE001 - it may say what it likes, nobody hears it
+        except BaseException:  # noqa: BLE001 - its process is dead, so its errors do not count
             continue
         return
 

@@ -18,9 +18,9 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def refusal(monkeypatch: pytest.MonkeyPatch, **values: str) -> str:
     for name, value in values.items():
         monkeypatch.setenv(f"PARLEY_{name}", value)
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as reported:
         load_settings()
-    (line,) = str(told.value).splitlines()
+    (line,) = str(reported.value).splitlines()
     return line
 
 
@@ -39,7 +39,7 @@ OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "K
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "reported"),
     [
         ({"PARTITIONS": "0"}, "PARLEY_PARTITIONS=0"),
         ({"BROKER": "localhost:9092"}, "kafka://host:port"),
@@ -56,9 +56,9 @@ OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "K
     ],
 )
 def test_a_wrong_value_is_told_with_its_name(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], told: str
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], reported: str
 ) -> None:
-    assert told in refusal(monkeypatch, **values)
+    assert reported in refusal(monkeypatch, **values)
 
 
 def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

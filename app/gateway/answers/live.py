@@ -179,7 +179,7 @@ class LiveAnswers:
             self.held.grow(key, event)
         watches = self._watches.get(key, ())
         for watch in watches:
-            watch.tell(update)
+            watch.deliver(update)
         if not watches and self._is_rest(update.answer):
             self._forget(key)
 

@@ -35,7 +35,7 @@ class Watch:
     def answer(self) -> Answer | None:
         return self._answer()
 
-    def tell(self, update: Update) -> None:
+    def deliver(self, update: Update) -> None:
         """The answer has grown, or was cut; the reader sends the cut event again."""
         if update.event.notice is not None:
             self._notices = [*self._notices, update.event][-_MOST_NOTICES:]

@@ -12,7 +12,7 @@ import msgspec
 
 from tests.benchmarks.load import Load
 from tests.benchmarks.parts.rounds import Measured, alternate, start, start_peers
-from tests.benchmarks.progress import tell
+from tests.benchmarks.progress import report
 from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.rig import Rig
 from tests.benchmarks.scale import Scale
@@ -35,7 +35,7 @@ async def run(rig: Rig, scale: Scale) -> Result:
         peers, result.notes = await start_peers(stack, [peer(rig) for peer in PEERS])
         systems += peers
         capacity = await capacity_of(systems[0], scale)
-        tell(f"the bare engine can do {capacity:.1f} requests/s of up to {TOKENS} tokens")
+        report(f"the bare engine can do {capacity:.1f} requests/s of up to {TOKENS} tokens")
         result.notes.append(
             f"The bare engine's capacity in this run: {capacity:.1f} requests/s of up to {TOKENS} tokens."
         )
@@ -69,12 +69,12 @@ def _ratio(mine: Measured, other: Measured) -> float:
 
 
 def row(label: str, load: Load, system: System, found: Measured, parley: Measured) -> list[str | float | int]:
-    told, used = found.stats, found.used
+    figures, used = found.stats, found.used
     return [
-        f"{label}: {load.rate:.1f}/s", system.name, told.goodput, _ratio(parley, found), told.failed,
-        *(value * 1e3 for value in (told.first_p50, told.first_p99, told.gap_p99)),
-        *(value * 1e3 for value in (told.whole_p50, told.whole_p95, told.whole_p99)),
-        told.tokens_per_s, (used.engine_s + used.other_s) / max(1, found.tokens) * 1e6, used.memory / 1e6,
+        f"{label}: {load.rate:.1f}/s", system.name, figures.goodput, _ratio(parley, found), figures.failed,
+        *(value * 1e3 for value in (figures.first_p50, figures.first_p99, figures.gap_p99)),
+        *(value * 1e3 for value in (figures.whole_p50, figures.whole_p95, figures.whole_p99)),
+        figures.tokens_per_s, (used.engine_s + used.other_s) / max(1, found.tokens) * 1e6, used.memory / 1e6,
     ]  # fmt: skip
 
 

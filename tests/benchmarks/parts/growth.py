@@ -23,7 +23,7 @@ COLUMNS = [
 
 
 async def run(rig: Rig, scale: Scale) -> Result:
-    result = Result("growth", f"How the cost grows (Parley, {RATE:g} requests/s unless told otherwise)", COLUMNS)
+    result = Result("growth", f"How the cost grows (Parley, {RATE:g} requests/s unless a row says otherwise)", COLUMNS)
     async with AsyncExitStack() as stack:
         widths = {count: Parley(replace(rig, partitions=count)) for count in scale.partitions}
         await start(stack, list(widths.values()))
@@ -45,23 +45,23 @@ async def once(system: Parley, load: Load, scale: Scale) -> Measured:
 
 
 async def remembered(system: Parley, load: Load, turns: int, scale: Scale) -> Measured:
-    """Users who have said so many things before."""
+    """Users with so many earlier turns."""
     users = 2 * round(load.rate * load.seconds)  # more than will ask
     people = f"talkers-{turns}"
     for turn in range(turns):
-        told = Load(seconds=0, at_once=users, people=people, each=True, max_tokens=8, seed=turn)
-        await system.run(told)
+        load = Load(seconds=0, at_once=users, people=people, each=True, max_tokens=8, seed=turn)
+        await system.run(load)
     one = msgspec.structs.replace(load, people=people, each=True, seconds=load.seconds)
     return (await alternate({system: one}, 1, 0))[system]
 
 
 def add(result: Result, grows: str, found: dict[int, Measured]) -> None:
     for count, measured in found.items():
-        told, used, tokens = measured.stats, measured.used, max(1, measured.tokens)
+        figures, used, tokens = measured.stats, measured.used, max(1, measured.tokens)
         result.rows.append([
-            grows, count, *(1e3 * value for value in (told.first_p50, told.first_p99, told.gap_p99)),
-            told.whole_p50 * 1e3, told.whole_p99 * 1e3, told.tokens_per_s, used.engine_s / tokens * 1e6,
-            used.other_s / max(1, told.requests) * 1e3, used.memory / 1e6,
+            grows, count, *(1e3 * value for value in (figures.first_p50, figures.first_p99, figures.gap_p99)),
+            figures.whole_p50 * 1e3, figures.whole_p99 * 1e3, figures.tokens_per_s, used.engine_s / tokens * 1e6,
+            used.other_s / max(1, figures.requests) * 1e3, used.memory / 1e6,
         ])  # fmt: skip
     counts = [str(count) for count in found]
     series = [

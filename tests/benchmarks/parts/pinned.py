@@ -44,9 +44,11 @@ async def run(rig: Rig, scale: Scale) -> Result:
             await start(stack, systems)
             found = await alternate(dict.fromkeys(systems, load), scale.rounds, scale.warm_up)
     for system in systems:
-        told, used, tokens = found[system].stats, found[system].used, max(1, found[system].tokens)
+        figures, used, tokens = found[system].stats, found[system].used, max(1, found[system].tokens)
         engine, other = used.engine_s / tokens * 1e6, used.other_s / tokens * 1e6
-        result.rows.append([system.name, told.tokens_per_s, told.gap_p50 * 1e3, told.gap_p99 * 1e3, engine, other])
+        result.rows.append(
+            [system.name, figures.tokens_per_s, figures.gap_p50 * 1e3, figures.gap_p99 * 1e3, engine, other]
+        )
     bare, parley = (found[system].stats.tokens_per_s for system in systems)
     result.claims = [Claim("tokens/s through the pipeline, of the bare engine's", parley / bare, ">=", 0.95)]
     result.plots = [Plot("Tokens/s, pinned", "", "tokens/s", [Series("", [s.name for s in systems], [bare, parley])])]

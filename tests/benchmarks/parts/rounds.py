@@ -10,7 +10,7 @@ import msgspec
 
 from tests.benchmarks.load import Load, Reply
 from tests.benchmarks.processes import Used
-from tests.benchmarks.progress import tell
+from tests.benchmarks.progress import report
 from tests.benchmarks.stats import Figures, stats
 from tests.benchmarks.systems import System
 
@@ -35,7 +35,7 @@ async def start(stack: AsyncExitStack, systems: Sequence[System]) -> None:
 
     async def begin(system: System) -> None:
         async with two:
-            tell(f"starting {system.name}")
+            report(f"starting {system.name}")
             await stack.enter_async_context(system)
 
     await asyncio.gather(*map(begin, systems))
@@ -50,7 +50,7 @@ async def start_peers(stack: AsyncExitStack, peers: Sequence[System]) -> tuple[l
             await start(stack, [peer])
         except RuntimeError as error:
             failed.append(f"{peer.name} is skipped: {str(error).splitlines()[0]}")
-            tell(failed[-1])
+            report(failed[-1])
         else:
             started.append(peer)
     return started, failed
@@ -66,7 +66,7 @@ async def alternate(loads: Mapping[System, Load], rounds: int, warm_up: float) -
             await system.run(msgspec.structs.replace(load, seconds=warm_up, seed=999))
     for number in range(rounds):
         for system, load in loads.items():
-            tell(f"round {number + 1} of {rounds}: {system.name}, {load.rate or load.at_once:g} {load.shape}")
+            report(f"round {number + 1} of {rounds}: {system.name}, {load.rate or load.at_once:g} {load.shape}")
             before = system.used()
             replies = await system.run(msgspec.structs.replace(load, seed=load.seed + number))
             spent[system].append(system.used().since(before))

@@ -18,7 +18,7 @@ from tables.records import Change, Conversation, Table, Turn
 from tables.store import PartitionStore
 from tests.benchmarks.load import PROMPTS, Load
 from tests.benchmarks.parts.rounds import alternate, start
-from tests.benchmarks.progress import tell
+from tests.benchmarks.progress import report
 from tests.benchmarks.result import Claim, Plot, Result, Series
 from tests.benchmarks.rig import Rig
 from tests.benchmarks.scale import Scale
@@ -35,10 +35,10 @@ async def run(rig: Rig, scale: Scale) -> Result:
     systems = {count: Parley(alone) for count in scale.conversations}
     async with AsyncExitStack() as stack:
         for count, system in systems.items():
-            tell(f"writing {count} conversations")
+            report(f"writing {count} conversations")
             await asyncio.to_thread(seed, system.store_path, count)
         await start(stack, list(systems.values()))
-        # Users with a past: what they said before is read, and put into the prompt.
+        # Users with a past: their earlier turns are read and put into the prompt.
         loads = {
             system: Load(seconds=1.5 * scale.seconds, rate=RATE, max_tokens=TOKENS, users=count, people="seeded")
             for count, system in systems.items()
@@ -51,9 +51,9 @@ async def run(rig: Rig, scale: Scale) -> Result:
     )
     cost = {}
     for count, system in systems.items():
-        told, used = found[system].stats, found[system].used
-        cost[count] = (used.engine_s + used.other_s) / max(1, told.requests) * 1e3
-        times = (told.first_p50, told.first_p99, told.whole_p50, told.whole_p99)
+        figures, used = found[system].stats, found[system].used
+        cost[count] = (used.engine_s + used.other_s) / max(1, figures.requests) * 1e3
+        times = (figures.first_p50, figures.first_p99, figures.whole_p50, figures.whole_p99)
         result.rows.append([count, cost[count], *(1e3 * value for value in times), used.memory / 1e6])
     least, most = min(cost), max(cost)
     first = {count: found[system].stats.first_p50 for count, system in systems.items()}

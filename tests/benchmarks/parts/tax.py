@@ -38,8 +38,15 @@ COLUMNS = ["system", "requests", "first token p50 ms", "p99 ms", "inter-token p5
 
 
 def row(name: str, found: Measured) -> list[str | float | int]:
-    told = found.stats
-    return [name, told.requests, told.first_p50 * 1e3, told.first_p99 * 1e3, told.gap_p50 * 1e3, told.gap_p99 * 1e3]
+    figures = found.stats
+    return [
+        name,
+        figures.requests,
+        figures.first_p50 * 1e3,
+        figures.first_p99 * 1e3,
+        figures.gap_p50 * 1e3,
+        figures.gap_p99 * 1e3,
+    ]
 
 
 def claims(echo: Measured, bare: Measured, parley: Measured) -> list[Claim]:

@@ -37,18 +37,18 @@ class Manager:
         self._manager = model.init_continuous_batching(generation, sizes)
         self._manager.start()
 
-    async def answer(self, ask: Ask, ids: list[int], tell: Any) -> None:
-        """`tell` is called with the new tokens of each step."""
-        told = 0
+    async def answer(self, ask: Ask, ids: list[int], send: Any) -> None:
+        """`send` is called with the new tokens of each step."""
+        sent = 0
         outputs: asyncio.Queue[Any] = asyncio.Queue()
         self._manager.register_result_handler(ask.request_id, outputs.put_nowait)
         self._manager.add_request(ids, request_id=ask.request_id, max_new_tokens=ask.max_tokens, streaming=True)
         while True:
             output = await outputs.get()
-            tokens = [token for token in output.generated_tokens[told:] if token not in self._eos]
-            told = len(output.generated_tokens)
+            tokens = [token for token in output.generated_tokens[sent:] if token not in self._eos]
+            sent = len(output.generated_tokens)
             if tokens:
-                await tell(tokens)
+                await send(tokens)
             if output.is_finished():
                 return
 
@@ -69,11 +69,11 @@ async def main() -> None:
             value = msgspec.json.encode({"request_id": ask.request_id, **event})
             return await producer.send(replies, value, key=ask.user_id.encode())
 
-        async def tell(tokens: list[int]) -> None:
+        async def send_tokens(tokens: list[int]) -> None:
             text = checkpoint.tokenizer.decode(tokens)
             await send({"type": "token", "tokens": tokens, "text": text})
 
-        await manager.answer(ask, list(prompts.build("", (), ask.prompt).ids), tell)
+        await manager.answer(ask, list(prompts.build("", (), ask.prompt).ids), send_tokens)
         await (await send({"type": "done"}))
 
     tune_interpreter()

@@ -1,7 +1,7 @@
 """What many would write: FastAPI in front of the same engine, tokens streamed in the response.
 
-What it lacks: whoever disconnects loses the answer, a restart loses all of them, nothing is kept in order, nothing is
-remembered.
+What it lacks: a client that disconnects loses the answer, a restart loses all of them, nothing is kept in
+order, nothing is remembered.
 """
 
 from __future__ import annotations

@@ -28,20 +28,20 @@ BATCH = 16
 WINDOW_S = 0.005
 
 
-class Told:
+class Sending:
     """What `generate` calls a streamer: is given every new column of the batch as it is drawn."""
 
-    def __init__(self, tell: Any) -> None:
-        self._tell = tell
+    def __init__(self, send: Any) -> None:
+        self._send = send
         self._prompt_seen = False
 
     def put(self, column: torch.Tensor) -> None:
         if self._prompt_seen:
-            self._tell(column.tolist())
+            self._send(column.tolist())
         self._prompt_seen = True
 
     def end(self) -> None:
-        self._tell(None)
+        self._send(None)
 
 
 class Generator:
@@ -51,8 +51,8 @@ class Generator:
         self._model.set_attn_implementation("sdpa")
         self._prompts = PromptBuilder(checkpoint)
 
-    def generate(self, asks: Sequence[Ask], tell: Any) -> None:
-        """In the executor's thread; `tell` gets a token for each ask a step, None at the end."""
+    def generate(self, asks: Sequence[Ask], send: Any) -> None:
+        """In the executor's thread; `send` gets a token for each ask a step, None at the end."""
         ids = [list(self._prompts.build("", (), ask.prompt).ids) for ask in asks]
         width = max(map(len, ids))
         padded = torch.tensor([[0] * (width - len(row)) + row for row in ids])  # left, as generate wants it
@@ -64,7 +64,7 @@ class Generator:
             do_sample=False,
             pad_token_id=0,
             eos_token_id=sorted(self._checkpoint.eos) or None,
-            streamer=Told(tell),
+            streamer=Sending(send),
         )
 
     def text(self, token: int) -> str:

@@ -1,7 +1,7 @@
 """The engine's thread on a core of its own, everything else of the process on the other.
 
 `BENCH_ENGINE_CORE` and `BENCH_OTHER_CORE` say which; without them nothing is pinned. In either case the engine's
-thread is named, so that its processor time can be told from the rest.
+thread is named, so that its processor time can be measured apart from the rest.
 """
 
 from __future__ import annotations

@@ -61,8 +61,8 @@ async def test_a_streamed_response_has_the_events_of_its_kind(client: AsyncOpenA
         "response.output_text.delta", "response.output_text.done", "response.content_part.done",
         "response.output_item.done", "response.completed",
     ]  # fmt: skip
-    said = "".join(event.delta for event in events if event.type == "response.output_text.delta")
-    assert events[-1].response.output_text == said
+    text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert events[-1].response.output_text == text
     async with client.responses.stream(
         model="demo", input="Where is my order 48213?", tools=[{"type": "function", **STATUS}]
     ) as called:

@@ -37,7 +37,7 @@ async def test_error_of_the_worker_is_one_line_and_exit_code_1(settings: Setting
     async with scripted_worker(settings):
         chat = await terminal.run("chat", "--user", "ann", "some fail")
     assert (chat.code, chat.out) == (1, "some \n")
-    assert chat.err.splitlines()[1:] == ["Error: it was told to (engine_error)"]
+    assert chat.err.splitlines()[1:] == ["Error: the script says so (engine_error)"]
 
 
 async def test_text_cannot_steer_the_terminal(settings: Settings, terminal: Terminal) -> None:
@@ -76,16 +76,16 @@ async def test_sigterm_ends_it_cleanly(settings: Settings, terminal: Terminal) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--user", "", "p"], "--user must have 1-128 characters"),
         (["--user", "ann", "--conversation", "c" * 257, "p"], "--conversation must have at most 256 characters"),
         (["--user", "ann", ""], "PROMPT is empty"),
     ],
 )
-async def test_wrong_use_is_one_line_and_exit_code_2(terminal: Terminal, arguments: list[str], said: str) -> None:
+async def test_wrong_use_is_one_line_and_exit_code_2(terminal: Terminal, arguments: list[str], message: str) -> None:
     chat = await terminal.run("chat", *arguments)
-    assert (chat.code, chat.err) == (2, f"Error: {said}\n")
+    assert (chat.code, chat.err) == (2, f"Error: {message}\n")
 
 
 async def test_broker_that_is_away_is_one_line_and_exit_code_1(terminal: Terminal) -> None:
@@ -108,7 +108,7 @@ async def test_events_are_printed_as_json_on_request(settings: Settings, termina
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["chat"], "Missing option '--user'. (see `parley chat --help`)"),
         (["chant"], "No such command 'chant'. (see `parley --help`)"),
@@ -117,10 +117,10 @@ async def test_events_are_printed_as_json_on_request(settings: Settings, termina
     ],
 )
 async def test_a_wrong_command_line_is_one_line_and_exit_code_2(
-    terminal: Terminal, arguments: list[str], said: str
+    terminal: Terminal, arguments: list[str], message: str
 ) -> None:
     wrong = await terminal.run(*arguments)
-    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"Error: {said}\n")
+    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"Error: {message}\n")
 
 
 async def test_sigterm_while_a_command_is_imported_ends_it_cleanly(settings: Settings, terminal: Terminal) -> None:

@@ -1,4 +1,4 @@
-"""`parley send`: what is good is sent, what is not is told."""
+"""`parley send`: good lines are sent, bad ones are reported."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ async def test_line_that_breaks_the_contract_is_told_and_the_others_go_on(
         sent = await terminal.run("send", "-", typed="\n".join(lines))
         assert [request.request_id for request in await received(worker, 2)] == ["r-1", "r-2"]
     assert sent.code == 1
-    told = sent.err.splitlines()
-    assert [line.split(" was not sent: ")[0] for line in told[:-1]] == [f"line {n}" for n in (3, 4, 5, 6, 7, 8)]
-    assert "temperature: must be at least 0 and at most 2" in told[3]
-    assert told[-1] == f"sent 2 to {settings.topic('requests')!r}, 6 not"
+    reported = sent.err.splitlines()
+    assert [line.split(" was not sent: ")[0] for line in reported[:-1]] == [f"line {n}" for n in (3, 4, 5, 6, 7, 8)]
+    assert "temperature: must be at least 0 and at most 2" in reported[3]
+    assert reported[-1] == f"sent 2 to {settings.topic('requests')!r}, 6 not"
 
 
 async def test_controls_are_sent_too(settings: Settings, terminal: Terminal) -> None:

@@ -54,8 +54,8 @@ async def test_who_asks_is_told_soon_and_a_reader_waits_through_it_and_gets_the_
                     "three ",
                 ]
                 assert sent[-1].event["type"] == "done"
-                told = (await http.get(f"/v1/requests/{request_id}")).json()
-                assert (told["text"], told["conversation_id"]) == ("one two three ", DEFAULT_CONVERSATION)
+                reported = (await http.get(f"/v1/requests/{request_id}")).json()
+                assert (reported["text"], reported["conversation_id"]) == ("one two three ", DEFAULT_CONVERSATION)
                 assert (await http.get("/readyz")).status_code == 200
                 assert (await http.post("/v1/requests", json=late, params=other)).status_code == 202
                 while "late" not in [request.request_id for request in worker.requests]:

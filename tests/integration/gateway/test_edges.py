@@ -52,7 +52,7 @@ async def test_nobody_gets_in_without_a_key_nor_to_what_is_anothers(guarded: htt
              ("GET", "/v1/search?q=x"), ("GET", "/v1/conversations"), ("GET", "/v1/conversations/default"),
              ("DELETE", "/v1/users/nina"), ("POST", "/v1/requests"), ("POST", "/v1/chat/completions")]  # fmt: skip
     for method, path in paths:
-        for headers in ({}, {"Authorization": "Bearer of-nobody-012345"}):
+        for headers in ({}, {"Authorization": "Bearer of-an-unknown-user-012345"}):
             reply = await guarded.request(method, path, headers=headers)
             assert (reply.status_code, reply.json()["error"]["code"]) == (401, "unauthorized"), path
 
@@ -172,7 +172,7 @@ async def test_what_is_no_request_is_refused_in_one_form(open_edge: GatewayProce
 
 async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge: GatewayProcess) -> None:
     async with httpx.AsyncClient(base_url=open_edge.url, timeout=30) as http:
-        request_id = (await http.post("/v1/requests", json={"prompt": "nobody answers"})).json()["request_id"]
+        request_id = (await http.post("/v1/requests", json={"prompt": "no worker answers"})).json()["request_id"]
         async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
             lines = stream.aiter_lines()
             assert await anext(lines) == "retry: 1000"
@@ -183,7 +183,7 @@ async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "reported"),
     [
         ({"gateway_host": "0.0.0.0"}, 2, "PARLEY_GATEWAY_API_KEYS"),
         ({"jwt_secret": "short"}, 2, "PARLEY_JWT_SECRET"),
@@ -191,11 +191,11 @@ async def test_sigterm_ends_it_cleanly_and_cuts_streams_without_an_end(open_edge
     ],
 )
 async def test_a_gateway_that_cannot_be_says_why_in_one_line(
-    settings: Settings, change: dict[str, str], code: int, told: str
+    settings: Settings, change: dict[str, str], code: int, reported: str
 ) -> None:
     command = [str(Path(sys.executable).with_name("parley")), "gateway"]
     environment = environment_of(settings.model_copy(update=change))
     ended = await asyncio.to_thread(subprocess.run, command, env=environment, capture_output=True, text=True)
     assert ended.returncode == code
-    assert told in ended.stderr
+    assert reported in ended.stderr
     assert len(ended.stderr.splitlines()) == 1

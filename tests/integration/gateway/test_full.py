@@ -35,7 +35,7 @@ async def test_requests_that_could_not_begin_in_time_are_refused_until_they_coul
     settings: Settings = await new_settings(partitions=1, max_in_flight=3, gateway_start_s=2.0)
     with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
         async with httpx.AsyncClient(base_url=gateway.url, timeout=30) as http:
-            # Nobody answers: those that would be under way are let in, and with time nobody more.
+            # No worker answers: requests up to the limit are accepted, and later ones are not.
             assert [(await asked(http, "nina")).status_code for _ in range(5)] == [202] * 5
             async with asyncio.timeout(30):
                 while (refused := await asked(http, "nina")).status_code == 202:

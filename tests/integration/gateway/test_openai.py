@@ -35,10 +35,10 @@ async def test_a_stream_says_the_same_piece_by_piece(client: AsyncOpenAI) -> Non
     )
     chunks = [chunk async for chunk in stream]
     whole = await client.chat.completions.create(model="demo", messages=HELLO, max_tokens=9)
-    said = [chunk.choices[0] for chunk in chunks if chunk.choices]
-    assert said[0].delta.role == "assistant"
-    assert "".join(one.delta.content or "" for one in said) == whole.choices[0].message.content
-    assert [one.finish_reason for one in said if one.finish_reason] == ["length"]
+    sent = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert sent[0].delta.role == "assistant"
+    assert "".join(one.delta.content or "" for one in sent) == whole.choices[0].message.content
+    assert [one.finish_reason for one in sent if one.finish_reason] == ["length"]
     assert chunks[-1].choices == []
     assert chunks[-1].usage == whole.usage
     assert len({chunk.id for chunk in chunks}) == 1
@@ -107,7 +107,7 @@ async def test_parts_of_content_and_a_developer_are_taken(client: AsyncOpenAI) -
         messages=[{"role": "developer", "content": "be brief"}, {"role": "user", "content": parts}],
         max_completion_tokens=3,
         seed=7,
-        stop=["never said"],
+        stop=["never written"],
     )
     assert done.usage.completion_tokens == 3
 

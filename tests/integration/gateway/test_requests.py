@@ -41,10 +41,10 @@ async def test_events_say_the_answer_with_the_next_index_as_id(http: httpx.Async
 async def test_a_look_tells_status_text_and_usage(http: httpx.AsyncClient) -> None:
     request_id = await ask(http)
     sent = await answer(http, request_id)
-    told = (await http.get(f"/v1/requests/{request_id}")).json()
-    assert (told["status"], told["finish_reason"], told["index"]) == ("done", "length", 12)
-    assert told["text"] == text_of(sent)
-    assert told["usage"]["completion_tokens"] == 12
+    reported = (await http.get(f"/v1/requests/{request_id}")).json()
+    assert (reported["status"], reported["finish_reason"], reported["index"]) == ("done", "length", 12)
+    assert reported["text"] == text_of(sent)
+    assert reported["usage"]["completion_tokens"] == 12
 
 
 async def test_a_stream_dropped_at_any_token_goes_on_with_exactly_the_rest(http: httpx.AsyncClient) -> None:
@@ -95,9 +95,9 @@ async def open_streams(http: httpx.AsyncClient) -> float:
 
 
 async def test_an_id_that_nobody_knows_ends_as_not_found(http: httpx.AsyncClient) -> None:
-    sent = await answer(http, "nobody-knows-it")
+    sent = await answer(http, "unknown-request")
     assert [one.event["error"]["code"] for one in sent] == ["not_found"]
-    assert (await http.get("/v1/requests/nobody-knows-it")).status_code == 404
+    assert (await http.get("/v1/requests/unknown-request")).status_code == 404
 
 
 async def test_a_reader_that_comes_before_the_request_gets_all_of_it(http: httpx.AsyncClient) -> None:

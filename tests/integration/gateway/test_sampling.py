@@ -39,10 +39,10 @@ async def client(edge: GatewayProcess) -> AsyncIterator[AsyncOpenAI]:
 
 async def test_logprobs_tell_each_token_with_its_rivals_whole_and_streamed(client: AsyncOpenAI) -> None:
     done = await client.chat.completions.create(**ASKED, logprobs=True, top_logprobs=3)
-    told = done.choices[0].logprobs.content
-    assert len(told) == done.usage.completion_tokens
-    assert "".join(one.token for one in told).strip() == done.choices[0].message.content.strip()
-    for one in told:
+    reported = done.choices[0].logprobs.content
+    assert len(reported) == done.usage.completion_tokens
+    assert "".join(one.token for one in reported).strip() == done.choices[0].message.content.strip()
+    for one in reported:
         assert bytes(one.bytes).decode() == one.token
         assert one.logprob <= 0
         assert len(one.top_logprobs) == 3
@@ -50,7 +50,7 @@ async def test_logprobs_tell_each_token_with_its_rivals_whole_and_streamed(clien
         assert math.isclose(one.top_logprobs[0].logprob, one.logprob, abs_tol=1e-3)
     stream = await client.chat.completions.create(**ASKED, logprobs=True, top_logprobs=3, stream=True)
     pieces = [chunk.choices[0].logprobs async for chunk in stream]
-    assert [one.token for piece in pieces if piece for one in piece.content] == [one.token for one in told]
+    assert [one.token for piece in pieces if piece for one in piece.content] == [one.token for one in reported]
 
 
 async def test_a_seed_gives_each_choice_words_of_its_own_and_the_same_again(client: AsyncOpenAI) -> None:

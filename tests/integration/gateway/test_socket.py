@@ -37,8 +37,8 @@ async def say(socket: ClientConnection, **message: Any) -> None:
 
 async def heard(socket: ClientConnection) -> dict[str, Any]:
     async with asyncio.timeout(30):
-        told: dict[str, Any] = json.loads(await socket.recv())
-        return told
+        reported: dict[str, Any] = json.loads(await socket.recv())
+        return reported
 
 
 async def up_to_the_end(socket: ClientConnection) -> list[dict[str, Any]]:
@@ -68,15 +68,15 @@ async def test_several_requests_share_one_connection(gateway: GatewayProcess) ->
             )
         refs, events = {}, {}
         while len([one for one in events.values() if one[-1]["type"] == "done"]) < 10:
-            told = await heard(socket)
-            if told["type"] == "asked":
-                refs[told["request_id"]] = told["ref"]
-            elif told["type"] != "notice":
-                events.setdefault(told["request_id"], []).append(told)
+            reported = await heard(socket)
+            if reported["type"] == "asked":
+                refs[reported["request_id"]] = reported["ref"]
+            elif reported["type"] != "notice":
+                events.setdefault(reported["request_id"], []).append(reported)
     assert sorted(refs.values()) == [str(number) for number in range(10)]
     assert set(events) == set(refs)
-    for said in events.values():
-        assert [one["index"] for one in said] == list(range(10))
+    for sent in events.values():
+        assert [one["index"] for one in sent] == list(range(10))
 
 
 async def test_an_answer_goes_on_after_the_place_that_is_named_on_another_connection(gateway: GatewayProcess) -> None:
@@ -98,9 +98,9 @@ async def test_a_cancel_ends_the_answer_and_an_unfollow_the_telling_of_it(gatewa
         ids = []
         for number in (1, 2):
             await say(socket, type="ask", ref="a", prompt="hello", conversation_id=str(number), max_tokens=100_000)
-            while (told := await heard(socket))["type"] != "asked":
+            while (reported := await heard(socket))["type"] != "asked":
                 pass
-            ids.append(told["request_id"])
+            ids.append(reported["request_id"])
         await say(socket, type="unfollow", ref="u", request_id=ids[0])
         while (await heard(socket))["type"] != "unfollowed":
             pass
@@ -124,13 +124,13 @@ async def test_what_is_wrong_is_refused_and_the_connection_stays(gateway: Gatewa
     async with opened(gateway) as socket:
         for message, param in wrong.items():
             await socket.send(message)
-            told = await heard(socket)
-            assert (told["type"], told["error"]["code"], told["error"]["param"]) == (
+            reported = await heard(socket)
+            assert (reported["type"], reported["error"]["code"], reported["error"]["param"]) == (
                 "refused",
                 "invalid_request",
                 param,
             )
-        await say(socket, type="follow", request_id="nobody-knows-it")
+        await say(socket, type="follow", request_id="unknown-request")
         assert (await heard(socket))["type"] == "following"
         assert (await heard(socket))["error"]["code"] == "not_found"
         await socket.send("x" * 1_100_000)
@@ -178,12 +178,12 @@ async def test_the_key_is_in_the_header_or_for_browsers_in_the_subprotocol(guard
 
 async def test_it_has_the_limits_of_the_other_ways(guarded: GatewayProcess) -> None:
     async with opened(guarded, additional_headers={"Authorization": "Bearer key-of-nina-0123"}) as socket:
-        told = []
+        reported = []
         for _ in range(8):
             await say(socket, type="ask", prompt="hello")
-            told.append(await heard(socket))
-    assert told[-1]["error"]["code"] == "rate_limited"
-    assert told[-1]["retry_after_s"] > 0
+            reported.append(await heard(socket))
+    assert reported[-1]["error"]["code"] == "rate_limited"
+    assert reported[-1]["retry_after_s"] > 0
 
 
 async def test_a_connection_ends_with_its_token(guarded: GatewayProcess) -> None:
@@ -200,7 +200,7 @@ async def test_a_stream_ends_with_its_token_and_without_an_end(guarded: GatewayP
     token = jwt.encode({"sub": "lena", "exp": time.time() - 7}, SECRET)
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=guarded.url, headers=headers, timeout=30) as http, asyncio.timeout(30):
-        request_id = (await http.post("/v1/requests", json={"prompt": "nobody answers"})).json()["request_id"]
+        request_id = (await http.post("/v1/requests", json={"prompt": "no worker answers"})).json()["request_id"]
         async with http.stream("GET", f"/v1/requests/{request_id}/events") as stream:
             with contextlib.suppress(httpx.RemoteProtocolError):
                 assert not [line async for line in stream.aiter_lines() if line.startswith("data:")]

@@ -106,8 +106,8 @@ async def test_late_words_of_a_former_owner_are_left_out(settings: Settings) -> 
         done = msgspec.structs.replace(
             event, type=EventType.DONE, index=1, tokens=None, text=None, epoch=new, finish_reason=FinishReason.STOP
         )
-        for said in (late, msgspec.structs.replace(event, epoch=new), late, done):
-            await worker.say(PARTITION, said)
+        for sent in (late, msgspec.structs.replace(event, epoch=new), late, done):
+            await worker.say(PARTITION, sent)
         assert text_of([update async for update in tokens.follow("ann", "r-1")]) == "true"
         assert tokens.rule.dropped.late == 2
 

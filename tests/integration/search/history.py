@@ -1,4 +1,4 @@
-"""A writer under test, and what it told: the turns that were done and those it rejected."""
+"""A writer under test, and what it reported: the turns that were done and those it rejected."""
 
 from __future__ import annotations
 

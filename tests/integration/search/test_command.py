@@ -65,9 +65,10 @@ def test_milvus_that_is_away_is_one_line_and_exit_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["x"], "--user"), (["--user", "ann", " "], "QUERY"), (["--user", "a", "-n0", "x"], "-n")]
+    ("arguments", "message"),
+    [(["x"], "--user"), (["--user", "ann", " "], "QUERY"), (["--user", "a", "-n0", "x"], "-n")],
 )
-def test_wrong_use_is_exit_2(tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_wrong_use_is_exit_2(tmp_path: Path, arguments: list[str], message: str) -> None:
     ran = parley(tmp_path, "http://127.0.0.1:1", "turns", *arguments)
     assert ran.returncode == 2
-    assert said in ran.stderr.splitlines()[-1]
+    assert message in ran.stderr.splitlines()[-1]

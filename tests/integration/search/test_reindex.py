@@ -71,8 +71,8 @@ async def test_another_embedder_is_refused_until_the_collection_is_filled_again(
     with pytest.raises(CollectionMismatchError, match=r"'other' is another one.*parley search reindex"):
         await HistorySearch(connection, name, Other()).search(Query(user_id="ann", text="hello"))
     await write(indexed, *turns, *some_turns("r3"), *some_turns("b", user="bob"), erased={"bob": NOW + 1})
-    told: list[str] = []
-    done = await Reindex(indexed, connection, Other(), told.append).run()
+    reported: list[str] = []
+    done = await Reindex(indexed, connection, Other(), reported.append).run()
     assert (done.turns, done.rows, done.left_out) == (3, 6, 1)
     assert await keys(connection, name) == {"ann/r1", "ann/r2", "ann/r3"}
     hits = await HistorySearch(connection, name, Other()).search(Query(user_id="ann", text="hello"))

@@ -1,4 +1,4 @@
-"""Workers and commands on a Kafka that lets in only whom it knows."""
+"""Workers and commands on a Kafka with authentication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker tells of a broker that goes and comes back, with nothing under way that would notice."""
+"""What a worker reports about a broker that goes away and comes back while no request is open."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def asked(worker: WorkerProcess, path: str) -> tuple[int, dict[str, Any]]:
 
 def until(worker: WorkerProcess, path: str, code: int, patience_s: float = 60) -> dict[str, Any]:
     deadline = time.monotonic() + patience_s
-    while (told := asked(worker, path))[0] != code:
-        assert time.monotonic() < deadline, told
+    while (reported := asked(worker, path))[0] != code:
+        assert time.monotonic() < deadline, reported
         time.sleep(0.2)
-    return told[1]
+    return reported[1]
 
 
 @pytest.mark.slow
@@ -42,8 +42,8 @@ def test_a_broker_that_is_gone_is_told_by_readyz_alone_and_only_while_it_is(
         worker.wait_owning(worker.settings.partitions)
         until(worker, "/readyz", 200)
         kafka.kill()
-        told = until(worker, "/readyz", 503)
-        assert "the broker has not answered" in told["status"]
+        reported = until(worker, "/readyz", 503)
+        assert "the broker has not answered" in reported["status"]
         assert asked(worker, "/healthz")[0] == 200
         kafka.start()
         assert until(worker, "/readyz", 200)["status"] == "ok"

@@ -80,13 +80,13 @@ async def test_one_trace_shows_the_whole_way_of_a_request(worker: WorkerProcess,
     assert times == sorted(times)
     assert (chat["start_time"], chat["end_time"]) == (times[0], times[-1])
     assert [event["name"] for event in chat["events"]] == ["first token"]
-    told = chat["attributes"]
-    assert told["gen_ai.operation.name"] == "chat"
-    assert told["gen_ai.request.max_tokens"] == 3
-    assert told["gen_ai.request.temperature"] == 0.5
-    assert told["gen_ai.usage.output_tokens"] == 3
-    assert told["gen_ai.response.finish_reasons"] == ["length"]
-    assert told["messaging.destination.name"] == worker.settings.topic("requests")
+    reported = chat["attributes"]
+    assert reported["gen_ai.operation.name"] == "chat"
+    assert reported["gen_ai.request.max_tokens"] == 3
+    assert reported["gen_ai.request.temperature"] == 0.5
+    assert reported["gen_ai.usage.output_tokens"] == 3
+    assert reported["gen_ai.response.finish_reasons"] == ["length"]
+    assert reported["messaging.destination.name"] == worker.settings.topic("requests")
 
 
 async def test_the_context_is_in_the_headers_of_every_token_event_and_of_the_turn(worker: WorkerProcess) -> None:
@@ -123,7 +123,7 @@ async def test_a_request_that_is_not_sampled_leaves_no_span_and_no_header_of_its
 async def test_each_ended_request_is_one_line_with_its_ids_and_times_and_without_its_words(
     worker: WorkerProcess,
 ) -> None:
-    marker = "xyzzy-what-nobody-else-says"
+    marker = "xyzzy-a-text-of-its-own"
     async with Client(worker.settings) as client:
         user = client.user()
         refused = await client.send(

@@ -110,10 +110,10 @@ async def test_kills_and_rebalances_count_each_turn_once_and_tell_each_revision_
                 by_tenant[window.tenant] += window.requests
             assert by_tenant == Counter(turn.tenant or "" for turn in turns)
             ended = await Terminal(settings, tmp_path).run("usage", "--json")
-            told = json.loads(ended.out)
-            assert sum(one["requests"] for one in told) == len(turns)
+            reported = json.loads(ended.out)
+            assert sum(one["requests"] for one in reported) == len(turns)
             prompt = sum(turn.usage.prompt_tokens for turn in turns)
-            assert abs(sum(one["cost"] for one in told) - (prompt * 1 + 4 * len(turns) * 10) / 1000) < 1e-6
+            assert abs(sum(one["cost"] for one in reported) - (prompt * 1 + 4 * len(turns) * 10) / 1000) < 1e-6
             shown = await Terminal(settings, tmp_path).run("usage", "--tenant", "globex", "--model", "paced@1")
             assert "globex" in shown.out
             assert "acme" not in shown.out

@@ -59,7 +59,7 @@ class Client:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> tuple[int, int]:
-        """Send a record, to where its key belongs unless told otherwise; returns its partition and offset."""
+        """Send a record, to the partition of its key unless `partition` is given; returns its partition and offset."""
         raw = json.dumps(value).encode() if isinstance(value, dict) else value
         raw_key = key.encode() if isinstance(key, str) else key
         sent = await self.producer.send_and_wait(

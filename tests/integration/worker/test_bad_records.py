@@ -1,4 +1,4 @@
-"""Rubbish between good requests: each ends as the contract says, and nobody else notices."""
+"""Rubbish between good requests: each ends as documented, and no other request is affected."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ async def test_a_bad_record_is_a_dead_letter_and_its_sender_is_told_where_possib
         end = (await client.answer(user, good)).end
         assert end is not None
         assert end.type is EventType.DONE
-    told = [answer for (_, answered), answer in client.reader.rule.answers.items() if answered == request_id]
-    if not bad.told:
-        assert not told
+    reported = [answer for (_, answered), answer in client.reader.rule.answers.items() if answered == request_id]
+    if not bad.is_reported:
+        assert not reported
         return
-    (answer,) = told or [await client.answer(user, request_id)]
+    (answer,) = reported or [await client.answer(user, request_id)]
     assert answer.end is not None
     assert answer.end.error is not None
     assert (answer.end.type, answer.end.error.code, answer.tokens) == (EventType.ERROR, "invalid_request", ())

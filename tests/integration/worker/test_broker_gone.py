@@ -1,4 +1,4 @@
-"""A worker that is told to end while Kafka is away."""
+"""A worker that is asked to end while Kafka is unreachable."""
 
 from __future__ import annotations
 

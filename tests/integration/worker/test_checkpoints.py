@@ -52,7 +52,7 @@ def configured(**changes: object) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (break_off, "model.safetensors has"),
         pytest.param(pickled, "is a pickle, which runs code", marks=pytest.mark.slow),
@@ -62,9 +62,9 @@ def configured(**changes: object) -> Callable[[Path], None]:
     ],
 )
 async def test_a_broken_checkpoint_ends_the_worker_with_one_line(
-    new_settings: NewSettings, tmp_path: Path, spoil: Callable[[Path], None], said: str
+    new_settings: NewSettings, tmp_path: Path, spoil: Callable[[Path], None], message: str
 ) -> None:
     settings: Settings = await new_settings(engine="torch", embedder="none")
     folder = shutil.copytree(CHECKPOINT, tmp_path / "model")
     spoil(folder)
-    assert said in refused(settings, tmp_path, PARLEY_MODEL=str(folder))
+    assert message in refused(settings, tmp_path, PARLEY_MODEL=str(folder))

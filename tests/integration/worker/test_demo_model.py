@@ -103,7 +103,7 @@ async def test_logprobs_are_told_with_their_tokens_where_asked(client: Client) -
     answer = await client.asked(
         user, "Where is my order 1234?", temperature=0, max_tokens=4, logprobs=True, top_logprobs=2
     )
-    told = [logprob for segment in answer.segments for logprob in segment.logprobs or ()]
-    assert [logprob.token for logprob in told] == list(answer.tokens)
-    assert all(logprob.logprob <= 0 and len(logprob.top) == 2 for logprob in told)
-    assert all(logprob.top[0].token == logprob.token for logprob in told), "greedy takes the likeliest"
+    reported = [logprob for segment in answer.segments for logprob in segment.logprobs or ()]
+    assert [logprob.token for logprob in reported] == list(answer.tokens)
+    assert all(logprob.logprob <= 0 and len(logprob.top) == 2 for logprob in reported)
+    assert all(logprob.top[0].token == logprob.token for logprob in reported), "greedy takes the likeliest"

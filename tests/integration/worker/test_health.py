@@ -1,4 +1,4 @@
-"""What the worker's web server tells of it."""
+"""What the worker's web server reports."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def get(worker: WorkerProcess, path: str) -> str:
 
 async def test_a_worker_that_owns_its_partitions_is_ready(client: Client, worker: WorkerProcess) -> None:
     await client.asked(client.user(), max_tokens=2)
-    told = json.loads(get(worker, "/readyz"))
-    assert told["status"] == "ok"
-    assert len(told["partitions"]) == worker.settings.partitions
+    reported = json.loads(get(worker, "/readyz"))
+    assert reported["status"] == "ok"
+    assert len(reported["partitions"]) == worker.settings.partitions
 
 
 async def test_only_health_and_metrics_are_served(worker: WorkerProcess) -> None:
@@ -46,7 +46,7 @@ async def test_metrics_count_what_was_answered_and_refused_and_keep_users_out(
     place = await client.send("requests", b"rubbish", user)
     await client.dead_letter("requests", *place)
     await client.turns_of(user, 1)
-    told = get(worker, "/metrics")
+    reported = get(worker, "/metrics")
     for name in (
         "parley:time_to_first_token_seconds_count",
         'parley:request_success_total{finished_reason="length"}',
@@ -56,8 +56,8 @@ async def test_metrics_count_what_was_answered_and_refused_and_keep_users_out(
         'parley:partition_owned{partition="0"} 1.0',
         "faust_messages_received_total",
     ):
-        assert name in told, name
-    assert user not in told
+        assert name in reported, name
+    assert user not in reported
 
 
 Series = dict[str, list[tuple[dict[str, str], float]]]
@@ -71,8 +71,8 @@ def series(worker: WorkerProcess) -> Series:
     return found
 
 
-def total(told: Series, name: str, **labels: Any) -> float:
-    return sum(value for named, value in told[name] if labels.items() <= named.items())
+def total(reported: Series, name: str, **labels: Any) -> float:
+    return sum(value for named, value in reported[name] if labels.items() <= named.items())
 
 
 async def test_metrics_show_partitions_engine_and_tenants(client: Client, worker: WorkerProcess) -> None:

@@ -19,13 +19,13 @@ Headers = list[tuple[str, bytes]]
 
 @dataclass(frozen=True)
 class Hostile:
-    """`value` is made of the user and the request id; `told` where the sender gets an error event."""
+    """`value` is made of the user and the request id; `is_reported` where the sender gets an error event."""
 
     name: str
     value: Callable[[str, str], bytes]
     compression: str | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
-    told: bool = False
+    is_reported: bool = False
 
 
 def long_enum(user: str, request_id: str) -> bytes:
@@ -38,8 +38,8 @@ def many_fields(user: str, request_id: str) -> bytes:
 
 HOSTILE = [
     Hostile("garbage as large as a record may be", lambda *_: b"x" * (MAX_RECORD_BYTES - 200)),
-    Hostile("a value that the error would quote", long_enum, told=True),
-    Hostile("a name of a megabyte", many_fields, told=True),
+    Hostile("a value that the error would quote", long_enum, is_reported=True),
+    Hostile("a name of a megabyte", many_fields, is_reported=True),
     Hostile("3 MiB of zeros in gzip", lambda *_: b"\0" * (3 << 20), "gzip"),
     Hostile("64 MiB of zeros in gzip", lambda *_: b"\0" * (64 << 20), "gzip"),
     Hostile("a large value and large headers", lambda *_: b"x" * 600_000, headers=(("h", b"y" * 400_000),)),
@@ -94,8 +94,8 @@ async def test_hostile_records_have_one_dead_letter_each_and_stall_nobody(client
         if len(letter.value) < len(value):
             assert int(headers["value-bytes"]) == len(value)
             assert headers["value-sha256"].decode() == hashlib.sha256(value).hexdigest()
-        told = client.reader.rule.answers.get((user, f"bad-{user}"))
-        assert (told is not None) == hostile.told, hostile.name
+        reported = client.reader.rule.answers.get((user, f"bad-{user}"))
+        assert (reported is not None) == hostile.is_reported, hostile.name
     sources = [
         (int(dict(letter.headers)["source-partition"]), int(dict(letter.headers)["source-offset"]))
         for letter in await client.records("dead-letters")

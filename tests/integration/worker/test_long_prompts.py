@@ -67,7 +67,7 @@ async def test_long_prompts_cost_no_membership_and_stall_nobody(worker: WorkerPr
     prompts = [answer.end.usage.prompt_tokens for answer in answers]
     quantiles = statistics.quantiles(seconds, n=100)
     print(
-        f"{sum(prompts)} tokens read in within {took:.1f} s, {meanwhile} tokens told meanwhile; a look at the worker's "
+        f"{sum(prompts)} tokens read in within {took:.1f} s, {meanwhile} tokens written meanwhile; the worker's "
         f"event loop: p50 {quantiles[49] * 1e3:.1f} ms, p99 {quantiles[98] * 1e3:.1f} ms, of {len(seconds)}"
     )
     settings = worker.settings

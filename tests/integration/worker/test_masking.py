@@ -66,8 +66,8 @@ def found_in(text: str) -> list[str]:
     return [value for value in VALUES if value in text]
 
 
-def echoed(said: str) -> str:
-    return f"You said {said}. Again: {said}"
+def echoed(prompt: str) -> str:
+    return f"You said {prompt}. Again: {prompt}"
 
 
 async def test_the_model_sees_placeholders_and_the_reader_the_values(client: Client, outside: OutsideServer) -> None:
@@ -149,5 +149,5 @@ async def test_the_audit_and_the_log_have_no_value(worker: WorkerProcess, client
     assert records
     assert found_in(str(records)) == []
     assert found_in(worker.log.read_text()) == []
-    told = series(worker)
-    assert total(told, "parley:guard_searches_total") > total(told, "parley:guard_failures_total") == 0
+    reported = series(worker)
+    assert total(reported, "parley:guard_searches_total") > total(reported, "parley:guard_failures_total") == 0

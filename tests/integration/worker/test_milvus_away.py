@@ -1,4 +1,4 @@
-"""A Milvus that hangs and an engine that is full delay nobody but those who wait for them."""
+"""A Milvus that hangs and an engine that is full delay only the requests that need them."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def test_a_requests_model_says_who_answers(client: Client, folder: Path) -
 
 
 async def test_nobody_of_that_name_and_an_adapter_that_does_not_fit_are_errors_of_their_request(client: Client) -> None:
-    unknown = await client.asked(client.user(), model="nobody")
+    unknown = await client.asked(client.user(), model="unknown")
     misfit = await client.asked(client.user(), model="misfit")
     assert [one.end.error.code for one in (unknown, misfit)] == ["model_not_found"] * 2
     assert "polite" in unknown.end.error.message
@@ -76,6 +76,6 @@ async def test_an_answer_goes_on_with_its_own_model_and_ends_as_partial_without_
     await asyncio.to_thread(worker.wait_joined)
     second, polite, passing = [await client.answer(users[name], ids[name]) for name in asks]
     assert second.end.finish_reason == "partial", "another model of that name"
-    assert passing.end.finish_reason == "partial", "nobody of that name any more"
+    assert passing.end.finish_reason == "partial", "no model has that name any more"
     assert (polite.end.finish_reason, len(polite.tokens)) == ("length", 400)
     assert len({segment.model_version for segment in polite.segments}) == 1

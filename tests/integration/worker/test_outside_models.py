@@ -156,16 +156,16 @@ async def test_a_model_that_fails_in_the_middle_is_followed_from_the_next_token_
     answer = await client.answer(user, request_id)
     assert answer.complete
     assert answer.end.finish_reason == "length"
-    said = "".join(WORDS[:4])
-    assert answer.text.startswith(said)
+    begun = "".join(WORDS[:4])
+    assert answer.text.startswith(begun)
     prompt = BytePrompts().build("", (), "hello").ids
-    first = len(BytePrompts().ids_of(said))
-    assert answer.text == said + "".join(word(prompt, at)[1] for at in range(first, 150))
+    first = len(BytePrompts().ids_of(begun))
+    assert answer.text == begun + "".join(word(prompt, at)[1] for at in range(first, 150))
     assert {event.model_version for event in answer.segments} == {"plain@served-name", "paced@1"}
     events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
     notices = [event for event in events if event.request_id == request_id and event.notice]
     (taken_over,) = [event for event in notices if event.notice.code == FALLBACK]
-    assert taken_over.index == len(said)
+    assert taken_over.index == len(begun)
     (turn,) = await client.turns_of(user, 1)
     assert (turn.answer, turn.route) == (answer.text, "out")
 

@@ -1,4 +1,4 @@
-"""A worker that cannot work as it is set up says so in one line and ends with exit code 2."""
+"""A worker that cannot work as it is set up prints one line and ends with exit code 2."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from tests.unit.models import tiny
 
 def refused(settings: Settings, folder: Path, arguments: tuple[str, ...] = (), **environment: str) -> str:
     """The one line that the worker says before it ends with exit code 2."""
-    (line,) = told(settings, folder, 2, arguments, **environment)
+    (line,) = printed(settings, folder, 2, arguments, **environment)
     return line
 
 
-def told(settings: Settings, folder: Path, code: int, arguments: tuple[str, ...] = (), **environment: str) -> list[str]:
+def printed(
+    settings: Settings, folder: Path, code: int, arguments: tuple[str, ...] = (), **environment: str
+) -> list[str]:
     """What the worker says before it ends with this exit code."""
     ended = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
         [FAUST, "-A", "app", "worker", "-l", "error", *(arguments or ("--web-port", str(free_port())))],
@@ -52,12 +54,12 @@ async def test_topics_with_another_number_of_partitions(paced: Settings, tmp_pat
 
 
 async def test_topics_that_are_not_there(paced: Settings, tmp_path: Path) -> None:
-    assert "parley topics create" in refused(paced, tmp_path, PARLEY_TOPIC_PREFIX="nobody-")
+    assert "parley topics create" in refused(paced, tmp_path, PARLEY_TOPIC_PREFIX="unknown-")
 
 
 async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
     away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PARLEY_START_WAIT_S": "1"}
-    first, last = told(paced, tmp_path, 1, (), **away)
+    first, last = printed(paced, tmp_path, 1, (), **away)
     assert "parley local up" in last
     assert first == f"{last}; waiting for it for 1 s"
 

@@ -177,8 +177,8 @@ async def test_a_changed_file_decides_at_once_and_a_broken_one_not_at_all(
     await until(client, None)
     policy.write_text(MODELS + '[[routes]]\nname = "all"\nmodel = "small"\n')
     await until(client, "all")
-    policy.write_text(MODELS + '[[routes]]\nname = "other"\nmodel = "nobody"\n')
-    await logged(worker, "there is no model 'nobody'; there are default, small; the policy before stays in force")
+    policy.write_text(MODELS + '[[routes]]\nname = "other"\nmodel = "unknown"\n')
+    await logged(worker, "there is no model 'unknown'; there are default, small; the policy before stays in force")
     assert await route_of(client) == "all"
 
 

@@ -133,8 +133,8 @@ async def test_results_that_are_rubbish_too_large_or_of_no_call_are_dead_letters
     await result(client, second, "sent")
     answer = await client.answer(user, request_id)
     limit = client.settings.max_prompt_bytes
-    said = f"error: the tool's result has {limit + 1} bytes, the limit is {limit}"
-    assert answer.text == expected("hello", [said, "sent"], [1, 1])[0]
+    refusal = f"error: the tool's result has {limit + 1} bytes, the limit is {limit}"
+    assert answer.text == expected("hello", [refusal, "sent"], [1, 1])[0]
 
 
 @pytest.mark.parametrize("how", ["cancel", "deadline"])

@@ -6,7 +6,7 @@ from agents.comparing import rouge_l
 
 
 @pytest.mark.parametrize(
-    ("said", "shadow", "score"),
+    ("answer", "shadow", "score"),
     [
         ("Your order is on its way.", "your order is on its way", 1.0),
         ("", "", 1.0),
@@ -16,5 +16,5 @@ from agents.comparing import rouge_l
         ("police killed the gunman", "the gunman kill police", 0.5),
     ],
 )
-def test_rouge_l_is_the_longest_common_subsequence_of_words(said: str, shadow: str, score: float) -> None:
-    assert rouge_l(said, shadow) == score
+def test_rouge_l_is_the_longest_common_subsequence_of_words(answer: str, shadow: str, score: float) -> None:
+    assert rouge_l(answer, shadow) == score

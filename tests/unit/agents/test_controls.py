@@ -25,7 +25,7 @@ HERE = partition_for("ann", 4)
 
 
 class Sink(NoHistory):
-    """Notes erasures, and does them when it is told to."""
+    """Notes erasures, and completes them when the test says so."""
 
     def __init__(self) -> None:
         self.erasures: list[tuple[str, int]] = []

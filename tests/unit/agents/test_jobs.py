@@ -158,7 +158,7 @@ def test_a_model_is_served_by_any_of_its_names() -> None:
 @pytest.mark.parametrize(
     ("began", "asked", "goes_on"),
     [
-        ("paced@1+tuned@2", None, SMALL),  # whoever was asked then, for whatever reason
+        ("paced@1+tuned@2", None, SMALL),  # the model of that version, whatever the reason was
         ("paced@1", "small", SERVING),
         ("gone@1", "small", SMALL),  # which then finds that it did not begin this answer
         ("gone@1", "another", None),

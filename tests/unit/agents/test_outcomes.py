@@ -29,7 +29,7 @@ RULES = MemoryRules(turns=2, ttl_ms=10**15)
 
 
 class Sink:
-    """Takes events and tells that they are delivered."""
+    """Takes events and reports them as delivered."""
 
     is_busy = False
 

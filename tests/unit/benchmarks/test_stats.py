@@ -18,12 +18,12 @@ from tests.benchmarks.stats import quantile, stats
 
 def test_waits_count_from_the_planned_moment_and_those_that_never_end_are_infinite() -> None:
     replies = [Reply(1.0, [1.2, 1.3, 1.6], 3, 1.7), Reply(2.0, [2.5], 1, 2.6), Reply(3.0, failed=True)]
-    told = stats(replies, 10, 10)
-    assert (told.requests, told.failed, told.goodput) == (3, 1, 0.1)
-    assert told.first_p50 == pytest.approx(0.5)
-    assert told.first_p99 == math.inf
-    assert told.gap_p99 == pytest.approx(0.3)
-    assert told.tokens_per_s == pytest.approx(0.4)
+    figures = stats(replies, 10, 10)
+    assert (figures.requests, figures.failed, figures.goodput) == (3, 1, 0.1)
+    assert figures.first_p50 == pytest.approx(0.5)
+    assert figures.first_p99 == math.inf
+    assert figures.gap_p99 == pytest.approx(0.3)
+    assert figures.tokens_per_s == pytest.approx(0.4)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1))
@@ -47,7 +47,7 @@ async def test_a_system_that_stands_still_is_asked_no_less_and_its_queue_is_in_t
     async def answer(ask: Ask) -> None:
         async with stuck:
             await asyncio.sleep(0.05)
-            client.told(ask.request_id, 1)
+            client.received(ask.request_id, 1)
             await client.ended(ask.request_id)
 
     async def send(ask: Ask, _reply: Reply) -> None:

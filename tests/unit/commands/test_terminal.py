@@ -1,4 +1,4 @@
-"""How the commands tell what is wrong before they reach a broker."""
+"""What the commands print before they reach a broker."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_unknown_setting_is_told_in_one_line_and_the_command_goes_on(monkeypatch
     monkeypatch.setenv("PARLEY_PARTITION", "8")
     result = CliRunner().invoke(tail, ["tokens"])
     assert result.exit_code == 1
-    told = result.output.splitlines()
-    assert told[0] == "warning: PARLEY_PARTITION is not a setting of Parley and is ignored"
-    assert told[1].startswith("Error: no Kafka answers at 127.0.0.1:1: start one with")
-    assert len(told) == 2
+    lines = result.output.splitlines()
+    assert lines[0] == "warning: PARLEY_PARTITION is not a setting of Parley and is ignored"
+    assert lines[1].startswith("Error: no Kafka answers at 127.0.0.1:1: start one with")
+    assert len(lines) == 2
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,6 @@ def test_a_clock_that_is_known_to_a_few_seconds_moves_no_timestamp_back(monotoni
     assert clock.now() == HOUR_MS
     assert clock.time_of(HOUR_MS + 2900) == HOUR_MS + 2900
     assert clock.time_of(HOUR_MS + 3100) == HOUR_MS
-    clock.acknowledged(receipt(HOUR_MS + 2000), monotonic[0])  # a quick one tells more
+    clock.acknowledged(receipt(HOUR_MS + 2000), monotonic[0])  # a quick one is more exact
     assert clock.now() == HOUR_MS + 2000
     assert clock.time_of(HOUR_MS + 3100) == HOUR_MS + 2000

@@ -73,7 +73,7 @@ def ownership_of(former: Checkpoint, context: Any = None) -> Ownership:
 async def test_checkpoint_carries_what_is_finished_ahead_and_where_the_oldest_answer_began() -> None:
     ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
     assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20), (
-        "what was said is not known yet"
+        "the recovered answers are not known yet"
     )
     ownership._resume_until, ownership._first_epoch = 10, 40
     for offset in (10, 11, 12):

@@ -19,7 +19,7 @@ RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
 
 
 class Ownership:
-    """Ends when it is told to."""
+    """Ends when the test says so."""
 
     def __init__(self) -> None:
         self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ async def test_take_over_under_way_is_given_up_at_a_rebalance_and_begins_anew_at
     await bench.partition.unsettle()
     bench.gate.set()
     await turns()
-    assert len(bench.begun) == 1, "whoever gets the partition must not be fenced by one that has not heard yet"
+    assert len(bench.begun) == 1, "the next owner must not be fenced by one that has not heard yet"
     bench.partition.renew()
     await bench.until(State.OWNED)
     assert len(bench.begun) == 2

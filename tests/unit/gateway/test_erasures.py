@@ -97,16 +97,16 @@ def test_report_tells_what_is_still_to_be_done() -> None:
     bench = Bench()
     assert bench.report() == {"status": "none", "erased_at": None, "remaining": [], "logs": {}}
     bench.controls(control(Erase(user_id="ann"), at=1000))
-    told = bench.report()
-    assert (told["status"], told["erased_at"]) == ("erasing", 1000)
-    assert [(part["part"], part["partitions_done"]) for part in told["remaining"]] == [("memory", 0), ("search", 0)]
+    reported = bench.report()
+    assert (reported["status"], reported["erased_at"]) == ("erasing", 1000)
+    assert [(part["part"], part["partitions_done"]) for part in reported["remaining"]] == [("memory", 0), ("search", 0)]
     bench.marks(mark(1000, 0), mark(1000, 1, done=True))
     assert [(part["part"], part["partitions_done"]) for part in bench.report()["remaining"]] == [("search", 1)]
     bench.marks(mark(1000, 0, done=True))
-    told = bench.report()
-    assert (told["status"], told["remaining"]) == ("done", [])
-    assert told["logs"]["changelogs"] == 1000 + SETTINGS.compaction_lag_s * 1000
-    assert told["logs"]["turns"] > told["logs"]["requests"] > 1000
+    reported = bench.report()
+    assert (reported["status"], reported["remaining"]) == ("done", [])
+    assert reported["logs"]["changelogs"] == 1000 + SETTINGS.compaction_lag_s * 1000
+    assert reported["logs"]["turns"] > reported["logs"]["requests"] > 1000
 
 
 def test_second_erasure_begins_anew() -> None:

@@ -4,9 +4,9 @@ from app.guard.sentences import Sentences
 from models.generation import Delta
 
 
-def leaving(said: str, *texts: str) -> list[str]:
+def leaving(written: str, *texts: str) -> list[str]:
     """What leaves at which delta, and the rest behind a bar."""
-    sentences = Sentences(said)
+    sentences = Sentences(written)
     found = []
     for index, text in enumerate(texts):
         ready = sentences.add(Delta(index, (index,), text))

@@ -39,9 +39,9 @@ ALL = {"broker-1.0.jar", "clients-1.0.jar", "storage-1.0.jar"}
 
 
 def test_downloads_what_is_named_and_what_it_depends_on(cache: JarCache) -> None:
-    told: list[str] = []
-    assert _names(cache.jars(told.append)) == ALL
-    assert "downloading Broker 1.0" in told[0]
+    reported: list[str] = []
+    assert _names(cache.jars(reported.append)) == ALL
+    assert "downloading Broker 1.0" in reported[0]
 
 
 def test_downloads_once(cache: JarCache, server: MavenServer) -> None:

@@ -1,4 +1,4 @@
-"""Background processes: found by their command line, never by a number somebody wrote down."""
+"""Background processes: found by their command line, never by a recorded process id."""
 
 from __future__ import annotations
 

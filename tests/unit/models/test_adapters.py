@@ -61,9 +61,9 @@ def test_an_adapter_adds_to_every_layer_that_it_names(folder, model):
 )
 def test_what_would_be_silently_wrong_is_refused(folder, model, config, why):
     change(folder, **config)
-    with pytest.raises(AdapterError, match=why) as told:
+    with pytest.raises(AdapterError, match=why) as refused:
         load(folder, model)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ def folder(saved, tmp_path):
 
 
 def refused(folder):
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError) as refused:
         CheckpointFiles.find(str(folder))
-    assert "\n" not in str(told.value)
-    return str(told.value)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
 
 
 @pytest.mark.parametrize("size", [0, 4, 8, 500, -1])

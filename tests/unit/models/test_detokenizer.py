@@ -67,12 +67,12 @@ def test_garbage_bytes_of_a_sentencepiece_tokenizer_are_given_up_after_a_while()
 
 @settings(max_examples=200)
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
-def test_text_ends_before_the_first_stop_string_and_holds_back_no_more_than_it_must(said, stops):
+def test_text_ends_before_the_first_stop_string_and_holds_back_no_more_than_it_must(generated, stops):
     stream = TextStream(VOCABULARY, stops)
-    text, tokens = "", [BACKEND.token_to_id(character) for character in said]
+    text, tokens = "", [BACKEND.token_to_id(character) for character in generated]
     for count, token in enumerate(tokens, 1):
         text += stream.step(token)
-        so_far = said[:count]
+        so_far = generated[:count]
         ends = [so_far.find(stop) for stop in stops if stop in so_far]
         if ends:
             assert stream.stopped

@@ -16,10 +16,10 @@ Log = list[tuple[int, TokenEvent]]
 
 @dataclass
 class Owner:
-    """One ownership of the partition, with what it believes was said."""
+    """One ownership of the partition, with what it believes was written."""
 
     epoch: int
-    said: dict[str, int]
+    written: dict[str, int]
     ended: dict[str, TokenEvent]
 
 
@@ -43,13 +43,13 @@ class Partition:
     def take_over(self) -> None:
         offset = self.append(TokenEvent(type=EventType.FENCE), hole=1)
         former = self.owners[-1] if self.owners else Owner(-1, dict.fromkeys(REQUESTS, 0), {})
-        self.owners.append(Owner(offset, dict(former.said), dict(former.ended)))
+        self.owners.append(Owner(offset, dict(former.written), dict(former.ended)))
 
     def speak(self, owner: Owner, request: str, count: int) -> None:
         """Say the next tokens; a zombie's have a mark, so that a mix shows."""
         if request in owner.ended:
             return
-        at = owner.said[request]
+        at = owner.written[request]
         count = min(count, LENGTH - at)
         if count == 0:
             self.finish(owner, request)
@@ -57,7 +57,7 @@ class Partition:
         in_office = owner is self.owners[-1]
         tokens = tuple((0 if in_office else 1000) + at + i for i in range(count))
         offset = self.append(self.event(owner, request, EventType.TOKEN, tokens=tokens, text=_text(tokens)))
-        owner.said[request] = at + count
+        owner.written[request] = at + count
         if in_office:
             self.truth[request] += tokens
             self.last_true[request] = offset
@@ -92,7 +92,7 @@ class Partition:
             request_id=request,
             user_id=USER,
             conversation_id="c",
-            index=owner.said[request] if index is None else index,
+            index=owner.written[request] if index is None else index,
             tokens=tokens,
             text=text,
             epoch=owner.epoch,

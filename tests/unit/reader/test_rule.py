@@ -23,10 +23,10 @@ def test_reader_from_the_start_has_every_token_once_and_never_takes_one_back(par
     rule, updates = read(partition)
     assert all(update.cut is None and update.gap == 0 for update in updates)
     for request in REQUESTS:
-        told = [token for u in updates if u.answer.request_id == request for token in u.event.tokens or ()]
-        assert told == partition.truth[request]
+        reported = [token for u in updates if u.answer.request_id == request for token in u.event.tokens or ()]
+        assert reported == partition.truth[request]
         answer = rule.answers.get((USER, request))
-        assert told == list(answer.tokens if answer else ())
+        assert reported == list(answer.tokens if answer else ())
         assert answer is None or answer.missing == ()
 
 

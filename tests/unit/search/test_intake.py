@@ -11,7 +11,7 @@ FAR = 1e9
 
 
 class Bench:
-    """An intake whose clock is moved by hand; `tick` wakes whoever waits."""
+    """An intake whose clock is moved by hand; `tick` wakes all waiters."""
 
     def __init__(self, batch_rows: int = 4, delay_s: float = 60.0) -> None:
         self.now = 0.0
@@ -134,7 +134,7 @@ async def test_oldest_is_the_time_of_the_first_that_waits() -> None:
 async def test_what_waits_when_its_user_is_erased_is_done_in_its_order_and_not_written() -> None:
     bench = Bench(batch_rows=4)
     bench.write(2)
-    bench.intake.forget("nobody", 1 << 60)
+    bench.intake.forget("unknown", 1 << 60)
     bench.intake.forget("ann/b:c", 1_699_999_999_999)
     assert bench.forgotten() == [False, False]
     bench.intake.forget("ann/b:c", 1_700_000_000_000)

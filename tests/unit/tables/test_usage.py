@@ -1,4 +1,4 @@
-"""Windows of usage: what is told, when, and that nothing is lost or counted twice on the way."""
+"""Windows of usage: what is reported, when, and that nothing is lost or counted twice on the way."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ def windows_of(*ats: int, now: int = START * 2) -> Windows:
     return windows
 
 
-def told(windows: Windows) -> list[tuple[int, int, int]]:
-    """(start, revision, requests) of what is told now."""
-    return [(key.start - START, tally.told, tally.requests) for key, tally in windows.close()]
+def reported(windows: Windows) -> list[tuple[int, int, int]]:
+    """(start, revision, requests) of what is reported now."""
+    return [(key.start - START, tally.revision, tally.requests) for key, tally in windows.close()]
 
 
 def test_a_window_is_told_once_the_watermark_has_passed_its_end() -> None:
     windows = windows_of(START, START + MINUTE - 1)
-    assert told(windows) == []
+    assert reported(windows) == []
     windows.count(turn(START + MINUTE + SETTLE_MS), now=START * 2)
-    assert told(windows) == [(0, 1, 2)]
-    assert told(windows) == [], "once"
+    assert reported(windows) == [(0, 1, 2)]
+    assert reported(windows) == [], "once"
 
 
 def test_a_late_turn_makes_a_new_revision_of_the_whole_window() -> None:
     windows = windows_of(START, START + MINUTE + SETTLE_MS)
-    assert told(windows) == [(0, 1, 1)]
+    assert reported(windows) == [(0, 1, 1)]
     windows.count(turn(START + 7), now=START * 2)
-    assert told(windows) == [(0, 2, 2)]
+    assert reported(windows) == [(0, 2, 2)]
 
 
 def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -> None:
     open_window = START + MINUTE + GRACE + SETTLE_MS
     windows = windows_of(START, open_window)
-    told(windows)
+    reported(windows)
     windows.count(turn(START + 7), now=START * 2)
     windows.advance(open_window + MINUTE)
     ((key, tally),) = list(windows.close())
@@ -61,34 +61,34 @@ def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -
 def test_a_longer_grace_does_not_begin_a_forgotten_window_again() -> None:
     windows = windows_of(START)
     windows.advance(START + MINUTE + SETTLE_MS)
-    assert told(windows) == [(0, 1, 1)]
+    assert reported(windows) == [(0, 1, 1)]
     windows.advance(START + MINUTE + GRACE + SETTLE_MS)
-    assert told(windows) == []
+    assert reported(windows) == []
     rows = [(change.key, change.value) for change in windows.drain() if change.value is not None]
     patient = Windows.load(rows, length=MINUTE, grace=100 * GRACE)
     patient.count(turn(START + 1), now=START * 2)
     patient.advance(START + 60 * MINUTE)
     ((key, tally),) = patient.close()
     assert key.start >= START + MINUTE, "the first revision of that minute is out, and stays the last"
-    assert (tally.told, tally.requests, tally.late) == (1, 1, 1)
+    assert (tally.revision, tally.requests, tally.late) == (1, 1, 1)
 
 
 def test_the_clock_closes_windows_where_nothing_comes_any_more() -> None:
     windows = windows_of(START)
     assert windows.due_at == START + MINUTE + SETTLE_MS
     windows.advance(START + MINUTE + SETTLE_MS - 1)
-    assert told(windows) == []
+    assert reported(windows) == []
     windows.advance(windows.due_at)
-    assert told(windows) == [(0, 1, 1)]
+    assert reported(windows) == [(0, 1, 1)]
     windows.advance(windows.due_at or 0)
-    assert told(windows) == []
+    assert reported(windows) == []
     assert windows.due_at is None, "past its grace it is forgotten"
 
 
 def test_a_time_in_the_future_counts_as_now() -> None:
     windows = windows_of(START + 10 * MINUTE, now=START)
     windows.advance(START + MINUTE + SETTLE_MS)
-    assert told(windows) == [(0, 1, 1)]
+    assert reported(windows) == [(0, 1, 1)]
 
 
 def test_tenants_and_models_have_windows_of_their_own() -> None:
@@ -124,10 +124,10 @@ class Table:
 
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
-        self.told: list[tuple[WindowKey, Tally]] = []
+        self.reported: list[tuple[WindowKey, Tally]] = []
 
     def commit(self, windows: Windows) -> None:
-        self.told += windows.close()
+        self.reported += windows.close()
         for change in windows.drain():
             self._apply(change)
 
@@ -160,8 +160,8 @@ def test_crashes_between_commits_change_nothing_of_what_is_told(steps: list[tupl
     windows.advance(START + 60 * MINUTE)
     table.commit(windows)
     newest = {}
-    for key, tally in table.told:
-        assert tally.told == (newest[key].told if key in newest else 0) + 1
+    for key, tally in table.reported:
+        assert tally.revision == (newest[key].revision if key in newest else 0) + 1
         newest[key] = tally
     assert sum(tally.requests for tally in newest.values()) == len(log)
     assert len(table.rows) <= 1, "all is forgotten but the progress"

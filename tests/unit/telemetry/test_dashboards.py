@@ -34,8 +34,8 @@ def labels_of(collector: Any) -> Iterator[tuple[str, set[str]]]:
     """(family, labels) of a collector, also of those that have no sample yet."""
     declared = set(getattr(collector, "_labelnames", ()))
     for family in collector.collect():
-        told = {label for sample in family.samples for label in sample.labels}
-        yield family.name, declared | told | set(getattr(family, "_labelnames", ()))
+        reported = {label for sample in family.samples for label in sample.labels}
+        yield family.name, declared | reported | set(getattr(family, "_labelnames", ()))
 
 
 def names_of(family: str, kind: str) -> list[str]:
@@ -132,9 +132,9 @@ def test_every_alert_says_what_happens_and_what_to_do() -> None:
     for rule in RULES:
         assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
         assert {"summary", "runbook"} <= set(rule["annotations"]), rule["alert"]
-    told = {rule["alert"] for rule in RULES}
-    assert {"ParleyFirstTokenSlow", "ParleyLag", "ParleyErrors", "ParleyGpuMemory"} <= told
-    assert {"ParleyDeadLetters", "ParleyCommitLate"} <= told
+    reported = {rule["alert"] for rule in RULES}
+    assert {"ParleyFirstTokenSlow", "ParleyLag", "ParleyErrors", "ParleyGpuMemory"} <= reported
+    assert {"ParleyDeadLetters", "ParleyCommitLate"} <= reported
 
 
 def test_the_scrape_configuration_reads_the_rules() -> None:

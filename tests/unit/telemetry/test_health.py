@@ -47,8 +47,8 @@ def health(tmp_path: Path, *, step_s: float = 0.0, silent_s: float = 0.0) -> Hea
 
 
 async def test_a_worker_that_stands_by_is_alive_and_ready(tmp_path: Path) -> None:
-    told = health(tmp_path)
-    assert (told.alive, told.ready, told.details["status"]) == (True, True, "ok")
+    reported = health(tmp_path)
+    assert (reported.alive, reported.ready, reported.details["status"]) == (True, True, "ok")
 
 
 @pytest.mark.parametrize(
@@ -57,17 +57,17 @@ async def test_a_worker_that_stands_by_is_alive_and_ready(tmp_path: Path) -> Non
 async def test_a_step_that_does_not_end_is_not_ready_and_then_not_alive(
     tmp_path: Path, step_s: float, alive: bool, word: str
 ) -> None:
-    told = health(tmp_path, step_s=step_s)
-    assert (told.alive, told.ready) == (alive, False)
-    assert told.details["status"].startswith(word)
+    reported = health(tmp_path, step_s=step_s)
+    assert (reported.alive, reported.ready) == (alive, False)
+    assert reported.details["status"].startswith(word)
 
 
 async def test_a_broker_that_is_silent_is_told_and_no_reason_to_restart(tmp_path: Path) -> None:
-    told = health(tmp_path, silent_s=12)
-    assert (told.alive, told.ready) == (True, False)
-    assert told.details["status"] == "the broker has not answered for 12 s"
+    reported = health(tmp_path, silent_s=12)
+    assert (reported.alive, reported.ready) == (True, False)
+    assert reported.details["status"] == "the broker has not answered for 12 s"
 
 
 def test_a_worker_that_starts_is_alive_and_not_ready() -> None:
-    told = health_of(None, BrokerWatch(Clients(Settings(_env_file=None)), list))
-    assert (told.alive, told.ready, told.details["status"]) == (True, False, "starting")
+    reported = health_of(None, BrokerWatch(Clients(Settings(_env_file=None)), list))
+    assert (reported.alive, reported.ready, reported.details["status"]) == (True, False, "starting")

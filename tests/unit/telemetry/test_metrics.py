@@ -32,13 +32,13 @@ def metrics() -> Metrics:
     return Metrics(CollectorRegistry(), Settings(_env_file=None, metrics_tenants=2))
 
 
-def value(told: Metrics, name: str, **labels: str) -> float:
-    found = told.registry.get_sample_value(name, labels)
-    assert found is not None, f"{name}{labels} is not among\n{generate_latest(told.registry).decode()}"
+def value(reported: Metrics, name: str, **labels: str) -> float:
+    found = reported.registry.get_sample_value(name, labels)
+    assert found is not None, f"{name}{labels} is not among\n{generate_latest(reported.registry).decode()}"
     return found
 
 
-def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: PlanDetails = NO_PLAN) -> None:
+def answered(reported: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: PlanDetails = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
     inflight.plan = plan
     inflight.timeline.started = (ASKED_AT + 10) * 1_000_000
@@ -54,31 +54,31 @@ def answered(told: Metrics, *, tenant: str | None = None, tokens: int = 3, plan:
         finish_reason=FinishReason.STOP,
         usage=Usage(7, tokens, 4),
     )
-    told.answered(0, inflight, answer, end)
+    reported.answered(0, inflight, answer, end)
 
 
 def test_an_answer_is_counted_under_the_names_of_vllm() -> None:
-    told = metrics()
-    answered(told)
-    assert value(told, "parley:time_to_first_token_seconds_sum") == pytest.approx(0.12)
-    assert value(told, "parley:request_queue_time_seconds_sum") == pytest.approx(0.02)
-    assert value(told, "parley:request_prefill_time_seconds_sum") == pytest.approx(0.1)
-    assert value(told, "parley:request_decode_time_seconds_sum") == pytest.approx(0.04)
-    assert value(told, "parley:request_inference_time_seconds_sum") == pytest.approx(0.14)
-    assert value(told, "parley:request_time_per_output_token_seconds_sum") == pytest.approx(0.02)
-    assert value(told, "parley:e2e_request_latency_seconds_sum") == pytest.approx(0.2)
-    assert value(told, "parley:inter_token_latency_seconds_count") == 2
-    assert value(told, "parley:prefix_cache_queries_total") == 7
-    assert value(told, "parley:prefix_cache_hits_total") == 4
-    assert value(told, "parley:request_success_total", finished_reason="stop") == 1
+    reported = metrics()
+    answered(reported)
+    assert value(reported, "parley:time_to_first_token_seconds_sum") == pytest.approx(0.12)
+    assert value(reported, "parley:request_queue_time_seconds_sum") == pytest.approx(0.02)
+    assert value(reported, "parley:request_prefill_time_seconds_sum") == pytest.approx(0.1)
+    assert value(reported, "parley:request_decode_time_seconds_sum") == pytest.approx(0.04)
+    assert value(reported, "parley:request_inference_time_seconds_sum") == pytest.approx(0.14)
+    assert value(reported, "parley:request_time_per_output_token_seconds_sum") == pytest.approx(0.02)
+    assert value(reported, "parley:e2e_request_latency_seconds_sum") == pytest.approx(0.2)
+    assert value(reported, "parley:inter_token_latency_seconds_count") == 2
+    assert value(reported, "parley:prefix_cache_queries_total") == 7
+    assert value(reported, "parley:prefix_cache_hits_total") == 4
+    assert value(reported, "parley:request_success_total", finished_reason="stop") == 1
 
 
 def test_tenants_beyond_the_first_share_one_series() -> None:
-    told = metrics()
+    reported = metrics()
     for tenant in ("a", "b", "c", "d", "a"):
-        answered(told, tenant=tenant)
+        answered(reported, tenant=tenant)
     counted = {
-        tenant: value(told, "parley:tokens_total", tenant=tenant, model="m@1", kind="completion")
+        tenant: value(reported, "parley:tokens_total", tenant=tenant, model="m@1", kind="completion")
         for tenant in ("a", "b", OTHER)
     }
     assert counted == {"a": 6, "b": 3, OTHER: 6}
@@ -91,32 +91,32 @@ def test_a_label_that_users_choose_stays_bounded_in_number_and_length() -> None:
 
 
 def test_time_over_the_budget_is_counted_and_time_within_it_is_not() -> None:
-    told = metrics()
-    told.batch_left(3, Flush(FlushReason.BUDGET, (0.004, 0.008, 0.010)))
-    assert value(told, "parley:batch_over_budget_seconds_total", partition="3") == pytest.approx(0.008)
-    assert value(told, "parley:batch_size_sum", partition="3", reason="budget") == 3
+    reported = metrics()
+    reported.batch_left(3, Flush(FlushReason.BUDGET, (0.004, 0.008, 0.010)))
+    assert value(reported, "parley:batch_over_budget_seconds_total", partition="3") == pytest.approx(0.008)
+    assert value(reported, "parley:batch_size_sum", partition="3", reason="budget") == 3
 
 
 def test_back_pressure_is_counted_while_it_lasts() -> None:
-    told = metrics()
-    told.flow(1, REQUESTS, paused=True)
+    reported = metrics()
+    reported.flow(1, REQUESTS, paused=True)
     time.sleep(0.02)
-    told.pass_time()
-    while_paused = value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
-    told.flow(1, REQUESTS, paused=False)
-    after = value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
+    reported.pass_time()
+    while_paused = value(reported, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
+    reported.flow(1, REQUESTS, paused=False)
+    after = value(reported, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS)
     time.sleep(0.02)
-    told.pass_time()
+    reported.pass_time()
     assert 0.02 <= while_paused <= after
-    assert value(told, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS) == after
+    assert value(reported, "parley:back_pressure_seconds_total", partition="1", topic=REQUESTS) == after
 
 
 def test_a_sweep_tells_what_is_held_and_what_was_forgotten() -> None:
-    told = metrics()
-    told.swept(2, {Table.CONVERSATIONS: 5}, {Table.CONVERSATIONS: 3})
-    told.swept(2, {Table.CONVERSATIONS: 4}, {Table.CONVERSATIONS: 1})
-    assert value(told, "parley:table_rows", partition="2", table="conversations") == 4
-    assert value(told, "parley:expired_total", table="conversations") == 4
+    reported = metrics()
+    reported.swept(2, {Table.CONVERSATIONS: 5}, {Table.CONVERSATIONS: 3})
+    reported.swept(2, {Table.CONVERSATIONS: 4}, {Table.CONVERSATIONS: 1})
+    assert value(reported, "parley:table_rows", partition="2", table="conversations") == 4
+    assert value(reported, "parley:expired_total", table="conversations") == 4
 
 
 @pytest.mark.parametrize(
@@ -137,13 +137,13 @@ def test_a_sweep_tells_what_is_held_and_what_was_forgotten() -> None:
     ],
 )
 def test_a_dead_letter_is_counted_by_its_cause(raw: bytes | None, cause: str) -> None:
-    told = metrics()
+    reported = metrics()
     with pytest.raises(WireError) as refused:
         validate_request(decode_request(raw), b"ann", max_prompt_bytes=100)
     headers = tuple(dead_letter_headers(cause_at(refused.value, "requests", 0, 1), ()))
     record = Record(REQUESTS, 0, 1, ASKED_AT, b"ann", raw)
-    told.committed(0, [Commit(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)
-    assert value(told, "parley:dead_letters_total", topic=REQUESTS, cause=cause) == 1
+    reported.committed(0, [Commit(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)
+    assert value(reported, "parley:dead_letters_total", topic=REQUESTS, cause=cause) == 1
 
 
 def test_a_cause_that_nobody_knows_is_other() -> None:
@@ -151,21 +151,21 @@ def test_a_cause_that_nobody_knows_is_other() -> None:
 
 
 def test_a_refusal_is_an_error_to_its_sender() -> None:
-    told = metrics()
+    reported = metrics()
     event = TokenEvent(type=EventType.ERROR, error=None)
-    told.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
-    assert value(told, "parley:request_error_total", code="prompt_too_long") == 0
+    reported.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
+    assert value(reported, "parley:request_error_total", code="prompt_too_long") == 0
     event = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.PROMPT_TOO_LONG, "long"))
-    told.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
-    assert value(told, "parley:request_error_total", code="prompt_too_long") == 1
+    reported.refused(Record(REQUESTS, 0, 1, ASKED_AT, b"ann", b""), event)
+    assert value(reported, "parley:request_error_total", code="prompt_too_long") == 1
 
 
 def test_a_decided_request_is_counted_by_its_route_and_its_model() -> None:
-    told = metrics()
+    reported = metrics()
     plan = PlanDetails(model="small", route="fast")
     for decided in (NO_PLAN, plan, plan):
-        answered(told, plan=decided)
-    assert value(told, "parley:request_routed_total", route="fast", model="small") == 2
+        answered(reported, plan=decided)
+    assert value(reported, "parley:request_routed_total", route="fast", model="small") == 2
 
 
 def test_a_tally_is_a_histogram_as_prometheus_has_it() -> None:

@@ -115,7 +115,7 @@ def test_nothing_that_was_said_is_in_a_span(traces: RequestTraces, exporter: InM
     inflight = inflight_of(prompt="what-was-asked", metadata={"note": "what-was-asked"}, stop="what-was-asked")
     traces.admitted(0, inflight)
     traces.answered(
-        0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="said")
+        0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="answer")
     )
     assert all("what-was-asked" not in span.to_json() for span in exporter.get_finished_spans())
 

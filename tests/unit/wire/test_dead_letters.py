@@ -62,22 +62,22 @@ def test_letter_that_fits_is_as_the_record_came() -> None:
 def test_value_that_does_not_fit_is_cut_and_told_by_length_and_hash() -> None:
     value = bytes(range(256)) * 10
     letter = whole(value=value, most_bytes=100)
-    told = dict(letter.headers)
+    reported = dict(letter.headers)
     assert letter.value == value[:97]
-    assert told["value-bytes"] == b"2560"
-    assert told["value-sha256"] == hashlib.sha256(value).hexdigest().encode()
+    assert reported["value-bytes"] == b"2560"
+    assert reported["value-sha256"] == hashlib.sha256(value).hexdigest().encode()
     assert cause_from(letter.headers) == CAUSE
 
 
 def test_key_and_headers_that_do_not_fit_are_told_too() -> None:
     letter = whole(key=b"k" * 9000, headers=[("small", b"1"), ("large", b"y" * 9000)], most_bytes=8000)
-    told = dict(letter.headers)
+    reported = dict(letter.headers)
     assert len(letter.key or b"") < 9000
-    assert told["key-bytes"] == b"9000"
-    assert told["key-sha256"] == hashlib.sha256(b"k" * 9000).hexdigest().encode()
-    assert told["headers-dropped"] == b"1"
-    assert told["small"] == b"1"
-    assert "large" not in told
+    assert reported["key-bytes"] == b"9000"
+    assert reported["key-sha256"] == hashlib.sha256(b"k" * 9000).hexdigest().encode()
+    assert reported["headers-dropped"] == b"1"
+    assert reported["small"] == b"1"
+    assert "large" not in reported
 
 
 @given(

@@ -1,6 +1,6 @@
 /** The gateway, as the page calls it. */
 
-/** A call of a tool; `result` is what the tool said, as far as it is known. */
+/** A call of a tool; `result` is its result, if known. */
 export interface Call {
   id: string
   name: string

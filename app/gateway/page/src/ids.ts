@@ -1,5 +1,5 @@
 /**
- * Request ids that the page makes: a UUIDv7, whose time tells the gateway where to look, and behind a dot what the
+ * Request ids that the page makes: a UUIDv7, whose time shows the gateway where to look, and behind a dot what the
  * request is to an earlier one of its conversation: another answer to the same question (`r`), or the rest of its
  * answer (`c`). The ids stand in the log, so every tab, device and reload puts the answers in the same places.
  */

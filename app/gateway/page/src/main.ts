@@ -70,11 +70,11 @@ async function enter(): Promise<void> {
   // Until it is known who asks, nothing can be typed that would be lost.
   prompt.disabled = user.disabled = true
   try {
-    const told = await me()
-    if (turn !== entering) return // somebody else has come in since
-    caller.user = told.user_id
-    caller.development = told.development
-    caller.tools = told.tools
+    const identity = await me()
+    if (turn !== entering) return // another user has logged in since
+    caller.user = identity.user_id
+    caller.development = identity.development
+    caller.tools = identity.tools
   } catch (error) {
     if (!(error instanceof Refusal) || error.status !== 401) throw error
     caller.development = false

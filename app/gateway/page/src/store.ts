@@ -1,4 +1,4 @@
-/** What a reload must not lose, and what the other tabs are told: the requests that are under way. */
+/** What a reload must not lose, and what the other tabs learn: the requests that are under way. */
 
 import { caller } from './api'
 
@@ -50,8 +50,8 @@ export function forget(): void {
   for (const name of ['user', `conversation.${caller.user}`]) localStorage.removeItem(`parley.${name}`)
 }
 
-export function onNews(tell: (news: News) => void): void {
+export function onNews(deliver: (news: News) => void): void {
   channel.addEventListener('message', (message: MessageEvent<News>) => {
-    if (message.data.user === caller.user) tell(message.data)
+    if (message.data.user === caller.user) deliver(message.data)
   })
 }

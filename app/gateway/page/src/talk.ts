@@ -4,7 +4,7 @@ import { ask, caller, cancel, Refusal, turnsOf } from './api'
 import { byId } from './dom'
 import { newId, relationOf, type Relation } from './ids'
 import * as panel from './panel'
-import { Said } from './said'
+import { ShownAnswer } from './answer'
 import { begins, begun, ended, running, type Running } from './store'
 import { follow } from './stream'
 import { TurnView } from './turn'
@@ -27,7 +27,7 @@ export class Talk {
   private readonly list = byId('turns')
 
   constructor() {
-    setInterval(() => this.turns.forEach((turn) => turn.live.forEach((said) => said.tick())), 500)
+    setInterval(() => this.turns.forEach((turn) => turn.live.forEach((answer) => answer.tick())), 500)
   }
 
   async open(conversationId: string): Promise<void> {
@@ -40,21 +40,21 @@ export class Talk {
     this.changed()
     const turns = await turnsOf(conversationId)
     if (here.aborted) return
-    for (const told of turns) if (!this.find(told.request_id)) this.place(told.prompt, Said.of(told))
+    for (const turn of turns) if (!this.find(turn.request_id)) this.place(turn.prompt, ShownAnswer.of(turn))
     for (const one of running()) if (one.conversationId === conversationId) this.join(one)
     this.list.scrollTop = this.list.scrollHeight
   }
 
   /** Ask something new. */
   async ask(prompt: string): Promise<void> {
-    // What a worker remembers is all that was said; what is meant is what is shown.
+    // A worker remembers all answers; the user means those that are shown.
     const rewritten = this.turns.some((turn) => turn.isRewritten)
-    const context = rewritten ? { messages: [...this.said(this.turns), { role: 'user', content: prompt }] } : { prompt }
+    const context = rewritten ? { messages: [...this.shownMessages(this.turns), { role: 'user', content: prompt }] } : { prompt }
     await this.send(prompt, context, newId())
     this.list.scrollTop = this.list.scrollHeight
   }
 
-  /** Follow an answer that is under way, whoever asked. */
+  /** Follow an answer that is under way, also one that another tab began. */
   join(one: Running): void {
     if (one.conversationId !== this.conversationId) return
     const known = this.find(one.requestId)
@@ -63,27 +63,27 @@ export class Talk {
       if (known.isOver) ended(one.requestId)
       return
     }
-    const said = new Said(one.requestId, one.askedAt)
-    this.place(one.prompt, said)
+    const answer = new ShownAnswer(one.requestId, one.askedAt)
+    this.place(one.prompt, answer)
     const here = this.leaving.signal
     follow(
       one.requestId,
-      (event) => said.take(event),
-      (isLost) => said.lost(isLost),
+      (event) => answer.take(event),
+      (isLost) => answer.lost(isLost),
       here,
     )
-      .catch((error: unknown) => said.refused(error instanceof Error ? error.message : String(error)))
+      .catch((error: unknown) => answer.refused(error instanceof Error ? error.message : String(error)))
       .finally(() => {
         if (here.aborted) return
         ended(one.requestId)
-        byId('heard').textContent = `Answer: ${said.text.trim() || said.note}`
+        byId('heard').textContent = `Answer: ${answer.text.trim() || answer.note}`
         this.onEnd()
       })
   }
 
   /** Bring the turn of a request into view. */
   show(requestId: string): void {
-    const turn = this.turns.find((one) => one.said(requestId))
+    const turn = this.turns.find((one) => one.answerTo(requestId))
     turn?.node.scrollIntoView({ block: 'center' })
     turn?.node.classList.add('found')
   }
@@ -94,7 +94,7 @@ export class Talk {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.live().map((said) => cancel(said.requestId)))
+    await Promise.all(this.live().map((answer) => cancel(answer.requestId)))
   }
 
   readonly refuse = (error: unknown): void => {
@@ -104,23 +104,23 @@ export class Talk {
     setTimeout(() => (banner.hidden = true), 8000)
   }
 
-  private find(requestId: string): Said | undefined {
+  private find(requestId: string): ShownAnswer | undefined {
     for (const turn of this.turns) {
-      const said = turn.said(requestId)
-      if (said) return said
+      const answer = turn.answerTo(requestId)
+      if (answer) return answer
     }
     return undefined
   }
 
-  private live(): Said[] {
+  private live(): ShownAnswer[] {
     return this.turns.flatMap((turn) => turn.live)
   }
 
   /** Put an answer into the turn that its id names, or into one of its own. */
-  private place(prompt: string, said: Said): void {
-    const relation = relationOf(said.requestId)
-    if (relation && this.turns.some((turn) => turn.add(said, relation))) return
-    const turn = new TurnView(prompt, said)
+  private place(prompt: string, answer: ShownAnswer): void {
+    const relation = relationOf(answer.requestId)
+    if (relation && this.turns.some((turn) => turn.add(answer, relation))) return
+    const turn = new TurnView(prompt, answer)
     turn.onChange = () => this.changed()
     turn.ask = (to) => void this.askAbout(turn, to).catch(this.refuse)
     this.turns.push(turn)
@@ -130,13 +130,13 @@ export class Talk {
 
   /** Another answer to the turn's question, as if none had been given, or more of the one that is shown. */
   private async askAbout(turn: TurnView, relation: Relation): Promise<void> {
-    const messages = this.said(this.turns.slice(0, this.turns.indexOf(turn)))
+    const messages = this.shownMessages(this.turns.slice(0, this.turns.indexOf(turn)))
     messages.push({ role: 'user', content: turn.prompt })
     if (relation.kind === 'more') messages.push({ role: 'assistant', content: turn.text }, { role: 'user', content: GO_ON })
     await this.send(turn.prompt, { messages }, newId(relation))
   }
 
-  private said(turns: TurnView[]): Message[] {
+  private shownMessages(turns: TurnView[]): Message[] {
     return turns
       .filter((turn) => turn.text)
       .slice(-MOST_TURNS)
@@ -167,7 +167,7 @@ export class Talk {
     const live = this.live()
     byId('stop').hidden = live.length === 0
     const shown = live[0] ?? this.turns.at(-1)
-    if (shown) panel.show(shown.figures, live.filter((said) => said.figures.state === 'waiting').length)
+    if (shown) panel.show(shown.figures, live.filter((answer) => answer.figures.state === 'waiting').length)
     else byId('panel').replaceChildren()
     const { scrollHeight, scrollTop, clientHeight } = this.list
     if (scrollHeight - scrollTop - clientHeight < NEAR_PX) this.list.scrollTop = scrollHeight

@@ -4,7 +4,7 @@ import type { Call } from './api'
 import { element } from './dom'
 import { tail, type Relation } from './ids'
 import { markdown } from './markdown'
-import type { Figures, Said } from './said'
+import type { Figures, ShownAnswer } from './answer'
 
 const ENDS: Record<string, string> = {
   length: 'It was cut at its longest length.',
@@ -14,8 +14,8 @@ const ENDS: Record<string, string> = {
   partial: 'Only a part of it could be given.',
 }
 
-/** One answer: what was said at first, and what was said when it was asked to go on. */
-type Variant = Said[]
+/** One variant: the answer, and its continuations. */
+type Variant = ShownAnswer[]
 
 function joined(parts: Variant): string {
   return parts
@@ -38,7 +38,7 @@ export class TurnView {
 
   constructor(
     readonly prompt: string,
-    first: Said,
+    first: ShownAnswer,
   ) {
     this.variants = [[first]]
     this.answer.setAttribute('aria-label', 'Answer')
@@ -51,19 +51,19 @@ export class TurnView {
     this.watch(first)
   }
 
-  /** What was said to the request, where it belongs to this question. */
-  said(requestId: string): Said | undefined {
-    return this.variants.flat().find((said) => said.requestId === requestId)
+  /** The answer to the request, if it belongs to this question. */
+  answerTo(requestId: string): ShownAnswer | undefined {
+    return this.variants.flat().find((answer) => answer.requestId === requestId)
   }
 
   /** Take the answer of a request that names one of these; false where it names none. */
-  add(said: Said, relation: Relation): boolean {
+  add(answer: ShownAnswer, relation: Relation): boolean {
     const at = this.variants.findIndex((parts) => parts.some((part) => tail(part.requestId) === relation.of))
     if (at < 0) return false
-    if (relation.kind === 'more') this.variants[at]?.push(said)
-    else this.variants.push([said])
+    if (relation.kind === 'more') this.variants[at]?.push(answer)
+    else this.variants.push([answer])
     this.shown = relation.kind === 'more' ? at : this.variants.length - 1
-    this.watch(said)
+    this.watch(answer)
     return true
   }
 
@@ -75,15 +75,15 @@ export class TurnView {
     return this.live.length === 0
   }
 
-  get live(): Said[] {
-    return this.variants.flat().filter((said) => !said.isOver)
+  get live(): ShownAnswer[] {
+    return this.variants.flat().filter((answer) => !answer.isOver)
   }
 
   get figures(): Figures {
     return this.last.figures
   }
 
-  /** Whether the page shows anything else than what was said first. */
+  /** Whether the page shows another variant than the first one. */
   get isRewritten(): boolean {
     return this.variants.flat().length > 1
   }
@@ -92,14 +92,14 @@ export class TurnView {
     return this.variants[this.shown] ?? []
   }
 
-  private get last(): Said {
+  private get last(): ShownAnswer {
     const last = this.parts.at(-1)
     if (!last) throw new Error('an answer has at least one part')
     return last
   }
 
-  private watch(said: Said): void {
-    said.onChange = () => this.schedule()
+  private watch(answer: ShownAnswer): void {
+    answer.onChange = () => this.schedule()
     this.paint()
   }
 
@@ -167,7 +167,7 @@ export class TurnView {
   }
 }
 
-/** A call of a tool, and what the tool said. */
+/** A call of a tool, and its result. */
 function callView({ name, arguments: given, result }: Call): HTMLElement {
   const line = element('p', {}, element('code', {}, `${name}(${given})`))
   if (result !== undefined) line.append(' → ', element('code', {}, result))

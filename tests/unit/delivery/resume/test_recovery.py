@@ -1,4 +1,4 @@
-"""Recalling what was said: against logs of several owners, whose late words are no part of it."""
+"""Recovery of partial answers from logs of several owners; their late events are no part of the answers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_former_owners_late_words_are_not_recalled() -> None:
 
 
 async def test_late_words_of_an_owner_before_the_floor_are_not_recalled() -> None:
-    """The one between said nothing, and the last fence before `start` is not read."""
+    """The owner between them wrote nothing, and the last fence before `start` is not read."""
     log = [FENCE, FENCE, word(0, 0, "other"), word(0, 0), FENCE, FENCE]
     assert await recovered(log, start=2, floor=1) == {}
     assert seen(log) == {}

@@ -1,4 +1,4 @@
-"""Who is let in, and as whom: a table of what is tried and what comes of it."""
+"""Which credentials are accepted, and for which user: a table."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def request(authorization: str = "", query: str = "", host: str = "127.0.0.1") -
 
 
 def token(secret: Any = SECRET, algorithm: str = "HS256", headers: dict[str, str] | None = None, **claims: Any) -> str:
-    told = {"sub": "nina", "exp": time.time() + 60, "iss": "us", "aud": "parley", **claims}
-    return jwt.encode({name: value for name, value in told.items() if value is not None}, secret, algorithm, headers)
+    given = {"sub": "nina", "exp": time.time() + 60, "iss": "us", "aud": "parley", **claims}
+    return jwt.encode({name: value for name, value in given.items() if value is not None}, secret, algorithm, headers)
 
 
 def unsigned(header: dict[str, str]) -> str:
@@ -258,9 +258,9 @@ async def test_where_the_keys_cannot_be_had_a_caller_is_told_so_and_not_the_plac
     with pytest.raises(ApiError) as refused:
         await asks.identify(request(f"Bearer {token(RSA, 'RS256', {'kid': 'one'})}"))
     assert refused.value.status == 503
-    for told in (str(unready.value), refused.value.message):
-        assert "127.0.0.1" not in told
-        assert "Errno" not in told
+    for message in (str(unready.value), refused.value.message):
+        assert "127.0.0.1" not in message
+        assert "Errno" not in message
 
 
 async def test_who_needs_no_public_keys_is_ready() -> None:

@@ -22,15 +22,15 @@ def requests(**fields: Any) -> list[Request]:
 
 
 def test_what_shapes_the_answer_arrives_in_the_request() -> None:
-    told = {
+    given = {
         "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "presence_penalty": 1.5, "frequency_penalty": -1.0,
         "repetition_penalty": 1.2, "seed": 3, "stop": "x", "logprobs": True, "top_logprobs": 2, "model": "demo",
         "metadata": {"from": "a test"}, "deadline_ms": 9, "priority": "batch", "tenant": "acme",
     }  # fmt: skip
     form = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}
-    (request,) = requests(**told, response_format=form, logit_bias={"12": -5}, max_tokens=9, max_completion_tokens=4)
+    (request,) = requests(**given, response_format=form, logit_bias={"12": -5}, max_tokens=9, max_completion_tokens=4)
     written = msgspec.to_builtins(request)
-    assert {name: written[name] for name in told} == told
+    assert {name: written[name] for name in given} == given
     assert written["response_format"] == form
     assert (request.logit_bias, request.max_tokens) == ({12: -5}, 4)
     assert (request.user_id, request.tenant) == ("acme/nina", "acme")
@@ -184,18 +184,18 @@ def test_calls_are_streamed_and_whole() -> None:
 
 
 def token(index: int, text: str, logprob: float) -> TokenEvent:
-    told = (Logprob(index, text, logprob, (Logprob(9, "z", -3.0),)),)
-    return TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text, logprobs=told)
+    given = (Logprob(index, text, logprob, (Logprob(9, "z", -3.0),)),)
+    return TokenEvent(type=EventType.TOKEN, index=index, tokens=(index,), text=text, logprobs=given)
 
 
 def test_logprobs_are_told_for_tokens_without_text_too() -> None:
     (request,) = requests(logprobs=True, top_logprobs=1)
-    said = [token(0, "", -0.5), token(1, "é", -0.25)]
+    events = [token(0, "", -0.5), token(1, "é", -0.25)]
     done = TokenEvent(type=EventType.DONE, index=2, finish_reason=FinishReason.STOP, usage=Usage(3, 2, 1))
-    streamed = chunks_of(ChatReply([request], "demo", wants_usage=True), [*said, done])
+    streamed = chunks_of(ChatReply([request], "demo", wants_usage=True), [*events, done])
     pieces = [piece for chunk in streamed for piece in (chunk["choices"][0]["logprobs"] or {}).get("content", ())]
     reply = ChatReply([request], "demo", wants_usage=False)
-    reply.add(0, [*said, done])
+    reply.add(0, [*events, done])
     whole = reply.whole()
     assert whole["choices"][0]["logprobs"]["content"] == pieces
     assert [(one["logprob"], one["bytes"], one["top_logprobs"][0]["token"]) for one in pieces] == [
@@ -206,7 +206,7 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "told"),
+    ("reason", "given"),
     [
         ("stop", "stop"),
         ("length", "length"),
@@ -215,10 +215,10 @@ def test_logprobs_are_told_for_tokens_without_text_too() -> None:
         ("filtered", "content_filter"),
     ],
 )
-def test_every_end_has_one_of_openais_reasons_and_the_true_one_beside_it(reason: str, told: str) -> None:
+def test_every_end_has_one_of_openais_reasons_and_the_true_one_beside_it(reason: str, given: str) -> None:
     (request,) = requests()
     reply = ChatReply([request], "demo", wants_usage=False)
     reply.add(0, [TokenEvent(type=EventType.DONE, index=0, text="held", finish_reason=FinishReason(reason))])
     choice = reply.whole()["choices"][0]
-    assert (choice["finish_reason"], choice["message"]["content"]) == (told, "held")
+    assert (choice["finish_reason"], choice["message"]["content"]) == (given, "held")
     assert choice["parley"]["finish_reason"] == reason

@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on; timers run at exactly their time."""
+"""A clock that stands still until the test advances it; timers run at exactly their time."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ def assistant() -> Assistant:
     return Assistant(CHECKPOINT, torch.float32)
 
 
-def talk(assistant: Assistant, *said: str, system: str = "") -> str:
+def talk(assistant: Assistant, *texts: str, system: str = "") -> str:
     """The last answer of a conversation in which the model's own answers are the history."""
     messages = [{"role": "system", "content": system}] if system else []
     answer = ""
-    for text in said:
+    for text in texts:
         messages.append({"role": "user", "content": text})
         (answer,) = assistant.answers([messages])
         messages.append({"role": "assistant", "content": answer})

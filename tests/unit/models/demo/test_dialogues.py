@@ -21,7 +21,7 @@ def unseen() -> list[Dialogue]:
     return held_out(0, COUNT)
 
 
-def said(dialogue: Dialogue) -> tuple[str, ...]:
+def texts_of(dialogue: Dialogue) -> tuple[str, ...]:
     return tuple(turn.user for turn in dialogue.turns)
 
 
@@ -30,12 +30,12 @@ def test_a_seed_gives_the_same_dialogues_every_time(training: list[Dialogue]) ->
 
 
 def test_another_seed_gives_other_dialogues(training: list[Dialogue]) -> None:
-    other = {said(dialogue) for dialogue in itertools.islice(dialogues(1, Split.TRAINING), COUNT)}
-    assert len(other & {said(dialogue) for dialogue in training}) < COUNT / 20
+    other = {texts_of(dialogue) for dialogue in itertools.islice(dialogues(1, Split.TRAINING), COUNT)}
+    assert len(other & {texts_of(dialogue) for dialogue in training}) < COUNT / 20
 
 
 def test_training_and_held_out_dialogues_share_none(training: list[Dialogue], unseen: list[Dialogue]) -> None:
-    assert not {said(dialogue) for dialogue in training} & {said(dialogue) for dialogue in unseen}
+    assert not {texts_of(dialogue) for dialogue in training} & {texts_of(dialogue) for dialogue in unseen}
     assert {dialogue.split for dialogue in training} == {Split.TRAINING}
     assert {dialogue.split for dialogue in unseen} == {Split.HELD_OUT}
 
@@ -46,8 +46,10 @@ def test_names_and_things_are_held_out_too() -> None:
 
 
 def test_no_held_out_name_is_ever_told_in_training(training: list[Dialogue]) -> None:
-    told = {word for dialogue in training for turn in dialogue.turns for value in turn.values for word in value.split()}
-    assert not told & {*words.UNSEEN.names, *words.UNSEEN.items}
+    values = {
+        word for dialogue in training for turn in dialogue.turns for value in turn.values for word in value.split()
+    }
+    assert not values & {*words.UNSEEN.names, *words.UNSEEN.items}
 
 
 def test_what_an_answer_copies_was_said_before(training: list[Dialogue], unseen: list[Dialogue]) -> None:
@@ -60,7 +62,7 @@ def test_what_an_answer_copies_was_said_before(training: list[Dialogue], unseen:
 
 def test_every_wording_is_filled_in(training: list[Dialogue]) -> None:
     for dialogue in training:
-        assert not set("[]{}|") & set("".join(said(dialogue)) + dialogue.system), dialogue
+        assert not set("[]{}|") & set("".join(texts_of(dialogue)) + dialogue.system), dialogue
 
 
 def test_dialogues_show_every_skill_with_and_without_a_system_prompt(unseen: list[Dialogue]) -> None:

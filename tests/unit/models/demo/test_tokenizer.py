@@ -15,8 +15,8 @@ def words() -> PreTrainedTokenizerFast:
 
 
 def prompt(words: PreTrainedTokenizerFast, *messages: tuple[str, str]) -> str:
-    said = [{"role": role, "content": content} for role, content in messages]
-    return words.apply_chat_template(said, add_generation_prompt=True, tokenize=False)
+    dialogue_messages = [{"role": role, "content": content} for role, content in messages]
+    return words.apply_chat_template(dialogue_messages, add_generation_prompt=True, tokenize=False)
 
 
 def test_the_template_knows_system_user_and_assistant(words: PreTrainedTokenizerFast) -> None:

@@ -27,12 +27,12 @@ class Answer:
         return self.end.code if isinstance(self.end, Failure) else self.end.reason
 
 
-async def read(stream: Stream, said: int = 0, *, is_counted: bool = True) -> Answer:
+async def read(stream: Stream, generated: int = 0, *, is_counted: bool = True) -> Answer:
     """`is_counted`: the usage counts the tokens of the stream."""
     answer = Answer()
     async for event in stream:
         assert not answer.ends, "an event after the end"
-        assert event.index == said + len(answer.tokens)
+        assert event.index == generated + len(answer.tokens)
         if isinstance(event, Delta):
             assert event.tokens
             assert not (answer.tokens and event.prompt_logprobs), (

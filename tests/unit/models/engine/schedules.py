@@ -16,7 +16,7 @@ from tests.unit.models.engine.conftest import Oracle
 from tests.unit.models.engine.reading import job, read
 
 CONTEXT = 192  # small, so that little memory is enough to start and soon too little
-SURE = 1e-3  # below this gap of its two best logits the oracle itself might have said either
+SURE = 1e-3  # below this gap of its two best logits the oracle itself might choose either
 ARCHITECTURES = {
     "llama": {},
     "qwen2": {},
@@ -109,11 +109,11 @@ async def run_schedule(
         )
         count = chance.randrange(1, 41)
         truth = oracle.answer(prompt, 40)[:count]
-        said = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
+        generated = tuple(truth[: chance.choice([0, 0, 0, count // 2])])
         priority, user = chance.choice(list(Priority)), chance.choice("ab")
         cancel = chance.random() * 0.05 if chance.random() < 0.15 else None
         scored = 2 if len(prompt) % 5 == 0 else None
-        made = job(prompt, count, generated=said, priority=priority, user=user, prompt_logprobs=scored)
+        made = job(prompt, count, generated=generated, priority=priority, user=user, prompt_logprobs=scored)
         return Ask(made, truth, cancel, chance.random() * 0.05)
 
     async def one(ask: Ask) -> None:

@@ -124,16 +124,17 @@ async def test_a_bad_adapter_fails_its_own_requests_and_nobody_elses(tenants, tm
     engine = TorchEngine(tenants.checkpoint, EngineOptions(threads=1), adapters=files)
     await engine.start()
     prompt = tuple(range(10, 40))
-    names = ["a1", "misfit", "", "changed", "nobody", "a2", "misfit"]
+    names = ["a1", "misfit", "", "changed", "unknown", "a2", "misfit"]
     answers = await asyncio.gather(*map(read, engine.submit([job(prompt, 24, adapter=name) for name in names])))
-    told = {name: answer for name, answer in zip(names, answers, strict=True) if answer.reason == "model_not_found"}
-    assert told.keys() == {"misfit", "changed", "nobody"}
+    reported = {name: answer for name, answer in zip(names, answers, strict=True) if answer.reason == "model_not_found"}
+    assert reported.keys() == {"misfit", "changed", "unknown"}
     assert (
-        "does not fit the model: model.layers.0.mlp.down_proj is 96 to 64, not 96 to 128" in told["misfit"].end.message
+        "does not fit the model: model.layers.0.mlp.down_proj is 96 to 64, not 96 to 128"
+        in reported["misfit"].end.message
     )
-    assert "restart the worker" in told["changed"].end.message
+    assert "restart the worker" in reported["changed"].end.message
     for name, answer in zip(names, answers, strict=True):
-        assert name in told or tenants.right(name, prompt, answer)
+        assert name in reported or tenants.right(name, prompt, answer)
     await engine.stop()
 
 

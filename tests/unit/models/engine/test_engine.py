@@ -200,10 +200,10 @@ async def test_a_row_whose_step_fails_is_told_and_its_neighbours_say_what_they_w
     engine = await engines()
     good = [job(PROMPT[n:], sampling=Sampling(seed=n)) for n in range(6)]
     before = await ask(engine, *good)
-    said = {token for answer in before for token in answer.tokens} | set(PROMPT)
-    unsaid = next(token for token in range(5, 320) if token not in said)
-    Spoiled(engine, unsaid, error)
-    *after, bad = await ask(engine, *good, job((*[17] * 20, unsaid)))
+    generated = {token for answer in before for token in answer.tokens} | set(PROMPT)
+    unused = next(token for token in range(5, 320) if token not in generated)
+    Spoiled(engine, unused, error)
+    *after, bad = await ask(engine, *good, job((*[17] * 20, unused)))
     assert [answer.tokens for answer in after] == [answer.tokens for answer in before]
     assert bad.reason == "engine_error"
     assert engine.pool.in_use == 0
@@ -222,22 +222,22 @@ async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
 
 
 async def test_the_engines_thread_dying_is_told_once_and_its_streams_raise(engines):
-    told = []
-    engine = await engines(on_fatal=told.append)
+    fatal = []
+    engine = await engines(on_fatal=fatal.append)
     engine.scheduler.plan = lambda: 1 / 0
     with pytest.raises(EngineDied, match="ZeroDivisionError"):
         await ask(engine, job(PROMPT))
     with pytest.raises(EngineDied):
         await ask(engine, job(PROMPT))
-    assert len(told) == 1
+    assert len(fatal) == 1
 
 
 async def test_a_step_that_hangs_is_told(engines):
-    told, release = asyncio.Event(), threading.Event()
-    engine = await engines(on_fatal=lambda line: told.set(), hang_s=0.1)
+    reported, release = asyncio.Event(), threading.Event()
+    engine = await engines(on_fatal=lambda line: reported.set(), hang_s=0.1)
     engine.scheduler.plan = lambda: release.wait(20) and []
     stream = engine.submit([job(PROMPT)])[0]
-    await told.wait()
+    await reported.wait()
     with pytest.raises(EngineDied, match="hangs"):
         await read(stream)
     release.set()
@@ -286,8 +286,8 @@ async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(
 
 
 async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_answer(engines):
-    told = []
-    engine = await engines(on_fatal=told.append)
+    fatal = []
+    engine = await engines(on_fatal=fatal.append)
 
     def broken(**arguments):
         raise RuntimeError("illegal memory access")
@@ -295,7 +295,7 @@ async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_an
     plug(engine, broken)
     with pytest.raises(EngineDied, match="illegal memory access"):
         await ask(engine, job(PROMPT), job(PROMPT[1:]))
-    assert len(told) == 1
+    assert len(fatal) == 1
 
 
 def flat_forward(*layers, scale, **others):
@@ -313,10 +313,10 @@ def flat_dense(*tensors_and_width_and_scale):
 )
 async def test_a_model_whose_logits_would_be_wrong_is_refused_at_the_start(engines, monkeypatch, kind, place, wrong):
     monkeypatch.setattr(f"models.engine.{place}", wrong)
-    told = []
+    fatal = []
     with pytest.raises(CheckpointError, match=rf"{kind}: the engine's logits differ from its own by \d"):
-        await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=told.append)
-    assert not told
+        await engines(tiny.checkpoint(kind, sliding_window=None), on_fatal=fatal.append)
+    assert not fatal
 
 
 def narrow(kind, **changes):
@@ -353,9 +353,11 @@ async def test_a_context_shorter_than_what_is_tried_at_the_start_is_served(engin
 
 
 async def test_a_model_that_the_engine_cannot_compute_is_refused_in_one_line(engines):
-    with pytest.raises(CheckpointError, match="gpt_oss: the engine cannot compute it: this model's attention") as told:
+    with pytest.raises(
+        CheckpointError, match="gpt_oss: the engine cannot compute it: this model's attention"
+    ) as refused:
         await engines(tiny.checkpoint("gpt_oss", num_local_experts=4, layer_types=["full_attention"] * 2))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(refused.value)
 
 
 async def test_a_cache_without_room_for_one_answer_is_refused(engines):
@@ -369,5 +371,5 @@ async def test_logprobs_come_with_their_tokens_also_for_a_reader_that_falls_behi
     slow, other = engine.submit([asked, job(PROMPT, 30)])
     await read(other)
     events = [event async for event in slow]
-    assert [told.token for told in events[0].logprobs] == list(events[0].tokens)
-    assert all(len(told.top) == 3 for told in events[0].logprobs)
+    assert [one.token for one in events[0].logprobs] == list(events[0].tokens)
+    assert all(len(one.top) == 3 for one in events[0].logprobs)

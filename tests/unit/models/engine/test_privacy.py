@@ -85,9 +85,9 @@ async def test_page_that_holds_a_word_of_the_user_is_not_shared(engine: TorchEng
 
 
 async def test_time_to_the_first_token_does_not_tell_an_equal_text_from_another(engine: TorchEngine) -> None:
-    """How often a draw of one kind is slower than a draw of the other: one half, if the two cannot be told apart.
+    """How often a draw of one kind is slower than a draw of the other: one half, if the two cannot be distinguished.
 
-    On a busy machine the times are noise. The control shows that: a user's own text must be told apart, or the round
+    On a busy machine the times are noise. The control shows that: a user's own text must be distinguished, or the round
     counts for nothing.
     """
     for first in range(0, ROUNDS * TRIALS, TRIALS):
@@ -95,7 +95,7 @@ async def test_time_to_the_first_token_does_not_tell_an_equal_text_from_another(
         if slower(times["unequal"], times["own"]) > 0.8:
             break
     else:
-        pytest.fail(f"in {ROUNDS} rounds, not even a user's own text was told apart")
+        pytest.fail(f"in {ROUNDS} rounds, not even a user's own text was distinguished")
     assert 0.2 < slower(times["unequal"], times["equal"]) < 0.8
 
 

@@ -50,8 +50,8 @@ class Chaos:
         self.readers = []
         self.reasons = {}
 
-    async def follow(self, stream, said):
-        answer = await read(stream, said)
+    async def follow(self, stream, generated):
+        answer = await read(stream, generated)
         self.open.remove(stream)
         self.reasons[str(answer.reason)] = self.reasons.get(str(answer.reason), 0) + 1
 

@@ -54,9 +54,9 @@ def test_an_answer_in_any_pieces_has_its_values_and_all_its_tokens(seed: int) ->
 def test_a_next_owner_that_goes_on_behind_any_event_says_the_rest(seed: int) -> None:
     chance = random.Random(seed)
     whole = deltas(MASK.hide(TEXT), chance)
-    told = read([*whole[: chance.randint(0, len(whole))]])
-    count = sum(len(event.tokens) for event in told if isinstance(event, Delta))
-    assert text_of(told) + text_of(read([*whole[count:], end(len(whole))])) == TEXT
+    shown = read([*whole[: chance.randint(0, len(whole))]])
+    count = sum(len(event.tokens) for event in shown if isinstance(event, Delta))
+    assert text_of(shown) + text_of(read([*whole[count:], end(len(whole))])) == TEXT
 
 
 def test_a_text_without_placeholders_is_not_held_back() -> None:
@@ -69,9 +69,9 @@ def test_without_values_events_pass_as_they_are() -> None:
     assert read([event], NO_MASK) == [event]
 
 
-@pytest.mark.parametrize(("reason", "told"), [(FinishReason.LENGTH, "to "), (FinishReason.STOP, "to <PERSON_")])
-def test_half_a_placeholder_in_an_answer_that_is_cut_short_is_dropped(reason: FinishReason, told: str) -> None:
-    assert text_of(read([Delta(0, (1,), "to <PERSON_"), end(1, reason)])) == told
+@pytest.mark.parametrize(("reason", "shown"), [(FinishReason.LENGTH, "to "), (FinishReason.STOP, "to <PERSON_")])
+def test_half_a_placeholder_in_an_answer_that_is_cut_short_is_dropped(reason: FinishReason, shown: str) -> None:
+    assert text_of(read([Delta(0, (1,), "to <PERSON_"), end(1, reason)])) == shown
 
 
 def test_a_placeholder_may_end_in_the_text_of_the_end() -> None:
@@ -90,9 +90,9 @@ def test_arguments_of_calls_have_their_values() -> None:
     events: list[StreamEvent] = [Delta(at, (at,), "", calls=(one,)) for at, one in enumerate(pieces)]
     calls = (ToolCall("mail", hidden, "c"),)
     found = read([*events, End(len(pieces), FinishReason.TOOL_CALLS, Usage(1, 1), calls=calls)])
-    told = [call for event in found if isinstance(event, Delta) for call in event.calls]
-    assert json.loads("".join(call.arguments for call in told)) == {"to": "a@example.com"}
-    assert [call.name for call in told if call.name] == ["mail"]
+    shown = [call for event in found if isinstance(event, Delta) for call in event.calls]
+    assert json.loads("".join(call.arguments for call in shown)) == {"to": "a@example.com"}
+    assert [call.name for call in shown if call.name] == ["mail"]
     last = found[-1]
     assert isinstance(last, End)
     assert json.loads(last.calls[0].arguments) == {"to": "a@example.com"}

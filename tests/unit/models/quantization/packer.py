@@ -83,7 +83,7 @@ def quantize_checkpoint(folder: Path, forms: dict[str, Format], form: Format) ->
     (folder / "model.safetensors").unlink()
     save_file(state, folder / f"gptq_model-{form.bits}bit.safetensors", metadata={"format": "pt"})
     path = folder / "config.json"
-    told = {
+    config = {
         "quant_method": "gptq",
         "bits": form.bits,
         "group_size": form.group_size,
@@ -92,5 +92,5 @@ def quantize_checkpoint(folder: Path, forms: dict[str, Format], form: Format) ->
         "checkpoint_format": form.version,
         "dynamic": {f"+:.*{key}.*": {"bits": own.bits, "group_size": own.group_size} for key, own in forms.items()},
     }
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": told}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
     return plain

@@ -17,8 +17,8 @@ FIXTURES = Path(__file__).parents[3] / "fixtures" / "gptq"
 
 
 def expected(name):
-    told = json.loads((FIXTURES / name / "expected.json").read_text())
-    return list(zip(told["prompts"], told["answers"], strict=True))
+    expected = json.loads((FIXTURES / name / "expected.json").read_text())
+    return list(zip(expected["prompts"], expected["answers"], strict=True))
 
 
 def load(name, dtype):
@@ -62,7 +62,7 @@ async def test_the_engine_answers_all_of_them_at_once():
     try:
         for (_, answer), stream in zip(asked, engine.submit(jobs), strict=True):
             events = [event async for event in stream]
-            said = [token for event in events if isinstance(event, Delta) for token in event.tokens]
-            assert said == [token for token in answer if token not in checkpoint.eos]
+            generated = [token for event in events if isinstance(event, Delta) for token in event.tokens]
+            assert generated == [token for token in answer if token not in checkpoint.eos]
     finally:
         await engine.stop()

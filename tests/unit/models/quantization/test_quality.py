@@ -1,4 +1,4 @@
-"""The report tells what was lost, and only that."""
+"""The report shows what was lost, and only that."""
 
 import dataclasses
 import json
@@ -101,17 +101,17 @@ def test_the_command_examines_a_checkpoint_that_is_there(tmp_path, held_out):
     plain, packed = tiny.save(tmp_path / "plain"), tiny.save(tmp_path / "packed")
     quantize_checkpoint(packed, {}, Format())
     asked = ("--held-out", held_out, "--new-tokens", 6)
-    told = json.loads(parley_quantize(plain, packed, "--report-only", "--json", *asked).stdout)
-    assert told["after"]["bytes"] < told["before"]["bytes"]
-    assert told["after"]["model_version"].endswith("+gptq4")
-    assert 0.3 < told["token_agreement"] <= 1
+    reported = json.loads(parley_quantize(plain, packed, "--report-only", "--json", *asked).stdout)
+    assert reported["after"]["bytes"] < reported["before"]["bytes"]
+    assert reported["after"]["model_version"].endswith("+gptq4")
+    assert 0.3 < reported["token_agreement"] <= 1
     table = parley_quantize(plain, "--to", "int8", *asked).stdout
     assert "| 2 held-out prompts | before | after |" in table
     assert "+int8" in table
 
 
 def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
-    for arguments, said in (
+    for arguments, message in (
         (("demo",), "OUT is required for --to gptq"),
         (("demo", tmp_path, "--to", "int8"), "OUT is required for --to gptq"),
         (("demo", tmp_path, "--report-only"), "no weights to examine"),
@@ -119,7 +119,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(tmp_path):
     ):
         ended = parley_quantize(*arguments)
         assert ended.exit_code == 2
-        assert said in ended.stderr
+        assert message in ended.stderr
         assert len(ended.stderr.strip().splitlines()) <= 2
 
 
@@ -136,6 +136,6 @@ def test_gptqmodel_makes_a_checkpoint_that_is_served(tmp_path):
     shape = ("--examples", 24, "--group-size", 32, "--prompts", 8, "--new-tokens", 24)
     ended = parley_quantize("demo", tmp_path / "out", "--json", *shape)
     assert ended.exit_code == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["after"]["model_version"].endswith("+gptq4")
-    assert told["token_agreement"] > 0.8
+    reported = json.loads(ended.stdout)
+    assert reported["after"]["model_version"].endswith("+gptq4")
+    assert reported["token_agreement"] > 0.8

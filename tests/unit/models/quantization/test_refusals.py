@@ -49,7 +49,7 @@ def rename(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (grow, r"embed_tokens.weight is \[\d+, 64\], and its config says \[999, 64\]"),
         (lambda folder: tell(folder, quant_method="awq"), "quantized with awq"),
@@ -66,9 +66,9 @@ def rename(folder, name):
         (lambda folder: rename(folder, "model.layers.7.mlp.up_proj"), "no linear layer of the model"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_read_right_is_one_line(folder, spoil, said):
+def test_a_checkpoint_that_cannot_be_read_right_is_one_line(folder, spoil, message):
     spoil(folder)
-    with pytest.raises(CheckpointError, match=said) as refused:
+    with pytest.raises(CheckpointError, match=message) as refused:
         load_checkpoint(str(folder), device="cpu")
     assert str(refused.value).startswith(f"model {folder}: ")
     assert "\n" not in str(refused.value)

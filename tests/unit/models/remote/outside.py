@@ -87,8 +87,8 @@ class OutsideServer:
         await response.write(b"data: [DONE]\n\n")
 
     async def _repeat(self, body: dict[str, Any], response: web.StreamResponse) -> None:
-        said = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
-        whole = f"You said {said}. Again: {said}"
+        text = [one["content"] for one in body["messages"] if one["role"] == "user"][-1]
+        whole = f"You said {text}. Again: {text}"
         begin = len(body["messages"][-1]["content"]) if body.get("continue_final_message") else 0
         for at in range(begin, len(whole), 3):
             await asyncio.sleep(self.pause_s)

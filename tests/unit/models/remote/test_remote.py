@@ -77,10 +77,10 @@ async def test_an_answer_is_the_servers_text_and_its_tokens_are_its_bytes(
 async def test_a_resumed_answer_continues_the_text(
     servers: list[OutsideServer], new_engine: NewEngine, cut: int
 ) -> None:
-    said = words(0, cut).encode()
-    answer = await ask(new_engine(), job_of(max_tokens=20, generated=tuple(said)))
+    generated = words(0, cut).encode()
+    answer = await ask(new_engine(), job_of(max_tokens=20, generated=tuple(generated)))
     assert answer.text.startswith(WORDS[cut])
-    assert servers[0].bodies[0]["messages"][-1] == {"role": "assistant", "content": said.decode()}
+    assert servers[0].bodies[0]["messages"][-1] == {"role": "assistant", "content": generated.decode()}
 
 
 async def test_a_server_that_cannot_continue_ends_a_resumed_answer_as_partial(new_engine: NewEngine) -> None:

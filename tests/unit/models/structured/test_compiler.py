@@ -76,7 +76,7 @@ def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> 
 
 
 @pytest.mark.parametrize(
-    ("constraint", "told"),
+    ("constraint", "reported"),
     [
         (json_constraint({"type": "array", "not": {}}), "not"),
         (json_constraint({"not": {"type": "string"}}), "not"),
@@ -93,9 +93,9 @@ def test_every_choice_can_be_said_and_nothing_else(kept: ConstraintCompiler) -> 
     ],
 )
 def test_constraint_that_would_not_be_kept_to_is_refused_in_one_line(
-    kept: ConstraintCompiler, constraint: OutputConstraint, told: str
+    kept: ConstraintCompiler, constraint: OutputConstraint, reported: str
 ) -> None:
-    with pytest.raises(ConstraintError, match=told) as caught:
+    with pytest.raises(ConstraintError, match=reported) as caught:
         kept.ask(constraint).result(timeout=30)
     assert "\n" not in str(caught.value)
 
@@ -233,18 +233,18 @@ def test_a_panic_of_the_compiler_is_one_plain_line(kept: ConstraintCompiler, mon
 
 def test_matcher_goes_on_behind_what_was_said_as_if_it_had_never_stopped(kept: ConstraintCompiler) -> None:
     constraint = json_constraint(random_schema(3))
-    whole, said = matcher_of(kept, constraint), []
+    whole, generated = matcher_of(kept, constraint), []
     for step in range(60):
         allowed = [token for token in tokens_of(whole.allowed()) if token != eos()]
         if not allowed:
             break
-        said.append(allowed[step * 7919 % len(allowed)])
-        whole.advance(said[-1])
+        generated.append(allowed[step * 7919 % len(allowed)])
+        whole.advance(generated[-1])
         resumed = matcher_of(kept, constraint)
-        for token in said:
+        for token in generated:
             resumed.advance(token)
         assert (resumed.allowed(), resumed.complete) == (whole.allowed(), whole.complete)
-    assert len(said) > 5
+    assert len(generated) > 5
 
 
 def test_looking_ahead_takes_nothing(kept: ConstraintCompiler) -> None:

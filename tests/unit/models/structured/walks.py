@@ -50,17 +50,17 @@ def closing() -> frozenset[int]:
 def walk(matcher: Matcher, seed: int) -> str | None:
     """The text of one answer; None where it found no end."""
     chance = random.Random(seed)
-    said: list[int] = []
+    generated: list[int] = []
     while not matcher.complete:
-        if len(said) == LONGEST:
+        if len(generated) == LONGEST:
             return None
         allowed = tokens_of(matcher.allowed())
-        if eos() in allowed and (chance.random() < 0.5 or len(said) > 100):
+        if eos() in allowed and (chance.random() < 0.5 or len(generated) > 100):
             break
-        last = [token for token in allowed if len(said) > 60 and token in closing()]
-        said.append(chance.choice(last or [token for token in allowed if token != eos()]))
-        matcher.advance(said[-1])
-    return str(tokenizer().decode(said))
+        last = [token for token in allowed if len(generated) > 60 and token in closing()]
+        generated.append(chance.choice(last or [token for token in allowed if token != eos()]))
+        matcher.advance(generated[-1])
+    return str(tokenizer().decode(generated))
 
 
 def matcher_of(kept: ConstraintCompiler, constraint: OutputConstraint) -> Matcher:

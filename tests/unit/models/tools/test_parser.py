@@ -20,8 +20,8 @@ def parse(form: ToolFormat, pieces: list[str]) -> tuple[str, list[tuple[str, str
     parser = ToolCallParser(form)
     text, deltas = "", []
     for piece in pieces:
-        said, more = parser.step(piece)
-        text += said
+        part, more = parser.step(piece)
+        text += part
         deltas += more
     return text + parser.finish(), [(call.name, call.arguments) for call in parser.calls], deltas
 

@@ -65,7 +65,7 @@ async def test_stop_string_ends_the_answer_before_it_and_frees_the_engine(engine
     assert engine._llm.aborted
 
 
-async def test_cancelled_answer_keeps_what_was_said_and_frees_the_engine(engine) -> None:
+async def test_cancelled_answer_keeps_what_was_generated_and_frees_the_engine(engine) -> None:
     (stream,) = engine.submit([job(PROMPT, 10_000)])
     reading = asyncio.ensure_future(read(stream))
     await asyncio.sleep(0.05)
@@ -90,12 +90,12 @@ async def test_answer_ends_at_its_deadline(engine) -> None:
     assert answer.reason == FinishReason.DEADLINE
 
 
-async def test_resumed_answer_goes_on_behind_what_was_said(engine) -> None:
-    said = tuple(ids("Hello "))
-    (answer,) = await ask(engine, job(PROMPT, 6, generated=said, stop=("zz",)))
+async def test_resumed_answer_goes_on_behind_what_was_generated(engine) -> None:
+    generated = tuple(ids("Hello "))
+    (answer,) = await ask(engine, job(PROMPT, 6, generated=generated, stop=("zz",)))
     prompt, sampling, _ = engine._llm.asked[0]
-    assert prompt["prompt_token_ids"] == [*PROMPT, *said]
-    assert sampling.max_tokens == 6 - len(said)
+    assert prompt["prompt_token_ids"] == [*PROMPT, *generated]
+    assert sampling.max_tokens == 6 - len(generated)
     assert answer.end.index == 6
     assert answer.end.usage.prompt_tokens == 3
 
@@ -148,22 +148,22 @@ async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
     sampling = Sampling(0.5, 0.9, 7, 3, 0.1, 0.2, 0.3, 1.1, ((5, 1.0),), 1)
     asked = job(PROMPT, 2, sampling=sampling, priority=Priority.BATCH, tenant="acme")
     (stream,) = engine.submit([asked])
-    told = [entry async for event in stream for entry in getattr(event, "logprobs", ())]
+    reported = [entry async for event in stream for entry in getattr(event, "logprobs", ())]
     prompt, given, priority = engine._llm.asked[0]
     assert (given.temperature, given.top_p, given.top_k, given.seed, given.min_p) == (0.5, 0.9, 7, 3, 0.1)
     assert (given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (0.2, 0.3, 1.1)
     assert (given.logit_bias, given.logprobs, given.detokenize) == ({5: 1.0}, 1, False)
     assert (priority, prompt["cache_salt"]) == (2, "acme/")
-    assert told[0].logprob == -0.5
-    assert told[0].top[0] == (told[0].token, -0.5)
+    assert reported[0].logprob == -0.5
+    assert reported[0].top[0] == (reported[0].token, -0.5)
     salts = {prompt_of(job(PROMPT, tenant=tenant, user=user))["cache_salt"] for tenant in "ab" for user in "xy"}
     assert len(salts) == 4
 
 
 @pytest.mark.usefixtures("_fake_vllm")
 async def test_engine_that_dies_tells_the_process_and_every_reader() -> None:
-    told: list[str] = []
-    engine = create_vllm_engine("demo", CHECKPOINT, VllmOptions(), told.append)
+    fatal: list[str] = []
+    engine = create_vllm_engine("demo", CHECKPOINT, VllmOptions(), fatal.append)
     engine._llm.words, engine._llm.dies_at = [9], 5
     for stream in engine.submit([job(PROMPT, 100), job(PROMPT, 100)]):
         with pytest.raises(EngineDied, match="EngineCore"):
@@ -171,7 +171,7 @@ async def test_engine_that_dies_tells_the_process_and_every_reader() -> None:
     (late,) = engine.submit([job(PROMPT)])
     with pytest.raises(EngineDied):
         await read(late)
-    assert len(told) == 1
+    assert len(fatal) == 1
     await engine.stop()
 
 

@@ -17,7 +17,7 @@ def check(heads, kv, size, window, cap):
     rows, page, pages = len(lengths), 16, 60
     table = torch.randperm(pages - 1)[: rows * 9].view(rows, 9) + 1
     keys, values = torch.randn(2, pages, page, kv, size)
-    keys[0], values[0] = torch.nan, torch.nan  # nobody's page must not be read
+    keys[0], values[0] = torch.nan, torch.nan  # the free page must not be read
     query = torch.randn(rows, heads, size)
     how = {'scale': 0.3, 'window': window or None, 'cap': cap or None}
     found = paged_decode(query, keys, values, table, lengths, splits=2, **how)

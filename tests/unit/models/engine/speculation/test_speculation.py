@@ -1,4 +1,4 @@
-"""Guessing changes how fast an answer is said, and nothing else."""
+"""Speculation changes how fast an answer is generated, and nothing else."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_constraints_penalties_stop_strings_and_logprobs_are_the_same(pair
     assert guessing.speculation.right > 10
 
 
-async def told(engine, asked) -> list[float]:
+async def logprobs_of(engine, asked) -> list[float]:
     (stream,) = engine.submit([asked])
     return [entry.logprob async for event in stream for entry in getattr(event, "logprobs", ())]
 
@@ -134,8 +134,8 @@ async def told(engine, asked) -> list[float]:
 async def test_logprobs_of_guessed_tokens_are_their_own(pair) -> None:
     plain, guessing = await pair()
     asked = job(PROMPT, 40, sampling=Sampling(0.0, logprobs=2))
-    expected = await told(plain, asked)
-    assert await told(guessing, asked) == pytest.approx(expected, abs=1e-4)
+    expected = await logprobs_of(plain, asked)
+    assert await logprobs_of(guessing, asked) == pytest.approx(expected, abs=1e-4)
     assert len(expected) == 40
 
 

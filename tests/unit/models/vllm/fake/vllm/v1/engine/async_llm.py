@@ -81,9 +81,11 @@ class AsyncLLM:
     def shutdown(self, timeout: float | None = None) -> None:
         self.down = True
 
-    def _output(self, request_id: str, prompt: Any, token: int, over: str | None, told: int | None) -> RequestOutput:
+    def _output(
+        self, request_id: str, prompt: Any, token: int, over: str | None, reported: int | None
+    ) -> RequestOutput:
         logprobs = None
-        if told is not None:
-            logprobs = [{token: Logprob(-0.5, 1)} | ({9: Logprob(-1.5, 2)} if told else {})]
+        if reported is not None:
+            logprobs = [{token: Logprob(-0.5, 1)} | ({9: Logprob(-1.5, 2)} if reported else {})]
         completion = CompletionOutput(0, "", [token], None, logprobs, over)
         return RequestOutput(request_id, None, prompt["prompt_token_ids"], None, [completion], over is not None, 4)

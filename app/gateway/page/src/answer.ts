@@ -1,12 +1,12 @@
-/** What was said to one request: live while it is made, or whole where it is of the past. */
+/** The answer to one request: live while it is generated, whole if it is from the history. */
 
 import { Answer, type NoticeDetails, type TokenEvent } from '../../../reader/reader.mjs'
 import type { Call, Turn } from './api'
 
 const SILENCE_MS = 2500
-// Tokens that came all at once, of an answer that was there already, tell no speed.
 // A plan is for programs, and results are shown beside their calls.
 const SILENT = new Set(['plan', 'tool_results'])
+// Tokens of an answer that was complete already arrive at once; they show no speed.
 const LEAST_S = 0.2
 
 export interface Figures {
@@ -17,7 +17,7 @@ export interface Figures {
   state: string
 }
 
-export class Said {
+export class ShownAnswer {
   onChange: () => void = () => undefined
   note = ''
   reason = ''
@@ -37,14 +37,14 @@ export class Said {
     this.answer = new Answer('', requestId)
   }
 
-  static of(turn: Turn): Said {
-    const said = new Said(turn.request_id, turn.created_at)
-    said.finalText = turn.answer
-    said.finalTokens = turn.usage.completion_tokens
-    said.reason = turn.finish_reason
-    said.model = turn.model_version
-    said.calls = turn.tool_calls ?? []
-    return said
+  static of(turn: Turn): ShownAnswer {
+    const shown = new ShownAnswer(turn.request_id, turn.created_at)
+    shown.finalText = turn.answer
+    shown.finalTokens = turn.usage.completion_tokens
+    shown.reason = turn.finish_reason
+    shown.model = turn.model_version
+    shown.calls = turn.tool_calls ?? []
+    return shown
   }
 
   get text(): string {
