@@ -23,15 +23,17 @@ demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the sc
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
 # Unit tests and the simulation are computation, the others mostly wait for real servers. Both run at once, the former
-# with a lower priority, so that they do not slow down what depends on time. They end earlier; the clients follow them.
+# with a lower priority, so that they do not slow down what depends on time. They end early; the faults, which wait most,
+# and the clients follow them.
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	@mkdir -p build
 	@{ nice -n 15 $(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/unit tests/simulation; unit=$$?; \
-	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/integration/clients && exit $$unit; } \
+	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/faults tests/integration/clients && exit $$unit; } \
 		>build/unit.log 2>&1 & \
 	unit=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/unit --ignore=tests/simulation --ignore=tests/integration/clients; failed=$$?; \
-	echo "waiting for the unit tests, the simulation and the clients, see build/unit.log"; \
+	$(BIN)/python -m pytest --ignore=tests/unit --ignore=tests/simulation --ignore=tests/faults \
+		--ignore=tests/integration/clients; failed=$$?; \
+	echo "waiting for the unit tests, the simulation, the faults and the clients, see build/unit.log"; \
 	wait $$unit || failed=1; \
 	cat build/unit.log; \
 	exit $$failed

@@ -191,6 +191,15 @@ class Settings(BaseSettings):
     # The gateway
     gateway_host: str = Field("127.0.0.1", min_length=1, description="address that the gateway binds")
     gateway_port: int = Field(8080, ge=0, le=65535, description="port of the gateway")
+    gateway_advertise: str = Field(
+        "",
+        pattern=r"^(https?://[^/\s]+:\d{1,5})?$",
+        description="address at which other gateways reach this one, `http://host:port`: gateways with it share the "
+        "partitions; empty: this one reads all",
+    )
+    gateway_peer_secret: str = Field(
+        "", description="secret between gateways; default: derived from the API keys or the JWT secret", repr=False
+    )
     gateway_tls_cert: Path | None = Field(
         None, description="certificate (PEM, with its chain) of the gateway's public port; empty: no TLS"
     )

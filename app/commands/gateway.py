@@ -39,6 +39,7 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
     from app.gateway.offered_tools import ToolsFileError  # noqa: PLC0415
     from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
+    from app.gateway.sharing.trust import SharingError  # noqa: PLC0415
     from app.gateway.tls import TlsError, tls_options  # noqa: PLC0415
     from app.policy.file import PolicyError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
@@ -52,7 +53,7 @@ async def _serve(settings: Settings) -> None:
         raise WrongUseError(str(error)) from None
     try:
         edge = await new_gateway(settings, access)
-    except (TracingError, ToolsFileError, PolicyError) as error:
+    except (TracingError, ToolsFileError, PolicyError, SharingError) as error:
         raise WrongUseError(str(error)) from None
     with ExitStack() as bound:
         listener = bound.enter_context(_bound(settings, listen, "GATEWAY"))

@@ -23,7 +23,18 @@ from app.gateway.openai.parameters import IGNORED_HEADER
 from app.gateway.openapi import document
 from app.gateway.paths import Paths
 from app.gateway.request_ids import RequestIds
-from app.gateway.routes import admin, asking, completions, embeddings, health, history, models, responses, socket
+from app.gateway.routes import (
+    admin,
+    asking,
+    completions,
+    embeddings,
+    gateways,
+    health,
+    history,
+    models,
+    responses,
+    socket,
+)
 from app.gateway.routes.page import add_page
 from app.gateway.tracing import HttpTraces
 from app.wire import ErrorCode
@@ -63,7 +74,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, socket, completions, responses, embeddings, models, history, admin, health):
+    for one in (asking, socket, completions, responses, embeddings, models, history, admin, health, gateways):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 
 from app.gateway.answers.archive import Archive, time_of
@@ -26,7 +28,13 @@ from app.gateway.offered_tools import offered_tools
 from app.gateway.openai.served import ServedModels, context_lengths
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
-from app.kafka.clients import partitions_of
+from app.gateway.sharing.admission import Admission
+from app.gateway.sharing.assignor import Owners
+from app.gateway.sharing.directory import Directory
+from app.gateway.sharing.links import Links
+from app.gateway.sharing.membership import Membership
+from app.gateway.sharing.trust import peer_secret, peer_tls
+from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
 from app.policy.tenants import TenantFigures, Tenants
@@ -38,6 +46,8 @@ from app.telemetry.tracing import Tracing
 from app.wire import ErrorCode, Request
 from app.wire.ids import tenant_of
 from models.adapter_folders import adapter_folders
+
+log = logging.getLogger(__name__)
 
 
 class Gateway:
@@ -60,19 +70,27 @@ class Gateway:
             most_bytes=settings.gateway_held_mb * 1024 * 1024,
         )
         self.request_producer = RequestProducer(settings)
+        address = settings.gateway_advertise or None
+        self.directory = Directory(partitions, address)
+        self.peer_secret = peer_secret(settings)
+        self._links = Links(self.peer_secret, peer_tls(settings))
+        self._membership = None if address is None else Membership(settings, address, self._assigned)
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
-        self.follower = Follower(self.live, self.archive, self.request_producer, settings.gateway_wait_s)
+        self.follower = Follower(
+            self.live, self.archive, self.request_producer, self.directory, self._links, settings.gateway_wait_s
+        )
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
+        self.admission = Admission(self.limits, self.backlog, self.directory, self._links)
         self.tools = offered_tools(settings.gateway_tools)
         policy = read_policy(settings.policy)
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
         # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
-        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: range(partitions), partitions)
+        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: self.live.partitions, partitions)
         self.tenants = Tenants(policy, figures)
         self._watch = None
         if settings.policy is not None:
@@ -90,13 +108,23 @@ class Gateway:
 
     async def start(self) -> None:
         await self.erasures.start()
-        await self.live.start()
+        if self._membership is None:
+            await self.live.read(range(self.partitions))
+        else:
+            await self._membership.start()
         await self.request_producer.start()
+        self.admission.start()
         self.audit_trail.start()
         self.backlog.start()
         if self._watch is not None:
             feed = UsageFeed(self.settings, self.tenants)
             self._following = [asyncio.create_task(one.run()) for one in (self._watch, feed)]
+
+    def leave(self) -> None:
+        """The gateway is going to stop: send readers elsewhere, and let the other gateways take over at once."""
+        self.live.close()
+        if self._membership is not None:
+            self.spawn(self._membership.stop())
 
     async def stop(self) -> None:
         for task in self._following:
@@ -104,7 +132,11 @@ class Gateway:
         await asyncio.gather(*self._following, return_exceptions=True)
         await self.backlog.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._membership is not None:
+            await self._membership.stop()
         await self.live.stop()
+        await self.admission.stop()
+        await self._links.close()
         await self.erasures.stop()
         await self.audit_trail.stop()
         await self.request_producer.stop()
@@ -112,7 +144,7 @@ class Gateway:
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
 
-    def admit(self, identity: Identity, asked: Sequence[Request]) -> None:
+    async def admit(self, identity: Identity, asked: Sequence[Request]) -> None:
         """Admit these requests, all or none; raises `ApiError`."""
         for request in asked:
             names = self.models.names_of(request.model)
@@ -120,8 +152,7 @@ class Gateway:
             if refusal is not None:
                 status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
                 raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
-        self.backlog.check(identity.user_id)
-        self.limits.admit(identity, len(asked))
+        await self.admission.admit(identity, len(asked))
 
     async def erase(self, user_id: str) -> None:
         """Send an erasure of this user (as in Kafka); raises `ApiError`."""
@@ -136,12 +167,24 @@ class Gateway:
         names = self.models.names_of(model)
         return self.tenants.may_use(caller.tenant or "", names, is_adapter=self.models.is_adapter(model))
 
+    async def _assigned(self, owners: Owners) -> None:
+        """The group has divided the partitions among the gateways."""
+        mine = owners.get(self.settings.gateway_advertise, [])
+        self.metrics.partitions.set(len(mine))
+        self.directory.replace({number: address for address, numbers in owners.items() for number in numbers})
+        try:
+            await self.live.read(mine)
+        except (KafkaError, KafkaUnusableError, OSError) as error:
+            log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
+        self.directory.wake()
+        await self._links.keep(set(owners) - {self.settings.gateway_advertise})
+
     def _forget(self, user_id: str, at: int) -> None:
         self.live.forget_user(user_id, at)
 
     def _seen(self, update: Update) -> None:
         event, answer = update.event, update.answer
-        self.limits.count_tokens(answer.user_id, len(event.tokens or ()))
+        self.admission.count_tokens(answer.user_id, len(event.tokens or ()))
         if event.is_end:
             self.backlog.ended(answer.user_id)
             used = event.usage

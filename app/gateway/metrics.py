@@ -26,6 +26,11 @@ class Metrics:
             "parley_gateway_stalled", "Readers disconnected because they accepted no data.", registry=self.registry
         )
         self.events = Counter("parley_gateway_events", "Records of `tokens` read.", registry=self.registry)
+        self.partitions = Gauge(
+            "parley_gateway_partitions",
+            "Partitions of `tokens` that the group has given this gateway.",
+            registry=self.registry,
+        )
         self.held = Gauge("parley_gateway_held_events", "Token events in memory.", registry=self.registry)
         self.held_bytes = Gauge(
             "parley_gateway_held_bytes", "Upper bound of the memory of those events in bytes.", registry=self.registry

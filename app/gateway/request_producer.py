@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeAlias
@@ -37,7 +39,7 @@ class RequestProducer:
         self._settings = settings
         self._producer: AIOKafkaProducer | None = None
         self._sent: OrderedDict[Key, str] = OrderedDict()
-        self._own: set[Key] = set()
+        self._own: dict[Key, float] = {}
         self._waiting: dict[asyncio.Future[object], Record] = {}
 
     async def start(self) -> None:
@@ -59,14 +61,16 @@ class RequestProducer:
         """The conversation of a request that was sent by this gateway, whether or not it has an answer yet."""
         return self._sent.get((user_id, request_id))
 
-    def is_new(self, user_id: str, request_id: str) -> bool:
-        """Whether this gateway created the id and sent the request, so that all of its answer is or will be live."""
-        return (user_id, request_id) in self._own
+    def is_new(self, user_id: str, request_id: str, since: float) -> bool:
+        """Whether this gateway created the id and sent the request after `since` (Unix time). What has read the user's
+        partition since then has all of the answer.
+        """
+        return self._own.get((user_id, request_id), -math.inf) > since
 
     def forget(self, key: Key) -> None:
         """The answer has left the memory; from now on it is like any other."""
         self._sent.pop(key, None)
-        self._own.discard(key)
+        self._own.pop(key, None)
 
     async def ask(self, request: Request, *, is_new: bool) -> None:
         """Send a request; `is_new` says that its id was created here, so that no earlier request can have it.
@@ -77,13 +81,14 @@ class RequestProducer:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
-        await self._send("requests", request, lambda: self._remember(request, is_new=is_new))
+        asked_at = time.time()
+        await self._send("requests", request, lambda: self._remember(request, asked_at if is_new else None))
 
-    def _remember(self, request: Request, *, is_new: bool) -> None:
+    def _remember(self, request: Request, asked_at: float | None) -> None:
         key = (request.user_id, request.request_id)
         self._sent[key] = request.conversation_id
-        if is_new:
-            self._own.add(key)
+        if asked_at is not None:
+            self._own[key] = asked_at
         if len(self._sent) > _REMEMBERED:
             self.forget(next(iter(self._sent)))
 

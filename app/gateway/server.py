@@ -95,7 +95,7 @@ def address_of(listener: socket.socket, *, tls: bool = False) -> str:
 
 async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
     """Run a started gateway until SIGTERM or Ctrl-C; with keys, `operators` has a socket of its own."""
-    public = Server(_public(gateway), gateway.live.close)
+    public = Server(_public(gateway), gateway.leave)
     if operators is None:
         await public.serve([listener])
         return

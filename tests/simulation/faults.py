@@ -13,7 +13,7 @@ from app.delivery.partition import State
 from app.delivery.record import CONTROLS, REQUESTS
 from tables.records import Table
 from tests.simulation.process import Process
-from tests.simulation.scenario import Conditions, Load, Simulation
+from tests.simulation.scenario import SESSION_S, Conditions, Load, Simulation
 
 Fault = Callable[[Simulation, Process], None]
 
@@ -306,6 +306,27 @@ def suspended_fence(seed: int) -> Simulation:
 
     simulation.world.after(0.001, watch)
     _inflict_some(simulation, (kill, rebalance, join))
+    return simulation
+
+
+def rebalance_while_away(seed: int) -> Simulation:
+    """A rebalance while the broker is away and answers that are tried again come to their end: the release gives up
+    waiting for what they are writing, and that must not end their deliveries.
+    """
+    simulation = Simulation(seed, workers=1, load=Load(requests=12, tokens=12, over_s=2.0))
+    chance = random.Random(f"rebalance while away {seed}")
+
+    def kill_all() -> None:
+        for process in simulation.alive:
+            process.kill()
+            simulation.world.after(0.01, partial(_start, simulation, f"{process.name}'"))
+
+    killed_at = chance.uniform(0.5, 2.0)
+    away_at = killed_at + SESSION_S + chance.uniform(0.3, 2.0)
+    simulation.world.after(killed_at, kill_all)
+    simulation.world.after(away_at, partial(setattr, simulation.broker, "up", False))
+    simulation.world.after(away_at - chance.uniform(0.0, 0.02), simulation.group.rebalance)
+    simulation.world.after(away_at + chance.uniform(2.6, 3.5), partial(setattr, simulation.broker, "up", True))
     return simulation
 
 

@@ -59,6 +59,7 @@ from tests.simulation.faults import (
     kill,
     masking_storm,
     moderation_storm,
+    rebalance_while_away,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -360,38 +361,40 @@ def wide_before(seed: int) -> Simulation:
 
 
 MUTANTS: dict[str, Mutant] = {
-    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=7),
+    "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=16),
     "an end does not wait for the deliveries before it": Mutant(
-        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=195
+        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=37
     ),
-    "a wait for deliveries cancels them": Mutant(AnswerLog, "delivered", _cancels_what_it_waits_for, wide, hint=2813),
-    "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=4),
+    "a wait for deliveries cancels them": Mutant(
+        AnswerLog, "delivered", _cancels_what_it_waits_for, rebalance_while_away, hint=10
+    ),
+    "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=6),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
-    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=16),
+    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=9),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(
-        GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=355
+        GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=279
     ),
-    "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=15),
-    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=672),
+    "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=21),
+    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=67),
     "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(
-        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=17
+        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=70
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, erasing, hint=57
+        controls, "_forget_inflight", _forget_no_history, erasing, hint=59
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
-    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns),
+    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns, hint=15),
     "a record that Kafka refuses is trouble of the broker": Mutant(
         commit, "RECORD_ERRORS", (), wide, hint=2, more=((outcomes, "dead_letter", _whole_dead_letter),)
     ),
@@ -404,33 +407,39 @@ MUTANTS: dict[str, Mutant] = {
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
     "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=8),
     "a round of calls is no progress of its own": Mutant(AnswerLog, "continue_after", _only_breaks, tool_storm),
-    "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm),
+    "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm, hint=2),
     "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
-    "a plan that was written is forgotten": Mutant(RecoveredAnswers, "note", _notes_attempts_only, routed_storm),
+    "a plan that was written is forgotten": Mutant(
+        RecoveredAnswers, "note", _notes_attempts_only, routed_storm, hint=2
+    ),
     "a model that fails is not tried again": Mutant(answering.Answering, "_may_try_again", _gives_up, routed_storm),
-    "a model that is tried again begins anew": Mutant(answering, "job_of", _from_the_beginning, routed_storm),
-    "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm),
+    "a model that is tried again begins anew": Mutant(answering, "job_of", _from_the_beginning, routed_storm, hint=3),
+    "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm, hint=3),
     "a model that takes over does not read the text so far": Mutant(
-        AnswerLog, "continue_as", _inherits_nothing, routed_storm
+        AnswerLog, "continue_as", _inherits_nothing, routed_storm, hint=3
     ),
     "a next owner forgets where another model took over": Mutant(
-        RecoveredAnswers, "note", _notes_no_index, routed_storm, hint=101
+        RecoveredAnswers, "note", _notes_no_index, routed_storm, hint=6
     ),
     "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
-    "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm),
-    "a cached answer lacks its beginning": Mutant(generating.Generating, "_repeat", _says_less_of_it, routed_storm),
-    "the cache keeps the answers of an erased user": Mutant(ResponseCache, "forget", lambda *_: None, routed_storm),
-    "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm),
-    "a next owner looks for private values anew": Mutant(Masking, "look", _looks_anew, masking_storm),
+    "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm, hint=13),
+    "a cached answer lacks its beginning": Mutant(
+        generating.Generating, "_repeat", _says_less_of_it, routed_storm, hint=13
+    ),
+    "the cache keeps the answers of an erased user": Mutant(
+        ResponseCache, "forget", lambda *_: None, routed_storm, hint=100
+    ),
+    "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm, hint=12),
+    "a next owner looks for private values anew": Mutant(Masking, "look", _looks_anew, masking_storm, hint=1),
     "private values of earlier turns are not hidden": Mutant(Masking, "mask_of", _forgets_past_values, masking_storm),
-    "a next owner judges a prompt anew": Mutant(Moderating, "look", _judges_anew, moderation_storm),
+    "a next owner judges a prompt anew": Mutant(Moderating, "look", _judges_anew, moderation_storm, hint=3),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        Planner, "plan", _forgets_the_verdict, moderation_storm
+        Planner, "plan", _forgets_the_verdict, moderation_storm, hint=355
     ),
     "tokens leave before they are judged": Mutant(AnswerGate, "read", _judges_behind_the_reader, moderation_storm),
-    "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm),
+    "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm, hint=49),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
-    "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors),
+    "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors, hint=6),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

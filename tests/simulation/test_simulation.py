@@ -15,6 +15,7 @@ from tests.simulation.faults import (
     kill,
     masking_storm,
     moderation_storm,
+    rebalance_while_away,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -106,7 +107,15 @@ def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) ->
 
 @pytest.mark.parametrize(
     "make",
-    [expiring_storm, suspended_sweep, suspended_fence, erasing_storm, replayed_turns, crowded_storm],
+    [
+        expiring_storm,
+        suspended_sweep,
+        suspended_fence,
+        rebalance_while_away,
+        erasing_storm,
+        replayed_turns,
+        crowded_storm,
+    ],
 )
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:
     for seed in range(DIRECTED):

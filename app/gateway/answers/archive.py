@@ -56,7 +56,7 @@ class Archive:
         answer = self._live.rule.answers.get(key)
         if answer is not None and not answer.missing:
             return
-        if answer is None and self._must_be_live(request_id):
+        if answer is None and self._must_be_live(user_id, request_id):
             return
         search = self._searches.get(key)
         if search is None:
@@ -93,9 +93,10 @@ class Archive:
         place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
         return scan(self._settings.cluster, place, self._settings.gateway_scan_records, since_ms=since_ms)
 
-    def _must_be_live(self, request_id: str) -> bool:
+    def _must_be_live(self, user_id: str, request_id: str) -> bool:
         made_at = time_of(request_id)
-        return made_at is not None and self._live.complete_since + MARGIN_S < made_at < time.time() + MARGIN_S
+        since = self._live.complete_since(user_id)
+        return made_at is not None and since + MARGIN_S < made_at < time.time() + MARGIN_S
 
     async def _search(self, key: Key) -> None:
         user_id, request_id = key

@@ -1,25 +1,47 @@
-"""One reader of one answer, from its position to the end."""
+"""One reader of one answer, from its position to the end.
+
+The events come from this gateway's memory, or from the gateway that owns the user's partition. If the partition moves
+meanwhile, or its owner dies, the reader goes on with the next owner, at the same index.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.watch import Watch
+from app.gateway.errors import ApiError
 from app.gateway.request_producer import RequestProducer
+from app.gateway.sharing.directory import Directory
+from app.gateway.sharing.link import PeerAwayError
+from app.gateway.sharing.links import Links
+from app.reader import Answer
 from app.wire import ErrorCode, ErrorInfo, EventType, TokenEvent
 
 KEEP_ALIVE_S = 15.0
+_AGAIN_S = 0.2
+_OWNER_S = 30.0
+"""How long a look at an answer waits for an owner of its partition."""
 
 
 class Follower:
-    def __init__(self, live: LiveAnswers, archive: Archive, request_producer: RequestProducer, wait_s: float) -> None:
+    def __init__(
+        self,
+        live: LiveAnswers,
+        archive: Archive,
+        request_producer: RequestProducer,
+        directory: Directory,
+        links: Links,
+        wait_s: float,
+    ) -> None:
         self._live = live
         self._archive = archive
         self._request_producer = request_producer
+        self._directory = directory
+        self._links = links
         self._wait_s = wait_s
 
     async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
@@ -27,25 +49,95 @@ class Follower:
 
         Ends with the answer's end, with `not_found`, or without an end event if the gateway stops.
         """
+        position = after
+        quiet_since = asyncio.get_running_loop().time()
+        while not self._live.closing:
+            async with aclosing(self._from_owner(user_id, request_id, position)) as batches:
+                async for batch in batches:
+                    for event in batch:
+                        if event.notice is None:
+                            position = event.next_index
+                    yield batch
+                    quiet_since = asyncio.get_running_loop().time()
+                    if batch and batch[-1].is_end:
+                        return
+            if not self._directory.is_shared:
+                return
+            await self._directory.changed(_AGAIN_S)
+            if asyncio.get_running_loop().time() - quiet_since > KEEP_ALIVE_S:
+                yield []
+                quiet_since = asyncio.get_running_loop().time()
+
+    async def answer(self, user_id: str, request_id: str) -> Answer | None:
+        """The part of the answer that is written; raises `ApiError` if its owner stays away."""
+        give_up_at = asyncio.get_running_loop().time() + _OWNER_S
+        while asyncio.get_running_loop().time() < give_up_at:
+            address = self._directory.owner(user_id)
+            if self.is_local(user_id):
+                return await self.local_answer(user_id, request_id)
+            if self._directory.elsewhere(user_id) and address is not None:
+                with suppress(PeerAwayError, TimeoutError):
+                    return _answer_of(user_id, request_id, await self._links.to(address).look(user_id, request_id))
+            await self._directory.changed(_AGAIN_S)
+        raise ApiError(ErrorCode.UNAVAILABLE, "no gateway reads the answers of this user now", retry_after_s=1)
+
+    def is_local(self, user_id: str) -> bool:
+        """Whether this gateway owns the user's partition, and reads it already."""
+        return not self._directory.elsewhere(user_id) and self._live.reads(user_id)
+
+    async def _from_owner(self, user_id: str, request_id: str, after: int) -> AsyncGenerator[list[TokenEvent], None]:
+        """As `events`, but ends also when another gateway has to be asked."""
+        sent = self._request_producer.sent(user_id, request_id) is not None
+        address = self._directory.owner(user_id)
+        if self.is_local(user_id):
+            batches = self.local(user_id, request_id, after, sent=sent)
+        elif self._directory.elsewhere(user_id) and address is not None:
+            batches = self._links.to(address).follow(user_id, request_id, after, sent=sent)
+        else:
+            return
+        try:
+            async with aclosing(batches):
+                async for batch in batches:
+                    yield batch
+        except PeerAwayError:
+            return
+
+    async def local_answer(self, user_id: str, request_id: str) -> Answer | None:
+        """The answer, of a user whose partition this gateway owns."""
+        await self._complete(user_id, request_id)
+        return self._live.answer(user_id, request_id)
+
+    async def _complete(self, user_id: str, request_id: str) -> None:
+        if not self._request_producer.is_new(user_id, request_id, self._live.complete_since(user_id)):
+            await self._archive.complete(user_id, request_id)
+
+    async def local(
+        self, user_id: str, request_id: str, after: int, *, sent: bool
+    ) -> AsyncGenerator[list[TokenEvent], None]:
+        """The events, for a user whose partition this gateway owns. Ends early if the partition moves away.
+
+        `sent`: the request was sent by a gateway, so its answer is waited for without a limit.
+        """
         with self._live.watch(user_id, request_id) as watch:
             watch.position = after
-            if not self._request_producer.is_new(user_id, request_id):
-                await self._archive.complete(user_id, request_id)
-            async with aclosing(self._from(watch, user_id, request_id)) as batches:
+            await self._complete(user_id, request_id)
+            async with aclosing(self._from(watch, user_id, request_id, sent=sent)) as batches:
                 async for batch in batches:
                     yield batch
 
-    async def _from(self, watch: Watch, user_id: str, request_id: str) -> AsyncGenerator[list[TokenEvent], None]:
+    async def _from(
+        self, watch: Watch, user_id: str, request_id: str, *, sent: bool
+    ) -> AsyncGenerator[list[TokenEvent], None]:
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + self._wait_s
-        while not self._live.closing:
+        while not self._live.closing and self._live.reads(user_id):
             batch = watch.next_events()
             if batch:
                 yield batch
                 if watch.ended:
                     return
                 continue
-            unknown = watch.answer is None and self._request_producer.sent(user_id, request_id) is None
+            unknown = watch.answer is None and not sent and self._request_producer.sent(user_id, request_id) is None
             if unknown and clock() >= give_up_at:
                 yield [_not_found(user_id, request_id, watch.position, self._wait_s)]
                 return
@@ -55,6 +147,15 @@ class Follower:
                     await watch.changed()
             except TimeoutError:
                 yield []
+
+
+def _answer_of(user_id: str, request_id: str, events: list[TokenEvent]) -> Answer | None:
+    if not events:
+        return None
+    answer = Answer(user_id, request_id, events[0].conversation_id or "")
+    for event in events:
+        answer.append(event, event.index or 0, event.epoch or 0)
+    return answer
 
 
 def _not_found(user_id: str, request_id: str, index: int, waited_s: float) -> TokenEvent:

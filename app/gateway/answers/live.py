@@ -1,8 +1,8 @@
-"""Recent answers in memory: one consumer of all partitions of `tokens` serves all readers.
+"""Recent answers in memory: one consumer of this gateway's partitions of `tokens` serves all readers.
 
-It starts at the end of the topic and belongs to no group, so every gateway reads everything. Memory is bounded in
-events and in bytes (held.py). The answers that changed least recently are dropped first; answers with readers stay.
-Older answers are read from the log (`archive`).
+It begins at the end of each partition. A gateway that shares the partitions with others reads those that the group
+gives it (sharing/); one alone reads all. Memory is bounded in events and in bytes (held.py). The answers that changed
+least recently are dropped first; answers with readers stay. Older answers are read from the log (`archive`).
 
 Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasures.py).
 """
@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -26,6 +27,7 @@ from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
 from app.wire import EventType, WireError, decode_token_event
+from app.wire.ids import partition_for
 
 log = logging.getLogger(__name__)
 
@@ -48,15 +50,18 @@ class LiveAnswers:
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
         self.next_offset: dict[int, int] = {}
-        self.complete_since = 0.0
-        """Answers to requests that were made after this Unix time are complete in memory."""
+        self._complete_since = 0.0
+        self._reads_since: dict[int, float] = {}
         self.held = Held()
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
         self.on_read: Callable[[], object] = lambda: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
         self._cluster = cluster
-        self._tokens = [TopicPartition(topic, number) for number in range(partitions)]
+        self._topic = topic
+        self._partitions = partitions
+        self._wanted: frozenset[int] = frozenset()
+        self._changing = asyncio.Lock()
         self._erased_at = erased_at
         self._most_events = most_events
         self._most_bytes = most_bytes
@@ -64,13 +69,47 @@ class LiveAnswers:
         self._consumer: AIOKafkaConsumer | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        self._consumer = await self._open()
-        self.complete_since = time.time()
-        self._reading = asyncio.create_task(self._keep_reading(), name="live answers")
+    async def read(self, partitions: Collection[int]) -> None:
+        """Read these partitions from now on. Those that were read already go on where they are.
+
+        Raises `KafkaUnusableError` or `KafkaError`; even then, reading begins once Kafka can be used.
+        """
+        async with self._changing:
+            before, wanted = self._wanted, frozenset(partitions)
+            if wanted == before:
+                return
+            await self._stop_reading()
+            for number in before - wanted:
+                self.next_offset.pop(number, None)
+                self._reads_since.pop(number, None)
+            self._wanted = wanted
+            self._drop(before - wanted)
+            if not wanted:
+                return
+            try:
+                self._consumer = await self._open()
+            finally:
+                self._reading = asyncio.create_task(self._keep_reading(), name="live answers")
+
+    @property
+    def partitions(self) -> Collection[int]:
+        """Those that are read."""
+        return self._reads_since.keys()
+
+    def reads(self, user_id: str) -> bool:
+        """Whether the user's partition is read."""
+        return partition_for(user_id, self._partitions) in self._reads_since
+
+    def complete_since(self, user_id: str) -> float:
+        """Answers to the user's requests that were made after this Unix time are complete in memory."""
+        return max(self._complete_since, self._reads_since.get(partition_for(user_id, self._partitions), math.inf))
 
     async def stop(self) -> None:
         self.close()
+        async with self._changing:
+            await self._stop_reading()
+
+    async def _stop_reading(self) -> None:
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -78,6 +117,16 @@ class LiveAnswers:
             # While Kafka is unreachable, aiokafka raises the cancellation of its own fetches here; stopping has not
             # failed.
             await asyncio.gather(self._consumer.stop(), return_exceptions=True)
+        self._reading = self._consumer = None
+
+    def _drop(self, partitions: Collection[int]) -> None:
+        """Forget what belongs to another gateway now, and wake its readers."""
+        for key in [key for key in self.rule.answers if partition_for(key[0], self._partitions) in partitions]:
+            self._forget(key)
+        for key, watches in self._watches.items():
+            if partition_for(key[0], self._partitions) in partitions:
+                for watch in watches:
+                    watch.wake()
 
     def close(self) -> None:
         """Tell every reader to continue elsewhere."""
@@ -124,13 +173,16 @@ class LiveAnswers:
             self._trim()
 
     async def _open(self) -> AIOKafkaConsumer:
+        tokens = [TopicPartition(self._topic, number) for number in sorted(self._wanted)]
         records = consumer(self._cluster)
-        records.assign(self._tokens)
+        records.assign(tokens)
         await start(records)
         try:
-            await seek(records, self._tokens, AtOffsets(self.next_offset))
-            for partition in self._tokens:
-                self.next_offset.setdefault(partition.partition, await records.position(partition))
+            await seek(records, tokens, AtOffsets(self.next_offset))
+            for partition in tokens:
+                if partition.partition not in self.next_offset:
+                    self.next_offset[partition.partition] = await records.position(partition)
+                    self._reads_since[partition.partition] = time.time()
         except BaseException:
             await records.stop()
             raise
@@ -193,7 +245,7 @@ class LiveAnswers:
             if not self._is_full():
                 return
             if key not in self._watches:
-                self.complete_since = time.time()
+                self._complete_since = time.time()
                 self._forget(key)
 
     def _forget(self, key: Key) -> None:

@@ -19,6 +19,10 @@ class Buckets:
         self._what = what
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
+    @property
+    def is_on(self) -> bool:
+        return self._per_minute > 0
+
     def check(self, user_id: str, amount: float = 1.0) -> None:
         """Raise `ApiError`, with the time to wait, if the bucket holds less than that."""
         if not self._per_minute:

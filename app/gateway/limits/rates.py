@@ -1,6 +1,7 @@
-"""Rate limits of users and tenants at one gateway: requests, look-ups and tokens per minute, and open streams.
+"""Rate limits of users and tenants: requests and tokens per minute, and, of one gateway, look-ups and open streams.
 
-Each gateway counts the requests that it receives, and all generated tokens, whichever gateway was asked.
+Gateways that share the partitions keep the requests and tokens of a user, or of a tenant, at the owner of the partition
+of that name (sharing/admission.py), so these limits hold however many gateways there are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from app.gateway.limits.buckets import Buckets
 from app.gateway.metrics import Metrics
 from app.settings import Settings
 from app.wire import ErrorCode
-from app.wire.ids import tenant_of
 
 
 class Limits:
@@ -35,15 +35,26 @@ class Limits:
         self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
         self._tenant_tokens = Buckets(settings.gateway_tenant_tokens_per_min, "tokens of this tenant")
 
-    def admit(self, identity: Identity, requests: int = 1) -> None:
-        """Admit that many requests, all or none; raises `ApiError`."""
-        self._tokens.check(identity.user_id)
-        self._requests.check(identity.user_id, requests)
-        if identity.tenant is not None:
-            self._tenant_tokens.check(identity.tenant)
-            self._tenant_requests.check(identity.tenant, requests)
-            self._tenant_requests.spend(identity.tenant, requests)
-        self._requests.spend(identity.user_id, requests)
+    def admit_user(self, user_id: str, requests: int) -> None:
+        """Admit that many requests of the user, all or none; raises `ApiError`."""
+        self._tokens.check(user_id)
+        self._requests.check(user_id, requests)
+        self._requests.spend(user_id, requests)
+
+    def give_back(self, user_id: str, requests: int) -> None:
+        """The user's requests were not sent after all."""
+        self._requests.spend(user_id, -requests)
+
+    def admit_tenant(self, tenant: str, requests: int) -> None:
+        """Admit that many requests of the tenant, all or none; raises `ApiError`."""
+        self._tenant_tokens.check(tenant)
+        self._tenant_requests.check(tenant, requests)
+        self._tenant_requests.spend(tenant, requests)
+
+    @property
+    def limits_tenants(self) -> bool:
+        """Whether any limit of tenants is set."""
+        return self._tenant_requests.is_on or self._tenant_tokens.is_on
 
     def look(self, identity: Identity) -> None:
         """Admit one look-up; raises `ApiError`."""
@@ -60,11 +71,12 @@ class Limits:
         self._erasures.spend(identity.user_id, 1)
 
     def count_tokens(self, user_id: str, tokens: int) -> None:
-        """Count generated tokens; the level may become negative."""
+        """Count generated tokens of the user; the level may become negative."""
         self._tokens.spend(user_id, tokens)
-        tenant = tenant_of(user_id)
-        if tenant is not None:
-            self._tenant_tokens.spend(tenant, tokens)
+
+    def count_tenant_tokens(self, tenant: str, tokens: int) -> None:
+        """Count generated tokens of the tenant; the level may become negative."""
+        self._tenant_tokens.spend(tenant, tokens)
 
     def open_stream(self, identity: Identity) -> None:
         user_id = identity.user_id

@@ -62,7 +62,7 @@ class Exchange:
 
     async def answer(self, asked: Sequence[Request], reply: Reply, *, stream: bool | None) -> Response:
         """Raises `ApiError`."""
-        self._gateway.admit(self._identity, asked)
+        await self._gateway.admit(self._identity, asked)
         completion = Completion(self._gateway, asked)
         await completion.send()
         headers = {"X-Request-Id": asked[0].request_id}

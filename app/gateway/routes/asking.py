@@ -57,7 +57,7 @@ async def ask(request: Request) -> Response:
     body = await read_body(request, AskBody)
     identity = caller.identity(body.user_id)
     asked = body.request(identity, store=gateway.settings.gateway_store)
-    gateway.admit(identity, [asked])
+    await gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     reply = {
@@ -74,9 +74,7 @@ async def look(request: Request, request_id: str) -> Response:
     """The answer so far."""
     gateway, identity = await _of_user(request, request_id)
     conversation_id = gateway.request_producer.sent(identity.user_id, request_id)
-    if not gateway.request_producer.is_new(identity.user_id, request_id):
-        await while_connected(request, gateway.archive.complete(identity.user_id, request_id))
-    answer = gateway.live.answer(identity.user_id, request_id)
+    answer = await while_connected(request, gateway.follower.answer(identity.user_id, request_id))
     if answer is not None:
         return json_response(_as_json(answer, identity))
     if conversation_id is None:
@@ -129,9 +127,7 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
 
 
 async def _is_behind_the_end(gateway: Gateway, identity: Identity, request_id: str, after: int) -> bool:
-    if not gateway.request_producer.is_new(identity.user_id, request_id):
-        await gateway.archive.complete(identity.user_id, request_id)
-    answer = gateway.live.answer(identity.user_id, request_id)
+    answer = await gateway.follower.answer(identity.user_id, request_id)
     return answer is not None and answer.end is not None and after > answer.end.next_index
 
 

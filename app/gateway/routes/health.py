@@ -41,6 +41,8 @@ async def ready(request: Request) -> Response:
     gateway = gateway_of(request)
     if gateway.live.closing:
         return json_response({"status": "stopping"}, 503)
+    if not gateway.directory.is_known:
+        return json_response({"status": "joining the group of gateways"}, 503, {"Retry-After": "1"})
     if not await gateway.request_producer.reachable():
         return json_response({"status": "Kafka cannot be reached"}, 503, {"Retry-After": "5"})
     try:

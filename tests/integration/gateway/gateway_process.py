@@ -19,11 +19,14 @@ START_TIMEOUT_S = 60.0
 
 
 class GatewayProcess:
-    """`parley gateway` with these settings, on a port of its own."""
+    """`parley gateway` with these settings, on a port of its own; `is_shared`: it shares the partitions."""
 
-    def __init__(self, settings: Settings, log: Path) -> None:
-        ports = {"gateway_port": free_port(), "gateway_metrics_port": free_port()}
-        self.settings = settings.model_copy(update=ports)
+    def __init__(self, settings: Settings, log: Path, *, is_shared: bool = False) -> None:
+        port = free_port()
+        own = {"gateway_port": port, "gateway_metrics_port": free_port()}
+        if is_shared:
+            own["gateway_advertise"] = f"http://127.0.0.1:{port}"
+        self.settings = settings.model_copy(update=own)
         self.metrics_url = f"http://127.0.0.1:{self.settings.gateway_metrics_port}/metrics"
         self.url = f"http://127.0.0.1:{self.settings.gateway_port}"
         self.log = log
@@ -47,6 +50,10 @@ class GatewayProcess:
             return httpx.get(f"{self.url}/healthz").status_code == 200
         except httpx.TransportError:
             return False
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:

@@ -8,8 +8,12 @@ import pytest
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
+from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
+from app.gateway.sharing.admission import Admission
+from app.gateway.sharing.directory import Directory
+from app.gateway.sharing.links import Links
 from app.settings import Settings
 from app.wire.ids import tenant_of
 
@@ -20,34 +24,43 @@ def limits(**values: Any) -> Limits:
     return Limits(Settings(_env_file=None, **values), Metrics())
 
 
-def test_the_users_of_a_tenant_share_its_requests() -> None:
-    asks = limits(gateway_tenant_requests_per_min=3)
-    asks.admit(NINA, 2)
-    asks.admit(OMAR)
+def admission(**values: Any) -> Admission:
+    """Of a gateway that shares nothing."""
+    settings = Settings(_env_file=None, **values)
+    return Admission(limits(**values), Backlog(settings, 1), Directory(1), Links("", None))
+
+
+async def test_the_users_of_a_tenant_share_its_requests() -> None:
+    asks = admission(gateway_tenant_requests_per_min=3)
+    await asks.admit(NINA, 2)
+    await asks.admit(OMAR, 1)
     with pytest.raises(ApiError) as refused:
-        asks.admit(OMAR)
+        await asks.admit(OMAR, 1)
     assert refused.value.status == 429
     assert 15 < (refused.value.retry_after_s or 0) <= 20
-    asks.admit(LENA)
-    asks.admit(Identity("acme"))
+    await asks.admit(LENA, 1)
+    await asks.admit(Identity("acme"), 1)
 
 
-def test_what_is_answered_to_one_counts_for_the_whole_tenant() -> None:
-    asks = limits(gateway_tenant_tokens_per_min=100)
+async def test_what_is_answered_to_one_counts_for_the_whole_tenant() -> None:
+    asks = admission(gateway_tenant_tokens_per_min=100)
     asks.count_tokens(NINA.user_id, 150)
     for one in (NINA, OMAR):
         with pytest.raises(ApiError):
-            asks.admit(one)
-    asks.admit(LENA)
+            await asks.admit(one, 1)
+    await asks.admit(LENA, 1)
 
 
-def test_what_is_refused_takes_nothing_from_anybody() -> None:
-    asks = limits(gateway_requests_per_min=2, gateway_tenant_requests_per_min=3)
-    asks.admit(NINA)
+async def test_a_refused_request_takes_nothing_from_user_and_tenant() -> None:
+    asks = admission(gateway_requests_per_min=2, gateway_tenant_requests_per_min=3)
+    await asks.admit(NINA, 1)
     for _ in range(5):
         with pytest.raises(ApiError):
-            asks.admit(NINA, 2)
-    asks.admit(OMAR, 2)
+            await asks.admit(NINA, 2)
+    await asks.admit(OMAR, 2)
+    for _ in range(5):
+        with pytest.raises(ApiError, match="of this tenant"):
+            await asks.admit(NINA, 1)
 
 
 def test_a_streams_place_is_free_again_when_it_is_closed() -> None:

@@ -1,0 +1,107 @@
+"""Limits that hold across gateways: the owner of the partition of a user's or a tenant's name keeps its limits.
+
+While no owner can be asked, because partitions are on the move, a request waits up to `_OWNER_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from app.gateway.auth.identity import Identity
+from app.gateway.errors import ApiError
+from app.gateway.limits.backlog import Backlog
+from app.gateway.limits.rates import Limits
+from app.gateway.sharing.directory import Directory
+from app.gateway.sharing.link import PeerAwayError
+from app.gateway.sharing.links import Links
+from app.wire import ErrorCode
+from app.wire.ids import tenant_of
+
+_OWNER_S = 10.0
+_AGAIN_S = 0.2
+_SPEND_EVERY_S = 1.0
+
+
+class Admission:
+    def __init__(self, limits: Limits, backlog: Backlog, directory: Directory, links: Links) -> None:
+        self._limits = limits
+        self._backlog = backlog
+        self._directory = directory
+        self._links = links
+        self._elsewhere: Counter[str] = Counter()  # tokens of tenants whose limits another gateway keeps
+        self._spending: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if self._directory.is_shared and self._limits.limits_tenants:
+            self._spending = asyncio.create_task(self._keep_spending(), name="tokens of tenants")
+
+    async def stop(self) -> None:
+        if self._spending is not None:
+            self._spending.cancel()
+            await asyncio.gather(self._spending, return_exceptions=True)
+
+    async def admit(self, identity: Identity, requests: int) -> None:
+        """Admit that many requests of a user and its tenant; raises `ApiError`."""
+        await self._ask(identity.user_id, requests, is_tenant=False)
+        if identity.tenant is None or not self._limits.limits_tenants:
+            return
+        try:
+            await self._ask(identity.tenant, requests, is_tenant=True)
+        except ApiError:
+            await self._ask(identity.user_id, -requests, is_tenant=False)
+            raise
+
+    def count_tokens(self, user_id: str, tokens: int) -> None:
+        """Count generated tokens of a user whose partition this gateway reads."""
+        self._limits.count_tokens(user_id, tokens)
+        tenant = tenant_of(user_id)
+        if tenant is None or not tokens or not self._limits.limits_tenants:
+            return
+        if self._directory.elsewhere(tenant):
+            self._elsewhere[tenant] += tokens
+        else:
+            self._limits.count_tenant_tokens(tenant, tokens)
+
+    def charge(self, name: str, requests: int, *, is_tenant: bool) -> None:
+        """Admit requests by the limits that this gateway keeps, or give them back if negative; raises `ApiError`."""
+        if requests < 0:
+            self._limits.give_back(name, -requests)
+        elif is_tenant:
+            self._limits.admit_tenant(name, requests)
+        else:
+            self._backlog.check(name)
+            self._limits.admit_user(name, requests)
+
+    def spend(self, tenant: str, tokens: int) -> None:
+        """Count tokens that another gateway has read."""
+        self._limits.count_tenant_tokens(tenant, tokens)
+
+    async def _ask(self, name: str, requests: int, *, is_tenant: bool) -> None:
+        if not self._directory.elsewhere(name):
+            return self.charge(name, requests, is_tenant=is_tenant)
+        give_up_at = asyncio.get_running_loop().time() + _OWNER_S
+        while asyncio.get_running_loop().time() < give_up_at:
+            if not self._directory.elsewhere(name):
+                return self.charge(name, requests, is_tenant=is_tenant)
+            try:
+                if (address := self._directory.owner(name)) is not None:
+                    return await self._links.to(address).charge(name, requests, is_tenant=is_tenant)
+            except (PeerAwayError, TimeoutError):
+                pass
+            await self._directory.changed(_AGAIN_S)
+        message = "the gateway that keeps the limits of this user cannot be reached"
+        raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
+
+    async def _keep_spending(self) -> None:
+        while True:
+            await asyncio.sleep(_SPEND_EVERY_S)
+            spent, self._elsewhere = self._elsewhere, Counter()
+            of_owner: dict[str, dict[str, int]] = {}
+            for tenant, tokens in spent.items():
+                if not self._directory.elsewhere(tenant):
+                    self.spend(tenant, tokens)
+                elif (address := self._directory.owner(tenant)) is not None:
+                    of_owner.setdefault(address, {})[tenant] = tokens
+            for address, tokens_of in of_owner.items():
+                self._links.to(address).spend(tokens_of)

@@ -1,0 +1,90 @@
+"""Messages between two gateways, on a WebSocket that the asking one opens at `/internal/gateways`.
+
+A WebSocket message is a JSON array of frames, so what becomes ready together travels together. `id` is chosen by the
+asking gateway, and names one call until its last frame.
+
+    asking gateway                     owner of the partition
+    Open   follow an answer            Events ...   its events from index `after` on; empty: a keep-alive
+                                       Closed       no more events: the end was sent, or the partition has moved
+    Close  stop following
+    Look   the answer so far           Events, Closed
+    Charge admit requests              Closed       admitted
+                                       Refused      not admitted, with what the client gets
+    Spend  tokens of tenants           (no reply)
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from app.gateway.errors import ApiError
+from app.wire import ErrorCode, TokenEvent
+
+PATH = "/internal/gateways"
+
+
+class Open(msgspec.Struct, frozen=True, tag="open"):
+    """`sent`: the asking gateway has sent the request, so the answer is waited for without a limit."""
+
+    id: int
+    user_id: str
+    request_id: str
+    after: int
+    sent: bool = False
+
+
+class Close(msgspec.Struct, frozen=True, tag="close"):
+    id: int
+
+
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    id: int
+    user_id: str
+    request_id: str
+
+
+class Charge(msgspec.Struct, frozen=True, tag="charge"):
+    """Requests of a user, or of a tenant if `is_tenant`. A negative number gives a user's requests back."""
+
+    id: int
+    name: str
+    requests: int
+    is_tenant: bool = False
+
+
+class Spend(msgspec.Struct, frozen=True, tag="spend"):
+    """Generated tokens by tenant, which other gateways have read since the last frame."""
+
+    tokens: dict[str, int]
+
+
+class Events(msgspec.Struct, frozen=True, tag="events"):
+    id: int
+    events: list[TokenEvent]
+
+
+class Closed(msgspec.Struct, frozen=True, tag="closed"):
+    """`moved`: the partition belongs to another gateway, or this one is stopping."""
+
+    id: int
+    moved: bool = False
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    id: int
+    code: ErrorCode
+    message: str
+    retry_after_s: float | None = None
+
+    def error(self) -> ApiError:
+        return ApiError(self.code, self.message, retry_after_s=self.retry_after_s)
+
+
+Asked: TypeAlias = Open | Close | Look | Charge | Spend
+Answered: TypeAlias = Events | Closed | Refused
+
+encode = msgspec.json.Encoder().encode
+decode_asked = msgspec.json.Decoder(list[Asked]).decode
+decode_answered = msgspec.json.Decoder(list[Answered]).decode

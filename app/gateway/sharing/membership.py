@@ -1,0 +1,94 @@
+"""This gateway's membership of the group of gateways.
+
+The group's consumer only takes part in rebalances: its partitions are paused at once, and nothing is fetched or
+committed. The tokens are read by another consumer (answers/live.py), which keeps its place in the partitions that stay
+while a rebalance goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import KafkaError
+
+from app.gateway.sharing.assignor import GatewayAssignor, Owners
+from app.kafka.clients import KafkaUnusableError, start
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_POLL_MS = 5000
+_NEVER_MS = 2**31 - 1
+"""The consumer is never polled for records, which must not count as a failure."""
+
+
+class Membership:
+    """Calls `assigned` with the owners of all partitions after each rebalance of the group."""
+
+    def __init__(self, settings: Settings, address: str, assigned: Callable[[Owners], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._address = address
+        self._assigned = assigned
+        self._owners: Owners = {}
+        self._staying: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._staying = asyncio.create_task(self._stay(), name="group of gateways")
+
+    async def stop(self) -> None:
+        """Leave the group, so that the others take over at once."""
+        if self._staying is not None:
+            self._staying.cancel()
+            await asyncio.gather(self._staying, return_exceptions=True)
+
+    async def _stay(self) -> None:
+        while True:
+            try:
+                await self._take_part()
+            except (KafkaError, KafkaUnusableError, OSError) as error:
+                log.warning("the group of gateways is out of reach: %s; retrying", error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _take_part(self) -> None:
+        session_ms = int(self._settings.session_timeout_s * 1000)
+        assignor = GatewayAssignor(self._address, self._learn)
+        member = AIOKafkaConsumer(
+            **self._settings.cluster.options(),
+            group_id=f"{self._settings.group}-gateways",
+            enable_auto_commit=False,
+            auto_offset_reset="latest",
+            partition_assignment_strategy=(assignor,),
+            session_timeout_ms=session_ms,
+            heartbeat_interval_ms=max(300, session_ms // 10),
+            max_poll_interval_ms=_NEVER_MS,
+        )
+        member.subscribe([self._settings.topic("tokens")], listener=_Rebalances(member, self._settle))
+        await start(member)
+        try:
+            while True:
+                await member.getmany(timeout_ms=_POLL_MS)  # raises what has ended the membership
+        finally:
+            await member.stop()
+
+    def _learn(self, owners: Owners) -> None:
+        self._owners = owners
+
+    async def _settle(self) -> None:
+        await self._assigned(self._owners)
+
+
+class _Rebalances(ConsumerRebalanceListener):
+    def __init__(self, member: AIOKafkaConsumer, settle: Callable[[], Awaitable[None]]) -> None:
+        self._member = member
+        self._settle = settle
+
+    async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """They are served until the next assignment says who has them."""
+
+    async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        self._member.pause(*assigned)
+        await self._settle()

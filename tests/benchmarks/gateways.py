@@ -1,0 +1,285 @@
+"""What sharing costs and gains: `python -m tests.benchmarks.gateways [--gateways 1,2,4] [--streams 100]`.
+
+share: so many event streams, each with one reader, spread evenly over 1, 2 and 4 gateways, which hardly ever own the
+answer that they are asked for. How much processor time do all gateways together spend on a token, how many records of
+`tokens` does each of them read, and how late are tokens?
+moves: 200 streams at gateways that join, leave and are killed. Is every stream whole, and how long does it pause?
+
+The tokens are written by this process at a set pace and carry the time at which they were written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from aiokafka import AIOKafkaProducer
+from aiokafka.structs import RecordMetadata
+
+from app.kafka.clients import producer
+from app.kafka.topics import create_topics
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
+from tests.benchmarks.stats import quantile
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.test_sharing import metric
+
+PARTITIONS = 8
+_EVENT = b'data: {"type":"token"'
+_JOINED_S = 30.0
+
+
+@dataclass
+class Stream(asyncio.Protocol):
+    """One event stream; after a lost connection it is opened again, at any gateway that lives."""
+
+    user: str
+    request_id: str
+    gateways: Sequence[GatewayProcess]
+    first: int
+    indexes: list[int] = field(default_factory=list)
+    arrived: list[float] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
+    reconnects: int = -1
+    _rest: bytes = b""
+    _position: int = 0
+    _transport: asyncio.Transport | None = None
+
+    def __post_init__(self) -> None:
+        self.over = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self.over.done():
+            living = [one for one in self.gateways if one.is_running]
+            gateway = living[(self.first + self.reconnects + 1) % len(living)]
+            address = urlsplit(gateway.url)
+            try:
+                await loop.create_connection(lambda: self, address.hostname, address.port)
+            except OSError:
+                await asyncio.sleep(0.1)
+                continue
+            self.reconnects += 1
+            return
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._rest = transport, b""
+        path = f"/v1/requests/{self.request_id}/events?user_id={self.user}"
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nLast-Event-ID: {self._position}\r\n\r\n"
+        transport.write(head.encode())
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic()
+        *blocks, self._rest = (self._rest + data).split(b"\n\n")
+        for block in blocks:
+            place = block.find(_EVENT)
+            if place >= 0:
+                text = block[block.index(b'"text":"', place) + 8 :]
+                index, written = text[: text.index(b'"')].split()
+                self.indexes.append(int(index))
+                self.arrived.append(now)
+                self.delays.append(now - float(written))
+                self._position = int(index) + 1
+            elif b'"type":"done"' in block and not self.over.done():
+                self.over.set_result(None)
+                assert self._transport is not None
+                self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.over.done():
+            self._reopening = asyncio.create_task(self.open())
+
+    @property
+    def longest_pause_s(self) -> float:
+        return max((later - earlier for earlier, later in pairwise(self.arrived)), default=0.0)
+
+
+class Writer:
+    """Writes the tokens of all answers at a set pace, as workers would."""
+
+    def __init__(self, settings: Settings, streams: Sequence[Stream], tokens: int, rate: float) -> None:
+        self._topic = settings.topic("tokens")
+        self._streams = streams
+        self._tokens = tokens
+        self._pause_s = 1 / (rate * len(streams))
+        self._epochs: dict[int, int] = {}
+
+    async def write(self, records: AIOKafkaProducer) -> None:
+        for partition in range(PARTITIONS):
+            sent = await (await self._send(records, partition, None, TokenEvent(type=EventType.FENCE)))
+            self._epochs[partition] = sent.offset
+        due = time.monotonic()
+        for index in range(self._tokens + 1):
+            for stream in self._streams:
+                due += self._pause_s
+                await asyncio.sleep(due - time.monotonic())
+                partition = partition_for(stream.user, PARTITIONS)
+                event = TokenEvent(
+                    type=EventType.TOKEN if index < self._tokens else EventType.DONE,
+                    request_id=stream.request_id,
+                    user_id=stream.user,
+                    conversation_id="default",
+                    index=index,
+                    epoch=self._epochs[partition],
+                    tokens=(1,) if index < self._tokens else None,
+                    text=f"{index} {time.monotonic():.6f}" if index < self._tokens else None,
+                    finish_reason=None if index < self._tokens else FinishReason.LENGTH,
+                )
+                await self._send(records, partition, stream.user.encode(), event)
+
+    async def _send(
+        self, records: AIOKafkaProducer, partition: int, key: bytes | None, event: TokenEvent
+    ) -> asyncio.Future[RecordMetadata]:
+        value, headers = encode(event)
+        sent: asyncio.Future[RecordMetadata] = await records.send(
+            self._topic, value, key=key, partition=partition, headers=headers
+        )
+        return sent
+
+
+async def divided(gateways: Sequence[GatewayProcess]) -> None:
+    async with asyncio.timeout(_JOINED_S):
+        while True:
+            parts = [metric(one, "parley_gateway_partitions") for one in gateways]
+            if sum(parts) == PARTITIONS and all(parts):
+                return
+            await asyncio.sleep(0.2)
+
+
+def new_streams(count: int, gateways: Sequence[GatewayProcess], tag: str) -> list[Stream]:
+    return [Stream(f"{tag}-{number}", uuid.uuid4().hex, gateways, number) for number in range(count)]
+
+
+async def run(settings: Settings, streams: Sequence[Stream], tokens: int, rate: float) -> None:
+    await asyncio.gather(*(stream.open() for stream in streams))
+    await asyncio.sleep(1.0)
+    records = producer(settings.cluster)
+    await records.start()
+    try:
+        await Writer(settings, streams, tokens, rate).write(records)
+        async with asyncio.timeout(120):
+            await asyncio.gather(*(stream.over for stream in streams))
+    finally:
+        await records.stop()
+
+
+def is_whole(stream: Stream, tokens: int) -> bool:
+    return stream.indexes == list(range(tokens))
+
+
+async def share(
+    settings: Settings, folder: Path, counts: Sequence[int], streams: int, tokens: int, rate: float
+) -> None:
+    print("| gateways | processor time a token, us | records read by each | token p50 ms | p99 ms | broken |")
+    print("|---|---|---|---|---|---|")
+    for count in counts:
+        with ExitStack() as running:
+            gateways = [
+                running.enter_context(GatewayProcess(settings, folder / f"{count}-{at}.log", is_shared=True))
+                for at in range(count)
+            ]
+            await divided(gateways)
+            opened = new_streams(streams, gateways, f"share{count}")
+            before = [_seconds(one) for one in gateways]
+            read = [metric(one, "parley_gateway_events") for one in gateways]
+            await run(settings, opened, tokens, rate)
+            spent = sum(_seconds(one) - was for one, was in zip(gateways, before, strict=True))
+            shares = [metric(one, "parley_gateway_events") - was for one, was in zip(gateways, read, strict=True)]
+            delays = [delay for stream in opened for delay in stream.delays]
+            broken = sum(not is_whole(stream, tokens) for stream in opened)
+            parts = ", ".join(f"{100 * part / sum(shares):.0f} %" for part in shares)
+            micros = 1e6 * spent / (streams * tokens)
+            p50, p99 = (1000 * quantile(delays, at) for at in (0.5, 0.99))
+            print(f"| {count} | {micros:.0f} | {parts} | {p50:.1f} | {p99:.1f} | {broken} |", flush=True)
+
+
+async def moves(settings: Settings, folder: Path, streams: int) -> None:
+    tokens, rate = 200, 5.0
+    gateways = [GatewayProcess(settings, folder / f"move-{at}.log", is_shared=True) for at in range(5)]
+    try:
+        for one in gateways[:3]:
+            await asyncio.to_thread(one.start)
+        await divided(gateways[:3])
+        opened = new_streams(streams, gateways, "moves")
+        reading = asyncio.create_task(run(settings, opened, tokens, rate))
+        await asyncio.sleep(6)
+        for what, one in (
+            ("killed", gateways[0]),
+            ("joined", gateways[3]),
+            ("left", gateways[1]),
+            ("joined", gateways[4]),
+        ):
+            act = {"killed": one.kill, "joined": one.start, "left": one.stop}[what]
+            await asyncio.to_thread(act)
+            print(f"  a gateway has {what}", flush=True)
+            await asyncio.sleep(6)
+        await reading
+    finally:
+        for one in gateways:
+            one.kill()
+    whole = sum(is_whole(stream, tokens) for stream in opened)
+    pauses = [stream.longest_pause_s for stream in opened]
+    kept = [stream.longest_pause_s for stream in opened if not stream.reconnects]
+    print(
+        f"{whole} of {streams} streams whole; longest pause p50 {quantile(pauses, 0.5):.1f} s, max {max(pauses):.1f} s;"
+    )
+    print(
+        f"of the {len(kept)} whose gateway stayed: p50 {quantile(kept, 0.5):.1f} s, max {max(kept, default=0.0):.1f} s"
+    )
+
+
+def _seconds(gateway: GatewayProcess) -> float:
+    times = psutil.Process(gateway.pid).cpu_times()
+    return times.user + times.system
+
+
+async def main(options: argparse.Namespace, folder: Path) -> None:
+    cluster = KafkaCluster(folder / "kafka", 1)
+    await asyncio.to_thread(cluster.start)
+    try:
+        settings = Settings(
+            _env_file=None,
+            broker=cluster.broker_setting,
+            topic_prefix="gateways-",
+            app_id="gateways-bench",
+            data_dir=folder / "data",
+            partitions=PARTITIONS,
+            gateway_start_s=0.0,
+            gateway_wait_s=60.0,
+        )
+        await create_topics(settings)
+        await share(
+            settings,
+            folder,
+            options.gateways,
+            streams=options.streams,
+            tokens=options.tokens,
+            rate=options.rate,
+        )
+        print()
+        await moves(settings, folder, 2 * options.streams)
+    finally:
+        await asyncio.to_thread(cluster.kill)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gateways", description=__doc__)
+    parser.add_argument("--gateways", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 4])
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=100)
+    parser.add_argument("--rate", type=float, default=5.0, help="tokens per second of each stream")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="parley-gateways-", ignore_cleanup_errors=True) as place:
+        asyncio.run(main(chosen, Path(place)))

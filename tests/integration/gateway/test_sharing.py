@@ -1,0 +1,170 @@
+"""Gateways that share the partitions of `tokens`: each reads its part, and any of them serves any user."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.gateway.sharing.frames import PATH
+from app.local.kafka import KafkaCluster
+from app.settings import Settings
+from tests.faults.worker_process import WorkerProcess
+from tests.integration.gateway.events import Sent, answer, text_of
+from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.worker.conftest import module_settings
+
+JOINED_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def shared_worker(kafka: KafkaCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    folder = tmp_path_factory.mktemp("worker")
+    settings = module_settings(kafka, folder, paced_tokens_per_s=20.0, gateway_wait_s=5.0)
+    with WorkerProcess(settings, folder / "worker.log") as worker:
+        worker.wait_owning(settings.partitions)
+        yield worker
+
+
+class Gateways:
+    """Gateways of one group; each has an address of its own."""
+
+    def __init__(self, settings: Settings, folder: Path) -> None:
+        self.settings = settings
+        self._folder = folder
+        self.all: list[GatewayProcess] = []
+
+    def start(self, count: int = 1) -> list[GatewayProcess]:
+        begun = []
+        for _ in range(count):
+            log = self._folder / f"gateway-{len(self.all)}.log"
+            gateway = GatewayProcess(self.settings, log, is_shared=True)
+            self.all.append(gateway)
+            begun.append(gateway.start())
+        return begun
+
+    async def divided(self, *gateways: GatewayProcess) -> None:
+        """Wait until these have all partitions among them."""
+        async with asyncio.timeout(JOINED_S):
+            while True:
+                parts = [metric(gateway, "parley_gateway_partitions") for gateway in gateways]
+                if sum(parts) == self.settings.partitions and all(parts):
+                    return
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def gateways(shared_worker: WorkerProcess, tmp_path: Path) -> Iterator[Gateways]:
+    started = Gateways(shared_worker.settings, tmp_path)
+    yield started
+    for gateway in started.all:
+        gateway.kill()
+
+
+def metric(gateway: GatewayProcess, name: str) -> float:
+    text = httpx.get(f"{gateway.url}/metrics").text
+    found = re.search(rf"^{name}(?:_total)? (\S+)$", text, re.MULTILINE)
+    return 0.0 if found is None else float(found[1])
+
+
+async def streamed(gateway: GatewayProcess, user: str, tokens: int = 20) -> list[Sent]:
+    async with httpx.AsyncClient(base_url=gateway.url, params={"user_id": user}, timeout=60) as http:
+        asked = (await http.post("/v1/requests", json={"prompt": f"hi from {user}", "max_tokens": tokens})).json()
+        return await answer(http, asked["request_id"])
+
+
+def is_whole(sent: list[Sent], tokens: int = 20) -> bool:
+    events = [one.event for one in sent]
+    spans = [(event["index"], len(event["tokens"])) for event in events if event["type"] == "token"]
+    indexes = [index for begin, length in spans for index in range(begin, begin + length)]
+    return indexes == list(range(tokens)) and events[-1]["type"] == "done"
+
+
+async def test_sharing_gateways_read_each_event_once_and_serve_any_user(gateways: Gateways) -> None:
+    three = gateways.start(3)
+    await gateways.divided(*three)
+    before = sum(metric(gateway, "parley_gateway_events") for gateway in three)
+    users = [f"share-{number}" for number in range(12)]
+    found = await asyncio.gather(*(streamed(three[number % 3], user) for number, user in enumerate(users)))
+    assert all(map(is_whole, found))
+    read = [metric(gateway, "parley_gateway_events") for gateway in three]
+    written = sum(one.event["type"] != "notice" for sent in found for one in sent)
+    assert written <= sum(read) - before <= 1.2 * written, "each event is read by one gateway"
+    assert sum(one > 0 for one in read) == 3
+
+
+async def test_sharing_gateways_look_at_and_cancel_answers_of_any_user(gateways: Gateways) -> None:
+    one, other = gateways.start(2)
+    await gateways.divided(one, other)
+    for number in range(4):
+        user = {"user_id": f"look-{number}"}
+        async with httpx.AsyncClient(params=user, timeout=60) as http:
+            asked = (await http.post(f"{one.url}/v1/requests", json={"prompt": "hi", "max_tokens": 500})).json()
+            place = f"/v1/requests/{asked['request_id']}"
+            async with asyncio.timeout(30):
+                while (seen := (await http.get(f"{other.url}{place}")).json()).get("status") != "running":
+                    await asyncio.sleep(0.1)
+            assert seen["index"] > 0
+            await http.delete(f"{other.url}{place}")
+        async with httpx.AsyncClient(base_url=one.url, params=user, timeout=60) as http:
+            events = await answer(http, asked["request_id"])
+            assert events[-1].event["finish_reason"] == "cancelled"
+            ended = (await http.get(place)).json()
+            assert (ended["status"], ended["text"]) == ("done", text_of(events))
+
+
+async def test_sharing_gateways_stream_chat_completions_of_any_user(gateways: Gateways) -> None:
+    one, other = gateways.start(2)
+    await gateways.divided(one, other)
+    for number in range(4):
+        body = {"model": "default", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "stream": True}
+        async with httpx.AsyncClient(base_url=(one, other)[number % 2].url, timeout=60) as http:
+            reply = await http.post("/v1/chat/completions", json={**body, "user": f"chat-{number}"})
+        chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+        assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+        assert len([one for one in chunks if one["choices"][0]["delta"].get("content")]) == 8
+
+
+@pytest.mark.timeout(180)
+async def test_streams_stay_whole_while_gateways_join_leave_and_are_killed(gateways: Gateways) -> None:
+    kept, killed, leaving = gateways.start(3)
+    await gateways.divided(kept, killed, leaving)
+    streams = [asyncio.create_task(streamed(kept, f"storm-{number}", tokens=240)) for number in range(16)]
+    await asyncio.sleep(2.0)
+    killed.kill()
+    await asyncio.sleep(2.0)
+    (joined,) = await asyncio.to_thread(gateways.start)
+    assert await asyncio.to_thread(leaving.stop) == 0
+    found = await asyncio.gather(*streams)
+    assert all(is_whole(sent, tokens=240) for sent in found)
+    await gateways.divided(kept, joined)
+
+
+async def test_a_users_limit_holds_across_sharing_gateways(gateways: Gateways) -> None:
+    gateways.settings = gateways.settings.model_copy(update={"gateway_requests_per_min": 10})
+    three = gateways.start(3)
+    await gateways.divided(*three)
+    for number in range(3):
+        user = {"user_id": f"limit-{number}"}
+        async with httpx.AsyncClient(params=user, timeout=60) as http:
+            asks = (http.post(f"{three[at % 3].url}/v1/requests", json={"prompt": "hi"}) for at in range(30))
+            codes = [reply.status_code for reply in await asyncio.gather(*asks)]
+        assert set(codes) == {202, 429}
+        assert 10 <= codes.count(202) <= 12, "the limit, and what is refilled meanwhile"
+
+
+async def test_the_address_for_gateways_serves_gateways_only(gateways: Gateways) -> None:
+    (alone,) = gateways.start()
+    await gateways.divided(alone)
+    for headers in ({}, {"Authorization": "Bearer of-another-gateway"}):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(f"ws{alone.url.removeprefix('http')}{PATH}", additional_headers=headers, proxy=None):
+                pass
+        assert refused.value.response.status_code == 404
