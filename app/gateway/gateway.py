@@ -68,6 +68,7 @@ class Gateway:
             self.erasures.at,
             most_events=settings.gateway_held_events,
             most_bytes=settings.gateway_held_mb * 1024 * 1024,
+            looks_back=bool(settings.gateway_advertise),
         )
         self.request_producer = RequestProducer(settings)
         address = settings.gateway_advertise or None
@@ -96,6 +97,7 @@ class Gateway:
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
+        self.live.on_serving = self._serving
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
@@ -170,14 +172,17 @@ class Gateway:
     async def _assigned(self, owners: Owners) -> None:
         """The group has divided the partitions among the gateways."""
         mine = owners.get(self.settings.gateway_advertise, [])
-        self.metrics.partitions.set(len(mine))
         self.directory.replace({number: address for address, numbers in owners.items() for number in numbers})
         try:
             await self.live.read(mine)
         except (KafkaError, KafkaUnusableError, OSError) as error:
             log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
-        self.directory.wake()
+        self._serving()
         await self._links.keep(set(owners) - {self.settings.gateway_advertise})
+
+    def _serving(self) -> None:
+        self.metrics.partitions.set(len(self.live.partitions))
+        self.directory.wake()
 
     def _forget(self, user_id: str, at: int) -> None:
         self.live.forget_user(user_id, at)

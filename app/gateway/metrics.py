@@ -28,7 +28,7 @@ class Metrics:
         self.events = Counter("parley_gateway_events", "Records of `tokens` read.", registry=self.registry)
         self.partitions = Gauge(
             "parley_gateway_partitions",
-            "Partitions of `tokens` that the group has given this gateway.",
+            "Partitions of `tokens` that this gateway reads.",
             registry=self.registry,
         )
         self.held = Gauge("parley_gateway_held_events", "Token events in memory.", registry=self.registry)

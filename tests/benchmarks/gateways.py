@@ -29,6 +29,7 @@ from aiokafka.structs import RecordMetadata
 from app.kafka.clients import producer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
+from app.local.ports import LOOPBACK
 from app.settings import Settings
 from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
 from tests.benchmarks.stats import quantile
@@ -38,6 +39,17 @@ from tests.integration.gateway.test_sharing import metric
 PARTITIONS = 8
 _EVENT = b'data: {"type":"token"'
 _JOINED_S = 30.0
+_IDLE_S = 5.0
+_MOVE_EVERY_S = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`rate`: tokens per second of each stream."""
+
+    streams: int
+    tokens: int
+    rate: float
 
 
 @dataclass
@@ -64,9 +76,9 @@ class Stream(asyncio.Protocol):
         while not self.over.done():
             living = [one for one in self.gateways if one.is_running]
             gateway = living[(self.first + self.reconnects + 1) % len(living)]
-            address = urlsplit(gateway.url)
+            port = urlsplit(gateway.url).port or 0
             try:
-                await loop.create_connection(lambda: self, address.hostname, address.port)
+                await loop.create_connection(lambda: self, LOOPBACK, port)
             except OSError:
                 await asyncio.sleep(0.1)
                 continue
@@ -100,6 +112,9 @@ class Stream(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.over.done():
             self._reopening = asyncio.create_task(self.open())
+
+    def is_whole(self, tokens: int) -> bool:
+        return self.indexes == list(range(tokens))
 
     @property
     def longest_pause_s(self) -> float:
@@ -162,28 +177,24 @@ def new_streams(count: int, gateways: Sequence[GatewayProcess], tag: str) -> lis
     return [Stream(f"{tag}-{number}", uuid.uuid4().hex, gateways, number) for number in range(count)]
 
 
-async def run(settings: Settings, streams: Sequence[Stream], tokens: int, rate: float) -> None:
+async def run(settings: Settings, streams: Sequence[Stream], load: Load) -> None:
     await asyncio.gather(*(stream.open() for stream in streams))
     await asyncio.sleep(1.0)
     records = producer(settings.cluster)
     await records.start()
     try:
-        await Writer(settings, streams, tokens, rate).write(records)
+        await Writer(settings, streams, load.tokens, load.rate).write(records)
         async with asyncio.timeout(120):
             await asyncio.gather(*(stream.over for stream in streams))
     finally:
         await records.stop()
 
 
-def is_whole(stream: Stream, tokens: int) -> bool:
-    return stream.indexes == list(range(tokens))
-
-
-async def share(
-    settings: Settings, folder: Path, counts: Sequence[int], streams: int, tokens: int, rate: float
-) -> None:
-    print("| gateways | processor time a token, us | records read by each | token p50 ms | p99 ms | broken |")
-    print("|---|---|---|---|---|---|")
+async def share(settings: Settings, folder: Path, counts: Sequence[int], load: Load) -> None:
+    print(
+        "| gateways | idle, ms/s each | processor time a token, us | records read by each | p50 ms | p99 ms | broken |"
+    )
+    print("|---|---|---|---|---|---|---|")
     for count in counts:
         with ExitStack() as running:
             gateways = [
@@ -191,58 +202,57 @@ async def share(
                 for at in range(count)
             ]
             await divided(gateways)
-            opened = new_streams(streams, gateways, f"share{count}")
-            before = [_seconds(one) for one in gateways]
-            read = [metric(one, "parley_gateway_events") for one in gateways]
-            await run(settings, opened, tokens, rate)
-            spent = sum(_seconds(one) - was for one, was in zip(gateways, before, strict=True))
+            opened = new_streams(load.streams, gateways, f"share{count}")
+            before = _seconds(gateways)
+            await asyncio.sleep(_IDLE_S)
+            idle = 1000 * (_seconds(gateways) - before) / _IDLE_S / count
+            before, read = _seconds(gateways), [metric(one, "parley_gateway_events") for one in gateways]
+            await run(settings, opened, load)
+            spent = _seconds(gateways) - before
             shares = [metric(one, "parley_gateway_events") - was for one, was in zip(gateways, read, strict=True)]
             delays = [delay for stream in opened for delay in stream.delays]
-            broken = sum(not is_whole(stream, tokens) for stream in opened)
+            broken = sum(not stream.is_whole(load.tokens) for stream in opened)
             parts = ", ".join(f"{100 * part / sum(shares):.0f} %" for part in shares)
-            micros = 1e6 * spent / (streams * tokens)
+            micros = 1e6 * spent / (load.streams * load.tokens)
             p50, p99 = (1000 * quantile(delays, at) for at in (0.5, 0.99))
-            print(f"| {count} | {micros:.0f} | {parts} | {p50:.1f} | {p99:.1f} | {broken} |", flush=True)
+            print(f"| {count} | {idle:.0f} | {micros:.0f} | {parts} | {p50:.1f} | {p99:.1f} | {broken} |", flush=True)
 
 
-async def moves(settings: Settings, folder: Path, streams: int) -> None:
-    tokens, rate = 200, 5.0
+async def moves(settings: Settings, folder: Path, load: Load) -> None:
     gateways = [GatewayProcess(settings, folder / f"move-{at}.log", is_shared=True) for at in range(5)]
     try:
         for one in gateways[:3]:
             await asyncio.to_thread(one.start)
         await divided(gateways[:3])
-        opened = new_streams(streams, gateways, "moves")
-        reading = asyncio.create_task(run(settings, opened, tokens, rate))
-        await asyncio.sleep(6)
-        for what, one in (
-            ("killed", gateways[0]),
-            ("joined", gateways[3]),
-            ("left", gateways[1]),
-            ("joined", gateways[4]),
-        ):
-            act = {"killed": one.kill, "joined": one.start, "left": one.stop}[what]
+        opened = new_streams(load.streams, gateways, "moves")
+        reading = asyncio.create_task(run(settings, opened, load))
+        await asyncio.sleep(_MOVE_EVERY_S)
+        acts: tuple[tuple[str, Callable[[], object]], ...] = (
+            ("was killed", gateways[0].kill),
+            ("has joined", gateways[3].start),
+            ("has left", gateways[1].stop),
+            ("has joined", gateways[4].start),
+        )
+        for what, act in acts:
             await asyncio.to_thread(act)
-            print(f"  a gateway has {what}", flush=True)
-            await asyncio.sleep(6)
+            print(f"  a gateway {what}", flush=True)
+            await asyncio.sleep(_MOVE_EVERY_S)
         await reading
     finally:
         for one in gateways:
             one.kill()
-    whole = sum(is_whole(stream, tokens) for stream in opened)
-    pauses = [stream.longest_pause_s for stream in opened]
-    kept = [stream.longest_pause_s for stream in opened if not stream.reconnects]
-    print(
-        f"{whole} of {streams} streams whole; longest pause p50 {quantile(pauses, 0.5):.1f} s, max {max(pauses):.1f} s;"
-    )
-    print(
-        f"of the {len(kept)} whose gateway stayed: p50 {quantile(kept, 0.5):.1f} s, max {max(kept, default=0.0):.1f} s"
-    )
+    whole = sum(stream.is_whole(load.tokens) for stream in opened)
+    print(f"{whole} of {load.streams} streams whole")
+    stayed = [stream for stream in opened if not stream.reconnects]
+    for name, streams in (("all", opened), ("those whose gateway stayed", stayed)):
+        pauses = [stream.longest_pause_s for stream in streams]
+        spread = f"p50 {quantile(pauses, 0.5):.1f} s, max {max(pauses):.1f} s"
+        print(f"longest pause of {name} ({len(streams)}): {spread}")
 
 
-def _seconds(gateway: GatewayProcess) -> float:
-    times = psutil.Process(gateway.pid).cpu_times()
-    return times.user + times.system
+def _seconds(gateways: Sequence[GatewayProcess]) -> float:
+    times = [psutil.Process(one.pid).cpu_times() for one in gateways]
+    return sum(one.user + one.system for one in times)
 
 
 async def main(options: argparse.Namespace, folder: Path) -> None:
@@ -260,16 +270,9 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             gateway_wait_s=60.0,
         )
         await create_topics(settings)
-        await share(
-            settings,
-            folder,
-            options.gateways,
-            streams=options.streams,
-            tokens=options.tokens,
-            rate=options.rate,
-        )
+        await share(settings, folder, options.gateways, Load(options.streams, options.tokens, options.rate))
         print()
-        await moves(settings, folder, 2 * options.streams)
+        await moves(settings, folder, Load(200, tokens=200, rate=5.0))
     finally:
         await asyncio.to_thread(cluster.kill)
 
@@ -278,8 +281,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gateways", description=__doc__)
     parser.add_argument("--gateways", type=lambda text: [int(one) for one in text.split(",")], default=[1, 2, 4])
     parser.add_argument("--streams", type=int, default=100)
-    parser.add_argument("--tokens", type=int, default=100)
-    parser.add_argument("--rate", type=float, default=5.0, help="tokens per second of each stream")
+    parser.add_argument("--tokens", type=int, default=300)
+    parser.add_argument("--rate", type=float, default=15.0, help="tokens per second of each stream")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="parley-gateways-", ignore_cleanup_errors=True) as place:
         asyncio.run(main(chosen, Path(place)))

@@ -20,6 +20,7 @@ from app.gateway.sharing.link import PeerAwayError
 from app.gateway.sharing.links import Links
 from app.reader import Answer
 from app.wire import ErrorCode, ErrorInfo, EventType, TokenEvent
+from app.wire.ids import partition_for
 
 KEEP_ALIVE_S = 15.0
 _AGAIN_S = 0.2
@@ -128,9 +129,10 @@ class Follower:
     async def _from(
         self, watch: Watch, user_id: str, request_id: str, *, sent: bool
     ) -> AsyncGenerator[list[TokenEvent], None]:
-        clock = asyncio.get_running_loop().time
-        give_up_at = clock() + self._wait_s
-        while not self._live.closing and self._live.reads(user_id):
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._wait_s
+        partition = partition_for(user_id, self._directory.partitions)
+        while not self._live.closing and partition in self._live.partitions:
             batch = watch.next_events()
             if batch:
                 yield batch
@@ -138,14 +140,10 @@ class Follower:
                     return
                 continue
             unknown = watch.answer is None and not sent and self._request_producer.sent(user_id, request_id) is None
-            if unknown and clock() >= give_up_at:
+            if unknown and loop.time() >= give_up_at:
                 yield [_not_found(user_id, request_id, watch.position, self._wait_s)]
                 return
-            patience = min(KEEP_ALIVE_S, give_up_at - clock()) if unknown else KEEP_ALIVE_S
-            try:
-                async with asyncio.timeout(patience):
-                    await watch.changed()
-            except TimeoutError:
+            if not await watch.changed(min(KEEP_ALIVE_S, give_up_at - loop.time()) if unknown else KEEP_ALIVE_S):
                 yield []
 
 

@@ -1,8 +1,10 @@
 """Recent answers in memory: one consumer of this gateway's partitions of `tokens` serves all readers.
 
-It begins at the end of each partition. A gateway that shares the partitions with others reads those that the group
-gives it (sharing/); one alone reads all. Memory is bounded in events and in bytes (held.py). The answers that changed
-least recently are dropped first; answers with readers stay. Older answers are read from the log (`archive`).
+A gateway alone reads all partitions, from their ends. One that shares them with others reads those that the group gives
+it (sharing/), and begins some time before the end, so that the answers that another gateway was streaming are whole in
+memory; otherwise each of them would have to be searched in the log. Memory is bounded in events and in bytes (held.py).
+The answers that changed least recently are dropped first; answers with readers stay. Older answers are read from the
+log (`archive`).
 
 Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasures.py).
 """
@@ -15,6 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -23,6 +26,7 @@ from app.gateway.answers.held import Held
 from app.gateway.answers.watch import Watch
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.kafka.cluster import Cluster
+from app.kafka.fetch_pace import FetchPace
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
@@ -33,6 +37,20 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _POLL_MS = 1000
+_BACK_MS = 60_000
+_MOST_BACK = 10_000
+"""How far before the end reading begins, in time and in records of a partition."""
+_MOST_BEHIND_S = 3.0
+"""A partition is served after this time even if that end is not reached: a marker at the end is no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """The partition's end when its reading began, that moment (Unix time), and until when to wait (monotonic)."""
+
+    end: int
+    since: float
+    until: float
 
 
 class LiveAnswers:
@@ -47,16 +65,20 @@ class LiveAnswers:
         *,
         most_events: int,
         most_bytes: int,
+        looks_back: bool = False,
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
         self.next_offset: dict[int, int] = {}
         self._complete_since = 0.0
         self._reads_since: dict[int, float] = {}
+        self._looks_back = looks_back
+        self._behind: dict[TopicPartition, _Behind] = {}
         self.held = Held()
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
         self.on_read: Callable[[], object] = lambda: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
+        self.on_serving: Callable[[], object] = lambda: None
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
@@ -82,6 +104,7 @@ class LiveAnswers:
             for number in before - wanted:
                 self.next_offset.pop(number, None)
                 self._reads_since.pop(number, None)
+                self._behind.pop(TopicPartition(self._topic, number), None)
             self._wanted = wanted
             self._drop(before - wanted)
             if not wanted:
@@ -179,10 +202,13 @@ class LiveAnswers:
         await start(records)
         try:
             await seek(records, tokens, AtOffsets(self.next_offset))
-            for partition in tokens:
-                if partition.partition not in self.next_offset:
-                    self.next_offset[partition.partition] = await records.position(partition)
-                    self._reads_since[partition.partition] = time.time()
+            for partition in [one for one in tokens if one.partition not in self.next_offset]:
+                end = await records.position(partition)
+                begin = await _some_time_before(records, partition, end) if self._looks_back else end
+                records.seek(partition, begin)
+                self.next_offset[partition.partition] = begin
+                self._behind[partition] = _Behind(end, time.time(), time.monotonic() + _MOST_BEHIND_S)
+            await self._catch_up(records)
         except BaseException:
             await records.stop()
             raise
@@ -202,11 +228,24 @@ class LiveAnswers:
                 await asyncio.sleep(_RETRY_S)
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
+        pace = FetchPace(records)
         while True:
-            for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+            batches = (await records.getmany(timeout_ms=_POLL_MS)).values()
+            pace.polled(sum(map(len, batches)))
+            for batch in batches:
                 for record in batch:
                     self._read_record(record)
+            if self._behind:
+                await self._catch_up(records)
             self._trim()
+
+    async def _catch_up(self, records: AIOKafkaConsumer) -> None:
+        """Serve the partitions that have been read up to where their ends were at the beginning."""
+        for partition, behind in list(self._behind.items()):
+            if await records.position(partition) >= behind.end or time.monotonic() > behind.until:
+                del self._behind[partition]
+                self._reads_since[partition.partition] = behind.since
+                self.on_serving()
 
     def _read_record(self, record: ConsumerRecord) -> None:
         self.next_offset[record.partition] = record.offset + 1
@@ -252,6 +291,12 @@ class LiveAnswers:
         self.rule.forget(key)
         self.held.forget(key)
         self.on_forget(key)
+
+
+async def _some_time_before(records: AIOKafkaConsumer, partition: TopicPartition, end: int) -> int:
+    found = await records.offsets_for_times({partition: int(time.time() * 1000) - _BACK_MS})
+    begin = end if found[partition] is None else found[partition].offset
+    return max(begin, end - _MOST_BACK)
 
 
 def _began_by(answer: Answer, at: int | None) -> bool:

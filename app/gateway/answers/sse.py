@@ -13,6 +13,7 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from app.gateway.answers.stall_timer import StallTimer
 from app.gateway.metrics import Metrics
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -56,14 +57,23 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        task = asyncio.current_task()
+        assert task is not None
+        stall = StallTimer(self._stall_s, task.cancel)
         try:
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
-                    async with asyncio.timeout(self._stall_s):
-                        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except TimeoutError:
+                    stall.begin()
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    stall.end()
+        except asyncio.CancelledError:
+            if not stall.has_rung:
+                raise
+            task.uncancel()
             self._metrics.stalled.inc()
             return
+        finally:
+            stall.close()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
 _POLL_MS = 5000
+_SESSION_S = 6.0
+"""The shortest session that brokers allow by default: readers wait that long if a gateway dies."""
 _NEVER_MS = 2**31 - 1
 """The consumer is never polled for records, which must not count as a failure."""
 
@@ -54,7 +56,7 @@ class Membership:
                 await asyncio.sleep(_RETRY_S)
 
     async def _take_part(self) -> None:
-        session_ms = int(self._settings.session_timeout_s * 1000)
+        session_ms = int(min(self._settings.session_timeout_s, _SESSION_S) * 1000)
         assignor = GatewayAssignor(self._address, self._learn)
         member = AIOKafkaConsumer(
             **self._settings.cluster.options(),

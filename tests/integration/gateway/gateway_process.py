@@ -23,7 +23,7 @@ class GatewayProcess:
 
     def __init__(self, settings: Settings, log: Path, *, is_shared: bool = False) -> None:
         port = free_port()
-        own = {"gateway_port": port, "gateway_metrics_port": free_port()}
+        own: dict[str, object] = {"gateway_port": port, "gateway_metrics_port": free_port()}
         if is_shared:
             own["gateway_advertise"] = f"http://127.0.0.1:{port}"
         self.settings = settings.model_copy(update=own)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.watch import BATCH
 from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
@@ -150,3 +152,15 @@ def test_an_end_older_than_an_erasure_still_counts_as_one() -> None:
     log.write(EventType.DONE, 0, request="late", finish_reason=FinishReason.STOP, timestamp=1999)
     assert ends == [True]
     assert not log.live.rule.answers
+
+
+async def test_watch_waits_for_a_change_or_the_time_and_keeps_one_timer() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        assert not await watch.changed(0.01)
+        log.say(0)
+        assert await watch.changed(10)
+        asyncio.get_running_loop().call_later(0.02, log.say, 1)
+        assert await watch.changed(10)
+        assert not await watch.changed(0.01)
+        assert not await watch.changed(0.03)

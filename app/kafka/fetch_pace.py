@@ -1,0 +1,42 @@
+"""Larger and fewer fetches for a busy consumer.
+
+By default a fetch returns as soon as there is one record. A fetch costs client and broker the same for one record as
+for fifty, so at a thousand records a second the fetches cost more than the records. While records come that fast, the
+broker collects them for `WAIT_MS`, which delays each by half of that; rare records are fetched at once.
+
+aiokafka reads both values at each fetch. It has no public way to change them, and is pinned to one version.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer
+
+WAIT_MS = 4
+_MIN_BYTES = 1 << 20
+_BUSY = 300.0
+_CALM = 200.0
+"""Records per second from which on, and until which, the broker collects."""
+
+
+class FetchPace:
+    """Call `polled` after each poll of the consumer."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._fetcher: Any = consumer._fetcher  # noqa: SLF001 - see above
+        self._usual = (self._fetcher._fetch_min_bytes, self._fetcher._fetch_max_wait_ms)  # noqa: SLF001
+        self._lately = 0.0  # records of roughly the last second
+        self._counted_at = time.monotonic()
+        self.is_busy = False
+
+    def polled(self, records: int) -> None:
+        now = time.monotonic()
+        self._lately = self._lately * math.exp(self._counted_at - now) + records
+        self._counted_at = now
+        if self.is_busy != (is_busy := self._lately > (_CALM if self.is_busy else _BUSY)):
+            self.is_busy = is_busy
+            values = (_MIN_BYTES, WAIT_MS) if is_busy else self._usual
+            self._fetcher._fetch_min_bytes, self._fetcher._fetch_max_wait_ms = values  # noqa: SLF001
