@@ -28,9 +28,9 @@ from app.faust.assignor import Assignor
 from app.faust.flow import ConsumerFlow
 from app.kafka.clients import KafkaAwayError
 from app.kafka.cluster import Cluster
-from app.model_loading import LoadError
 from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
+from app.serving.loading import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry

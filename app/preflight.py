@@ -19,8 +19,8 @@ from app.folder_lock import LockedError, locked
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.topic_config import TopicConfigError
 from app.kafka.topics import TopicsError, check_topics, configure_topics, create_topics
-from app.model_loading import LoadError, check_folders
 from app.policy.file import PolicyError, read_policy
+from app.serving.loading import LoadError, check_folders
 from app.settings import Settings
 
 _UNUSABLE = (

@@ -40,12 +40,10 @@ from app.delivery.partition import Partition
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.guard.guard import Guard, GuardStats
 from app.guard.judges.judges import Judges
-from app.model_loading import LoadError, ModelLoader
 from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
-from app.policy.models import ModelChanges
 from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
@@ -56,6 +54,8 @@ from app.policy.watch import PolicyWatch
 from app.prices import PriceList
 from app.search.opening import open_related, open_sink
 from app.search.stats import RecallStats, WriterStats
+from app.serving.changes import ModelChanges
+from app.serving.loading import LoadError, ModelLoader
 from app.settings import Settings
 from app.telemetry.observers import Observers
 from app.wire.turn import Turn

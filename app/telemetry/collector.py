@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -14,8 +15,10 @@ from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.gpu import gpu_families, gpus
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
-from app.worker import Worker
 from models.generation import Engine
+
+if TYPE_CHECKING:
+    from app.worker import Worker
 
 
 class WorkerCollector(Collector):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.partitions import lag_seconds
-from app.worker import Worker
 from models.generation import Engine
+
+if TYPE_CHECKING:
+    from app.worker import Worker
 
 # A commit takes milliseconds; one that has waited this long waits for the broker.
 LATE_S = 5.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
@@ -17,7 +18,9 @@ from app.telemetry.metrics import Metrics
 from app.telemetry.observers import Observers
 from app.telemetry.request_log import RequestLog
 from app.telemetry.tracing import Tracing
-from app.worker import Worker
+
+if TYPE_CHECKING:
+    from app.worker import Worker
 
 
 class Telemetry:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from faust.sensors.prometheus import setup_prometheus_sensors
 
 from app.telemetry.health import Health, health_of
 from app.telemetry.telemetry import Telemetry
-from app.worker import Worker
+
+if TYPE_CHECKING:
+    from app.worker import Worker
 
 
 def add_views(app: Any, telemetry: Telemetry, worker: Callable[[], Worker | None]) -> None:

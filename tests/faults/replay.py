@@ -13,8 +13,8 @@ from collections import defaultdict
 from agents.jobs import job_of, prompt_of
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
-from app.model_loading import load_servings
 from app.reader import ReaderRule
+from app.serving.loading import load_servings
 from app.settings import Settings
 from app.wire import decode_request, decode_token_event, decode_turn
 from models.generation import Delta, Engine, Job

@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from app.model_loading import LoadError, ModelLoader
 from app.policy.file import Policy, PolicyError
+from app.serving.loading import LoadError, ModelLoader
 from models.generation import Engine
 from models.registry import ModelRegistry
 

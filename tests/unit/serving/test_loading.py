@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.model_loading import LoadError, ModelLoader, check_folders, load_servings
 from app.policy.file import ModelSpec, Policy
+from app.serving.loading import LoadError, ModelLoader, check_folders, load_servings
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError
 
