@@ -13,6 +13,7 @@ An erasure takes these steps. After a crash the record is read again and the ste
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -49,6 +50,7 @@ class Controls:
         self._settings = settings
         self._cancels = cancels
         self._history = history
+        self._erasing: dict[tuple[int, int], float] = {}
 
     def handle(self, partition: Partition, record: Record) -> None:
         try:
@@ -90,6 +92,19 @@ class Controls:
             self._cancels.remember(key, settle, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
+        place = (record.partition, record.offset)
+        self._erasing.setdefault(place, time.monotonic())
+        try:
+            await self._erase_everywhere(partition, record, user_id)
+        finally:
+            self._erasing.pop(place, None)
+
+    @property
+    def oldest_erasure_s(self) -> float:
+        """Seconds since the oldest erasure under way began; 0 without one."""
+        return max((time.monotonic() - begun for begun in self._erasing.values()), default=0.0)
+
+    async def _erase_everywhere(self, partition: Partition, record: Record, user_id: str) -> None:
         ownership = partition.ownership
         at = ownership.clock.time_of(_forwarded_at(record) or record.timestamp)
         is_first = not is_forwarded(record.headers)

@@ -174,10 +174,11 @@ class Worker:
             Comparing(settings, loaded.servings, batches, shadows, prices),
         )
         self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
+        self._controls = Controls(settings, cancels, self._history, self.cache.forget)
         handlers = Handlers(
             settings,
             conversations,
-            Controls(settings, cancels, self._history, self.cache.forget),
+            self._controls,
             self._history,
             UsageWindows(settings, prices),
             ToolResults(settings),
@@ -203,6 +204,10 @@ class Worker:
     def engines(self) -> list[Engine]:
         leaving = [] if self._models is None else self._models.leaving
         return [*self._loaded.servings.engines, *leaving]
+
+    @property
+    def oldest_erasure_s(self) -> float:
+        return self._controls.oldest_erasure_s
 
     @property
     def recall_figures(self) -> RecallStats:

@@ -185,6 +185,14 @@ class Tenants:
     def rule_of(self, tenant: str) -> TenantRule | None:
         return self._rules.get(tenant) or self._rules.get(EVERYBODY_ELSE)
 
+    def budgets(self) -> dict[str, float]:
+        """Which part of its budget of this month each tenant has used that the policy names with one."""
+        return {
+            tenant: self.figures.cost_of_month(tenant) / rule.cost_per_month
+            for tenant, rule in self._rules.items()
+            if rule.cost_per_month and tenant != EVERYBODY_ELSE
+        }
+
     def may_use(self, tenant: str, names: Collection[str], *, is_adapter: bool) -> bool:
         """Whether the tenant may name this model; `names` are all names that it has."""
         rule = self.rule_of(tenant)

@@ -40,6 +40,12 @@ class WorkerCollector(Collector):
         yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
         yield _canary_family({} if worker is None else worker.canaries.states)
         yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
+        yield _budget_family({} if worker is None else worker.tenants.budgets())
+        yield GaugeMetricFamily(
+            "parley:erasure_age_seconds",
+            "Seconds since the oldest erasure under way began at this worker; 0 without one.",
+            0.0 if worker is None else worker.oldest_erasure_s,
+        )
         yield from gpu_families(gpus())
         yield GaugeMetricFamily(
             "parley:broker_silent_seconds", "Seconds since the broker last answered.", self._watch.silent_s
@@ -102,6 +108,15 @@ def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:
     )
     for labels, is_out in states.items():
         found.add_metric(list(labels), int(is_out))
+    return found
+
+
+def _budget_family(budgets: Mapping[str, float]) -> Metric:
+    found = GaugeMetricFamily(
+        "parley:tenant_budget_used_ratio", "Part of the tenant's budget of this month that is used.", labels=["tenant"]
+    )
+    for tenant, used in budgets.items():
+        found.add_metric([tenant], used)
     return found
 
 

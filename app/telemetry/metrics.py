@@ -22,7 +22,7 @@ from app.telemetry.labels import FirstCome
 from app.telemetry.tally import Tally
 from app.wire.codes import ErrorCode
 from app.wire.dead_letters import cause_from
-from app.wire.event import TokenEvent
+from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.turn import Turn
 from models.batching import Flush
 from models.generation import FinishReason, Usage
@@ -79,6 +79,11 @@ class Metrics(Unobserved):
         self._routed = counter(
             "request_routed", "Requests by the policy's route and the model that answered.", "route", "model"
         )
+        self._notices = counter(
+            "request_notices", "Requests whose readers get a notice of the policy's decision.", "code"
+        )
+        for code in (DEGRADED, FALLBACK):
+            self._notices.labels(code)
         self._cost = counter(
             "cost", "Cost of answers by tenant, model and arm of an experiment.", "tenant", "model", "arm"
         )
@@ -109,6 +114,7 @@ class Metrics(Unobserved):
         )
         self._commit = self._seconds("finish_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
         self._finished = counter("finishes", "finishes committed", "partition")
+        self._audit = counter("audit_records", "Records of `audit` that are committed.")
         self._pressure = counter(
             "back_pressure_seconds", "Seconds that a topic's partition was paused.", "partition", "topic"
         )
@@ -136,6 +142,8 @@ class Metrics(Unobserved):
                 self._saved.labels("cache" if inflight.plan.cached else "route").inc(inflight.saved)
         if inflight.plan.model is not None:
             self._routed.labels(inflight.plan.route or "", inflight.plan.model).inc()
+        if inflight.plan.notice in {DEGRADED, FALLBACK}:
+            self._notices.labels(inflight.plan.notice).inc()
         if end.error is not None:
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:
@@ -190,6 +198,7 @@ class Metrics(Unobserved):
         self._commit.labels(str(partition)).observe(seconds)
         self._finished.labels(str(partition)).inc(len(commits))
         for commit in commits:
+            self._audit.inc(len(commit.audit))
             for output in commit.outputs:
                 if output.topic == self._dead_letter_topic:
                     self._dead_letter(output)

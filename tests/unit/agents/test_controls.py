@@ -269,3 +269,13 @@ async def test_erase_counts_for_requests_of_its_own_millisecond(before_ms: int, 
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
     await erased(bench)
     assert inflight.forget == is_older
+
+
+async def test_erase_under_way_has_an_age_until_milvus_is_done() -> None:
+    bench = Bench()
+    bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", "c")
+    bench.handle(Erase(user_id="ann"))
+    await asyncio.sleep(0.02)
+    assert bench.controls.oldest_erasure_s > 0
+    await erased(bench)
+    assert bench.controls.oldest_erasure_s == 0

@@ -200,3 +200,10 @@ def test_counts_without_quotas_are_not_kept() -> None:
 def test_the_month_begins_in_utc() -> None:
     assert month_start(1_767_225_600_000) == 1_767_225_600_000  # 2026-01-01
     assert month_start(1_767_225_599_999) == 1_764_547_200_000  # 2025-12-01
+
+
+def test_budgets_are_those_of_named_tenants_with_one() -> None:
+    clocked = Clocked(acme=ACME, free=TenantRule(requests_per_min=5), **{"*": TenantRule(cost_per_month=9.0)})
+    assert clocked.tenants.budgets() == {"acme": 0.0}
+    clocked.figures.count("acme", cost=4.0)
+    assert clocked.tenants.budgets() == {"acme": pytest.approx(0.8)}

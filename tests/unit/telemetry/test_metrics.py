@@ -6,6 +6,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from agents.auditing import audit_of_erasure
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
@@ -20,7 +21,7 @@ from app.wire.codes import ErrorCode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
 from app.wire.error import WireError
-from app.wire.event import NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
+from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
 from app.wire.validation import validate_request
 from models.batching import Flush, FlushReason
 from models.generation import FinishReason, Usage
@@ -184,3 +185,13 @@ def test_gpus_are_told_by_number_and_load_only_where_it_is_known() -> None:
     assert [sample.value for sample in used.samples] == [5, 1]
     assert [sample.value for sample in total.samples] == [10, 10]
     assert [sample.labels["gpu"] for sample in busy.samples] == ["0"]
+
+
+def test_notices_of_the_policy_and_records_of_the_audit_are_counted() -> None:
+    reported = metrics()
+    answered(reported, plan=PlanDetails(notice=FALLBACK))
+    answered(reported)
+    assert value(reported, "parley:request_notices_total", code=FALLBACK) == 1
+    assert value(reported, "parley:request_notices_total", code=DEGRADED) == 0
+    reported.committed(0, [Commit(audit=audit_of_erasure("ann", 5)), Commit()], 0.01)
+    assert value(reported, "parley:audit_records_total") == 1
