@@ -9,14 +9,14 @@ from app.commands.terminal import note
 from app.printable import printable
 from app.reader import Update
 from app.wire import EventType, FinishReason
-from app.wire.event import PLAN
+from app.wire.event import ATTEMPT, PLAN, Notice
 
 
 def show(update: Update) -> None:
     """Print what the update adds, including the end."""
     event = update.event
     if event.notice is not None:
-        if event.notice.code != PLAN:  # a plan is for programs
+        if not _is_for_programs(event.notice):
             note(f"[{printable(event.notice.message)}]")
         return
     if update.cut is not None:
@@ -35,6 +35,11 @@ def show(update: Update) -> None:
 def show_json(update: Update) -> None:
     """Print the event as it is in `tokens`."""
     click.echo(msgspec.json.encode(update.event))
+
+
+def _is_for_programs(notice: Notice) -> bool:
+    """Plans are, and so is the first attempt at a request that was in Kafka before its worker."""
+    return notice.code == PLAN or (notice.code == ATTEMPT and (notice.details or {}).get("attempt", 0) <= 1)
 
 
 def _write(text: str) -> None:

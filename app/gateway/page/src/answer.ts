@@ -9,6 +9,12 @@ const SILENT = new Set(['plan', 'tool_results'])
 // Tokens of an answer that was complete already arrive at once; they show no speed.
 const LEAST_S = 0.2
 
+/** The first attempt at a request that was in Kafka before its worker is no news. */
+function isSilent(notice: TokenEvent['notice']): boolean {
+  const attempt = notice?.code === 'attempt' ? (notice.details?.attempt ?? 0) : 2
+  return SILENT.has(notice?.code ?? '') || attempt <= 1
+}
+
 export interface Figures {
   firstTokenMs: number | null
   tokensPerS: number | null
@@ -70,7 +76,7 @@ export class ShownAnswer {
   take(event: TokenEvent): void {
     if (event.type === 'notice') {
       this.learn(event.notice?.details ?? {})
-      this.say(SILENT.has(event.notice?.code ?? '') ? '' : (event.notice?.message ?? ''))
+      this.say(isSilent(event.notice) ? '' : (event.notice?.message ?? ''))
       return
     }
     const newOwner = this.epoch !== null && event.epoch !== undefined && event.epoch > this.epoch

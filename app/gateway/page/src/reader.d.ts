@@ -2,6 +2,7 @@ declare module '*/reader.mjs' {
   export interface NoticeDetails {
     calls?: { id: string; name: string; arguments: string }[]
     results?: { tool_call_id: string; content: string }[]
+    attempt?: number
   }
   export interface TokenEvent {
     type: 'token' | 'notice' | 'done' | 'error'

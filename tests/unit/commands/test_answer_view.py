@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.commands.answer_view import show
+from app.reader import Answer, Update
+from app.wire import EventType, Notice, TokenEvent
+from app.wire.event import ATTEMPT, PLAN, RESUMED
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "is_shown"),
+    [(RESUMED, None, True), (ATTEMPT, {"attempt": 2}, True), (ATTEMPT, {"attempt": 1}, False), (PLAN, {}, False)],
+)
+def test_answer_view_shows_notices_for_people_only(
+    code: str, details: dict[str, Any] | None, is_shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = TokenEvent(type=EventType.NOTICE, index=0, notice=Notice(code, "news", details))
+    show(Update(Answer("ann", "r", "default"), event))
+    assert ("[news]" in capsys.readouterr().err) == is_shown
