@@ -50,7 +50,7 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window; `revision` is the last one that is published, 0 if none is. Rows call it `told`."""
+    """The counts of one window; `revision` is the last published one, or 0. In rows its name is `told`."""
 
     revision: int = msgspec.field(default=0, name="told")
     requests: int = 0

@@ -62,8 +62,8 @@ class RequestProducer:
         return self._sent.get((user_id, request_id))
 
     def is_new(self, user_id: str, request_id: str, since: float) -> bool:
-        """Whether this gateway created the id and sent the request after `since` (Unix time). What has read the user's
-        partition since then has all of the answer.
+        """Whether this gateway created the id and sent the request after `since` (Unix time), and the answer has not
+        been dropped from memory. A reader of the user's partition since then has all of the answer.
         """
         return self._own.get((user_id, request_id), -math.inf) > since
 

@@ -84,7 +84,7 @@ class ScriptedWorker:
                 await self.cancelled.setdefault(request.request_id, asyncio.Event()).wait()
                 return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)
             if word == "fail":
-                return await self.end(partition, event, index, error=ErrorInfo("engine_error", "the script says so"))
+                return await self.end(partition, event, index, error=ErrorInfo("engine_error", "the script fails here"))
             token = msgspec.structs.replace(event, type=EventType.TOKEN, tokens=(index,), text=f"{word} ", **about)
             await self.say(partition, token)
         return await self.end(partition, event, about["index"] + 1, finish_reason=FinishReason.STOP)

@@ -109,7 +109,7 @@ class Follower:
         return self._live.answer(user_id, request_id)
 
     async def _complete(self, user_id: str, request_id: str) -> None:
-        if not self._request_producer.is_new(user_id, request_id, self._live.complete_since(user_id)):
+        if not self._request_producer.is_new(user_id, request_id, self._live.reads_since(user_id)):
             await self._archive.complete(user_id, request_id)
 
     async def local(

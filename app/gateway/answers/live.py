@@ -123,9 +123,13 @@ class LiveAnswers:
         """Whether the user's partition is read."""
         return partition_for(user_id, self._partitions) in self._reads_since
 
+    def reads_since(self, user_id: str) -> float:
+        """Since when the user's partition is read, Unix time."""
+        return self._reads_since.get(partition_for(user_id, self._partitions), math.inf)
+
     def complete_since(self, user_id: str) -> float:
         """Answers to the user's requests that were made after this Unix time are complete in memory."""
-        return max(self._complete_since, self._reads_since.get(partition_for(user_id, self._partitions), math.inf))
+        return max(self._complete_since, self.reads_since(user_id))
 
     async def stop(self) -> None:
         self.close()

@@ -89,7 +89,7 @@ class _Rebalances(ConsumerRebalanceListener):
         self._settle = settle
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
-        """They are served until the next assignment says who has them."""
+        """This gateway serves them until the next assignment."""
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._member.pause(*assigned)

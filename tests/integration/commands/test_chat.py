@@ -37,7 +37,7 @@ async def test_error_of_the_worker_is_one_line_and_exit_code_1(settings: Setting
     async with scripted_worker(settings):
         chat = await terminal.run("chat", "--user", "ann", "some fail")
     assert (chat.code, chat.out) == (1, "some \n")
-    assert chat.err.splitlines()[1:] == ["Error: the script says so (engine_error)"]
+    assert chat.err.splitlines()[1:] == ["Error: the script fails here (engine_error)"]
 
 
 async def test_text_cannot_steer_the_terminal(settings: Settings, terminal: Terminal) -> None:

@@ -25,7 +25,7 @@ HERE = partition_for("ann", 4)
 
 
 class Sink(NoHistory):
-    """Notes erasures, and completes them when the test says so."""
+    """Records erasures; the test completes them."""
 
     def __init__(self) -> None:
         self.erasures: list[tuple[str, int]] = []

@@ -19,7 +19,7 @@ RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
 
 
 class Ownership:
-    """Ends when the test says so."""
+    """The test ends it."""
 
     def __init__(self) -> None:
         self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()

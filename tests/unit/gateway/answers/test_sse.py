@@ -11,7 +11,7 @@ from app.gateway.metrics import Metrics
 
 
 class Reader:
-    """The other side: takes `most` pieces and then no more; leaves when the test says so."""
+    """The other side: takes `most` pieces and then no more; the test makes it leave."""
 
     def __init__(self, most: int = 1000) -> None:
         self.got: list[dict[str, Any]] = []

@@ -164,3 +164,12 @@ async def test_watch_waits_for_a_change_or_the_time_and_keeps_one_timer() -> Non
         assert await watch.changed(10)
         assert not await watch.changed(0.01)
         assert not await watch.changed(0.03)
+
+
+def test_dropping_old_answers_does_not_change_since_when_a_partition_is_read() -> None:
+    log = Log(most_events=5)
+    for number in range(20):
+        log.say(0, request=f"r{number}")
+        log.end(1, request=f"r{number}")
+    assert log.live.reads_since("nina") == 0.0
+    assert log.live.complete_since("nina") > 0.0

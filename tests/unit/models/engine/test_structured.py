@@ -128,7 +128,7 @@ async def test_said_tokens_of_another_constraint_are_refused(engines, checkpoint
 
 
 class SlowCompiler:
-    """Compiles when the test says so."""
+    """The test decides when it compiles."""
 
     def __init__(self, constraints) -> None:
         self._constraints = constraints
