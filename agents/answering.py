@@ -65,6 +65,12 @@ class Answering:
         self._tool_calls = ToolCalls(settings)
         self._generating = Generating(batches, decisions, cache, candidates)
 
+    def may_look(self, inflight: InFlightRequest) -> bool:
+        """Whether models, judges and the index may see the request: not if its tenant belongs to another region or
+        group. An answer that has begun goes on.
+        """
+        return _is_admitted(inflight) or self._tenants.misplaced(inflight.request) is None
+
     async def speak(
         self,
         partition: Partition,
@@ -130,7 +136,7 @@ class Answering:
         """Whether its tenant may not ask for this, or the guard cannot read it. What a former owner has admitted stays
         admitted.
         """
-        if inflight.recovered is not None or inflight.logged != NO_PLAN:
+        if _is_admitted(inflight):
             return None
         if (wrong := self._decisions.masking.unsupported(inflight.request)) is not None:
             return TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
@@ -232,6 +238,11 @@ class Answering:
         if inflight.recovered is not None and inflight.recovered.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
+
+
+def _is_admitted(inflight: InFlightRequest) -> bool:
+    """Whether a former owner has admitted it."""
+    return inflight.recovered is not None or inflight.logged != NO_PLAN
 
 
 def _code_of(failure: Failure) -> ErrorCode:

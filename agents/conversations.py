@@ -98,7 +98,7 @@ class Conversations:
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
-        if self._is_open(inflight):
+        if self._is_open(inflight) and self._answering.may_look(inflight):
             inflight.plan = self._decisions.planner.plan(inflight)
             memory = self._memory(inflight, self._conversation(partition, inflight))
             await self._decisions.masking.look(partition, inflight, memory)

@@ -58,6 +58,10 @@ class Settings(BaseSettings):
     milvus_collection: str = Field("turns", min_length=1, description="collection of the history")
     data_dir: Path = Field(Path(".parley/worker"), description="RocksDB tables; each worker needs a folder of its own")
     topic_prefix: str = Field("", pattern=r"^[A-Za-z0-9._-]*$", description="prefix of every topic's name")
+    region: str = Field(
+        "", description="region of this deployment: tenants of another `region` in the policy are refused"
+    )
+    worker_group: str = Field("", description="group of this deployment; tenants of other groups are refused")
     app_id: str = Field("parley", pattern=r"^[A-Za-z0-9._-]+$", description="consumer group and prefix of changelogs")
     partitions: int = Field(8, ge=1, le=4096, description="partitions of every keyed topic")
     replication: int = Field(1, ge=1, le=7, description="replicas of topics that Parley creates")

@@ -150,6 +150,8 @@ class Worker:
         self.tenants = Tenants(
             loaded.policy,
             TenantFigures(lambda: self.owner.now(), lambda: self.owner.partitions, settings.partitions),  # noqa: PLW0108
+            region=settings.region,
+            group=settings.worker_group,
         )
         answering = Answering(
             settings,

@@ -92,7 +92,7 @@ class Gateway:
         self.models.use(policy)
         # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
         figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: self.live.partitions, partitions)
-        self.tenants = Tenants(policy, figures)
+        self.tenants = Tenants(policy, figures, region=settings.region, group=settings.worker_group)
         self._watch = None
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))

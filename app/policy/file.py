@@ -231,9 +231,12 @@ class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tenant may ask for; what is not set is not limited. `priority` is the highest that its requests may have,
-    `cost_per_month` counts by calendar month in UTC, in the unit of the prices.
+    `cost_per_month` counts by calendar month in UTC, in the unit of the prices. `region` and `group` name the
+    deployment that serves the tenant: others refuse it.
     """
 
+    region: str | None = None
+    group: str | None = None
     models: tuple[str, ...] | None = None
     adapters: tuple[str, ...] | None = None
     priority: Priority = Priority.INTERACTIVE

@@ -162,11 +162,12 @@ def _is_recent(window: UsageWindow, now: int) -> bool:
 
 
 class Tenants:
-    """The rules of the policy's tenants, with their `figures`."""
+    """The rules of the policy's tenants, with their `figures`, in the deployment of this `region` and `group`."""
 
-    def __init__(self, policy: Policy, figures: TenantFigures) -> None:
+    def __init__(self, policy: Policy, figures: TenantFigures, *, region: str = "", group: str = "") -> None:
         self._rules: dict[str, TenantRule] = {}
         self.figures = figures
+        self._here = {"region": region, "group": group}
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
@@ -199,6 +200,18 @@ class Tenants:
         allowed = None if rule is None else rule.adapters if is_adapter else rule.models
         return allowed is None or not {*allowed}.isdisjoint(names)
 
+    def misplaced(self, request: Request) -> TenantRefusal | None:
+        """Why this deployment must not touch the request: its tenant belongs to another region or group."""
+        rule = self.rule_of(charged_tenant(request))
+        if rule is None:
+            return None
+        for name, here in self._here.items():
+            home = getattr(rule, name)
+            if home is not None and home != here:
+                message = f"tenant: its {name} is {home!r}, and this service has {here!r}; send the request there"
+                return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
+        return None
+
     def refusal(self, request: Request, names: Collection[str], *, is_adapter: bool) -> TenantRefusal | None:
         """Why the tenant may not ask for this, now; None if it may. `names` are those of the model that answers."""
         if not self._rules:
@@ -206,9 +219,9 @@ class Tenants:
         tenant = charged_tenant(request)
         if request.tenant not in {None, tenant}:
             return TenantRefusal(ErrorCode.INVALID_REQUEST, f"tenant: the user belongs to the tenant {tenant!r}")
-        rule = self.rule_of(tenant)
-        if rule is None:
-            return None
+        rule, elsewhere = self.rule_of(tenant), self.misplaced(request)
+        if rule is None or elsewhere is not None:
+            return elsewhere
         if request.model not in {None, AUTO_MODEL} and not self.may_use(tenant, names, is_adapter=is_adapter):
             what = f"the {'adapter' if is_adapter else 'model'} {request.model}"
             return TenantRefusal(ErrorCode.MODEL_NOT_FOUND, f"model: this tenant may not use {what}")

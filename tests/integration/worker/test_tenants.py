@@ -48,6 +48,9 @@ tokens_per_min = 10
 [tenants.poor]
 cost_per_month = 0.0
 
+[tenants.abroad]
+region = "eu"
+
 [tenants."*"]
 priority = "batch"
 """
@@ -146,3 +149,14 @@ async def test_another_worker_learns_of_the_usage(
     async with asyncio.timeout(30):
         while code_of(await client.asked("late/v", "hello", max_tokens=2)) != "rate_limited":
             await asyncio.sleep(0.2)
+
+
+async def test_a_tenant_of_another_region_is_refused_and_leaves_nothing(client: Client) -> None:
+    user = f"abroad/{client.user()}"
+    refused = await client.asked(user, "a text of another region")
+    assert refused.end is not None
+    assert refused.end.error is not None
+    assert refused.end.error.code == "invalid_request"
+    assert "its region is 'eu', and this service has ''" in refused.end.error.message
+    assert not refused.segments
+    assert not await client.turns(user)
