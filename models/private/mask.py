@@ -23,11 +23,11 @@ from typing import Any
 
 import regex
 
+from models.private.occurrences import occurrences
 from models.private.value import PrivateValue
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAG_LENGTH = 8
-_SHORT = 4
 _CLOSINGS = ("\\>", "&gt;")
 
 
@@ -67,15 +67,17 @@ class Mask:
     def _written(self) -> regex.Pattern[str]:
         return regex.compile(_written_pattern(self._kinds), regex.IGNORECASE)
 
-    @cached_property
-    def _hidden(self) -> regex.Pattern[str]:
-        return _hidden_pattern(self._placeholders)
-
     def hide(self, text: str) -> str:
         """The text with placeholders instead of the values."""
         if not self:
             return text
-        return self._hidden.sub(lambda found: self._placeholders.get(found[0], found[0]), text)
+        parts: list[str] = []
+        at = 0
+        kept = self._placeholders.values() if "<" in text else ()
+        for begin, end in occurrences(text, self._placeholders, kept):
+            parts += (text[at:begin], self._placeholders[text[begin:end]])
+            at = end
+        return "".join((*parts, text[at:]))
 
     def hide_json(self, text: str) -> str:
         """The same for JSON text; text that is no JSON is treated as text."""
@@ -143,18 +145,3 @@ def _written_pattern(kinds: dict[str, list[str]]) -> str:
     )
     either = "|".join(f"{name}{separator}(?P<tag>{tags})" for name, tags in names)
     return rf"(?:<|&lt;|(?<![A-Za-z0-9_]))(?:{either})(?:\\?>|&gt;)?"
-
-
-def _hidden_pattern(placeholders: dict[str, str]) -> regex.Pattern[str]:
-    """Placeholders stay. A value begins at the beginning of a word. One that ends in a digit, or is short, also ends at
-    the end of one, so that `Al` does not hide a part of `Also`.
-
-    Named lists are sets: an alternation of some hundred values would take tens of milliseconds for a long history.
-    """
-    numbers = [value for value in placeholders if value[-1].isdigit()]
-    short = [value for value in placeholders if len(value) < _SHORT and not value[-1].isdigit()]
-    rest = placeholders.keys() - {*numbers, *short}
-    endings = {"numbers": (numbers, "(?![0-9])"), "rest": (rest, ""), "short": (short, "(?![A-Za-z0-9])")}
-    values = "|".join(rf"\L<{name}>{ending}" for name, (known, ending) in endings.items() if known)
-    lists: dict[str, Any] = {name: [*known] for name, (known, _) in endings.items() if known}
-    return regex.compile(rf"\L<kept>|(?<![A-Za-z0-9])(?:{values})", kept=[*placeholders.values()], **lists)
