@@ -46,6 +46,7 @@ EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
 _GOODBYE_S = 10.0
+_HEARTBEAT_S = 0.5
 
 
 class ParleyApp(consumer.App):
@@ -140,7 +141,8 @@ def create_app(parley: Settings) -> ParleyApp:
         Worker=ParleyWorker,
         PartitionAssignor=Assignor,
         broker_session_timeout=parley.session_timeout_s,
-        broker_heartbeat_interval=max(0.3, parley.session_timeout_s / 4),
+        # A heartbeat tells members of a rebalance; until then, the partitions of a worker that left have no owner.
+        broker_heartbeat_interval=min(_HEARTBEAT_S, parley.session_timeout_s / 4),
         broker_request_timeout=max(40.0, parley.session_timeout_s),
         consumer_auto_offset_reset="earliest",
         consumer_group_instance_id=_instance_id(parley.data_dir),

@@ -25,7 +25,7 @@ from tests.faults.arena import Arena, arena
 from tests.faults.faults import BrokerKilled
 from tests.faults.milvus_faults import wrong_rows
 from tests.faults.moderation_verdict import wrong_answers
-from tests.faults.stages import EXPIRY, PACED, REAL, TOOLS, Stage, with_judge, with_memories, with_milvus
+from tests.faults.stages import EXPIRY, PACED, REAL, ROLLING, TOOLS, Stage, with_judge, with_memories, with_milvus
 from tests.faults.verdict import FAULTS, Verdict
 
 
@@ -34,7 +34,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how often a worker with the paced engine is killed")
     parser.add_argument("--real", type=int, default=20, help="how often one with the demo model is killed")
     parser.add_argument("--others", type=int, default=1, help="how often each other fault is inflicted")
-    parser.add_argument("--stages", default="paced,expiry,tools,routes,guard,real,history", help="of these parts")
+    parser.add_argument(
+        "--stages", default="paced,expiry,tools,routes,guard,rolling,real,history", help="of these parts"
+    )
     parser.add_argument("--only", default="", help="only the other faults whose name has one of these in it, with `,`")
     parser.add_argument("--away", type=float, default=70.0, help="seconds of the longest outage of a broker")
     parser.add_argument("--workers", type=int, default=2)
@@ -63,6 +65,8 @@ async def run(options: argparse.Namespace, folder: Path) -> int:
         if "guard" in options.stages:
             async with with_judge() as stage:
                 clean.append(await run_stage(stage, options.kills, cluster, options, folder))
+        if "rolling" in options.stages:
+            clean.append(await run_stage(ROLLING, 0, cluster, options, folder))
         if "real" in options.stages:
             clean.append(await run_stage(REAL, options.real, cluster, options, folder))
         if "history" in options.stages:

@@ -95,6 +95,20 @@ class RebalanceStorm:
 
 
 @dataclass(frozen=True)
+class RollingRestart:
+    """Each worker is asked to end and starts again, one after the other, as in an upgrade."""
+
+    name: str = "rolling restart"
+
+    async def inflict(self, arena: Arena) -> None:
+        for name in sorted(arena.workers):
+            arena.watch.interrupted()
+            await asyncio.to_thread(leave, arena, name)
+            await asyncio.to_thread(arena.start(name).wait_assigned)
+            await arena.speaking()
+
+
+@dataclass(frozen=True)
 class BrokerBounced:
     """A clean restart."""
 

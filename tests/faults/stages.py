@@ -13,7 +13,7 @@ from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from tests.faults import engine_faults, milvus_faults
 from tests.faults.arena import Policies
-from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, Zombie
+from tests.faults.faults import KILLS, OTHERS, Fault, KillInside, RebalanceStorm, RollingRestart, Zombie
 from tests.faults.load import Ask, decided_question, long_question, paced_question, shop_question, tool_question
 from tests.faults.moderation_server import moderation_policy
 from tests.faults.poison import Oversize, Poison
@@ -100,6 +100,10 @@ PACED = Stage(
     (*OTHERS, Poison(), Oversize(), SlowReader(), AbsentReader()),
 )
 # A user asks every seven seconds, and the last answer ended two seconds after its question: at the edge of the TTL.
+# Answers of two seconds that mostly outlast the grace period: they are handed over, to a warm copy of the tables.
+ROLLING = Stage(
+    "rolling restarts", {**PACED.settings, "standby_replicas": 1, "drain_s": 0.2}, (), (RollingRestart(),), per_s=8.0
+)
 EXPIRY = Stage(
     "expiry and wrong clocks",
     {**PACED.settings, "conversation_ttl_s": 5.0, "sweep_interval_s": 1.0},

@@ -64,8 +64,15 @@ class WorkerProcess:
 
     def wait_owning(self, partitions: int, since: int = 0) -> None:
         """Wait until the log has `partitions` take-overs after its first `since` bytes."""
+        self._wait_logged(b": epoch ", partitions, since)
+
+    def wait_assigned(self) -> None:
+        """Until the group has given it its partitions, which may be none."""
+        self._wait_logged(b"Executing _on_partitions_assigned", 1, self._began_at)
+
+    def _wait_logged(self, line: bytes, times: int, since: int) -> None:
         deadline = time.monotonic() + self.start_timeout_s
-        while self.log.read_bytes()[since:].count(b": epoch ") < partitions:
+        while self.log.read_bytes()[since:].count(line) < times:
             if self.exit_code is not None or time.monotonic() > deadline:
                 raise AssertionError(f"the worker did not start ({self.exit_code}):\n{self.tail()}")
             time.sleep(0.05)
