@@ -69,7 +69,7 @@ def gateways(shared_worker: WorkerProcess, tmp_path: Path) -> Iterator[Gateways]
 
 
 def metric(gateway: GatewayProcess, name: str) -> float:
-    text = httpx.get(f"{gateway.url}/metrics").text
+    text = httpx.get(gateway.metrics_url if gateway.settings.gateway_api_keys else f"{gateway.url}/metrics").text
     found = re.search(rf"^{name}(?:_total)? (\S+)$", text, re.MULTILINE)
     return 0.0 if found is None else float(found[1])
 
@@ -168,3 +168,19 @@ async def test_the_address_for_gateways_serves_gateways_only(gateways: Gateways)
             async with connect(f"ws{alone.url.removeprefix('http')}{PATH}", additional_headers=headers, proxy=None):
                 pass
         assert refused.value.response.status_code == 404
+
+
+async def test_sharing_gateways_with_keys_know_each_other_by_them(gateways: Gateways) -> None:
+    keys = "a-key-of-nina-0001=nina, a-key-of-tom-00001=acme/tom"
+    gateways.settings = gateways.settings.model_copy(update={"gateway_api_keys": keys})
+    one, other = gateways.start(2)
+    await gateways.divided(one, other)
+    for key in ("a-key-of-nina-0001", "a-key-of-tom-00001"):
+        headers = {"Authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient(base_url=one.url, headers=headers, timeout=60) as http:
+            asked = (await http.post("/v1/requests", json={"prompt": "hi", "max_tokens": 20})).json()
+        async with httpx.AsyncClient(base_url=other.url, headers=headers, timeout=60) as http:
+            assert is_whole(await answer(http, asked["request_id"]))
+    with pytest.raises(InvalidStatus):
+        async with connect(f"ws{one.url.removeprefix('http')}{PATH}", additional_headers=headers, proxy=None):
+            pass
