@@ -98,6 +98,7 @@ class Gateway:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
         self.live.on_serving = self._serving
+        self.follower.on_first_token = self._first_token
         self.live.on_read = self.metrics.events.inc
         self.live.on_update = self._seen
         self.live.on_forget = self.request_producer.forget
@@ -197,14 +198,14 @@ class Gateway:
             self.tenants.count(tenant_of(answer.user_id) or "", requests=1, tokens=tokens)
         if event.model_version:
             self.models.answered(event.model_version)
-        if (
-            event.index == 0
-            and event.tokens
-            and self.request_producer.sent(answer.user_id, answer.request_id) is not None
-        ):
-            made_at = time_of(answer.request_id)
-            if made_at is not None:
-                self.metrics.first_token.observe(max(0.0, time.time() - made_at))
+        if event.index == 0 and event.tokens:
+            self._first_token(answer.user_id, answer.request_id)
+
+    def _first_token(self, user_id: str, request_id: str) -> None:
+        """Measure it for requests of this gateway, whichever gateway has read it."""
+        made_at = time_of(request_id)
+        if made_at is not None and self.request_producer.sent(user_id, request_id) is not None:
+            self.metrics.first_token.observe(max(0.0, time.time() - made_at))
 
 
 async def new_gateway(settings: Settings, access: Access) -> Gateway:

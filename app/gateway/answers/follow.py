@@ -7,7 +7,7 @@ meanwhile, or its owner dies, the reader goes on with the next owner, at the sam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
 from app.gateway.answers.archive import Archive
@@ -44,6 +44,8 @@ class Follower:
         self._directory = directory
         self._links = links
         self._wait_s = wait_s
+        self.on_first_token: Callable[[str, str], None] = lambda _user_id, _request_id: None
+        """Called for the first token of an answer that another gateway has read."""
 
     async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
         """The existing events, then new ones, in batches; an empty batch is a keep-alive.
@@ -89,8 +91,8 @@ class Follower:
     async def _from_owner(self, user_id: str, request_id: str, after: int) -> AsyncGenerator[list[TokenEvent], None]:
         """As `events`, but ends also when another gateway has to be asked."""
         sent = self._request_producer.sent(user_id, request_id) is not None
-        address = self._directory.owner(user_id)
-        if self.is_local(user_id):
+        address, is_local = self._directory.owner(user_id), self.is_local(user_id)
+        if is_local:
             batches = self.local(user_id, request_id, after, sent=sent)
         elif self._directory.elsewhere(user_id) and address is not None:
             batches = self._links.to(address).follow(user_id, request_id, after, sent=sent)
@@ -99,6 +101,8 @@ class Follower:
         try:
             async with aclosing(batches):
                 async for batch in batches:
+                    if not is_local and any(event.index == 0 and event.tokens for event in batch):
+                        self.on_first_token(user_id, request_id)
                     yield batch
         except PeerAwayError:
             return

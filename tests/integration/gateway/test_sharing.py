@@ -98,6 +98,8 @@ async def test_sharing_gateways_read_each_event_once_and_serve_any_user(gateways
     written = sum(one.event["type"] != "notice" for sent in found for one in sent)
     assert written <= sum(read) - before <= 1.2 * written, "each event is read by one gateway"
     assert sum(one > 0 for one in read) == 3
+    measured = sum(metric(gateway, "parley_gateway_first_token_seconds_count") for gateway in three)
+    assert measured == len(users), "each at the gateway that was asked"
 
 
 async def test_sharing_gateways_look_at_and_cancel_answers_of_any_user(gateways: Gateways) -> None:
