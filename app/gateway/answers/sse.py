@@ -13,7 +13,7 @@ from contextlib import aclosing
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.gateway.answers.stall_timer import StallTimer
+from app.gateway.answers.deadline import Deadline
 from app.gateway.metrics import Metrics
 
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -59,15 +59,15 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         task = asyncio.current_task()
         assert task is not None
-        stall = StallTimer(self._stall_s, task.cancel)
+        stall = Deadline(task.cancel)
         try:
             async with aclosing(self._chunks) as chunks:
                 async for chunk in chunks:
-                    stall.begin()
+                    stall.set(self._stall_s)
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                    stall.end()
+                    stall.clear()
         except asyncio.CancelledError:
-            if not stall.has_rung:
+            if not stall.has_passed:
                 raise
             task.uncancel()
             self._metrics.stalled.inc()

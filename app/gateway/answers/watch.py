@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from app.gateway.answers.deadline import Deadline
 from app.reader import Answer, Update
 from app.wire import TokenEvent
 
@@ -30,9 +31,7 @@ class Watch:
         self._detach = detach
         self._changed = asyncio.Event()
         self._notices: list[TokenEvent] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._quiet_at = 0.0
-        self._is_quiet = False
+        self._quiet = Deadline(self._changed.set)
 
     @property
     def answer(self) -> Answer | None:
@@ -47,36 +46,18 @@ class Watch:
         self.wake()
 
     def wake(self) -> None:
+        self._quiet.clear()
         self._changed.set()
 
     async def changed(self, within_s: float) -> bool:
         """Wait for a change; False if there is none within that time."""
-        if not self._changed.is_set():
-            # One timer outlives many changes: a timeout of its own for each wait costs more than the wait.
-            now = asyncio.get_running_loop().time()
-            self._quiet_at = now + within_s
-            if self._timer is None or self._timer.when() > self._quiet_at:
-                self._set_timer(self._quiet_at)
-            self._is_quiet = False
+        is_changed = self._changed.is_set()
+        if not is_changed:
+            self._quiet.set(within_s)
             await self._changed.wait()
-            if self._is_quiet:
-                self._changed.clear()
-                return False
+            is_changed = not self._quiet.has_passed
         self._changed.clear()
-        return True
-
-    def _set_timer(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        if asyncio.get_running_loop().time() < self._quiet_at:
-            self._set_timer(self._quiet_at)
-        elif not self._changed.is_set():
-            self._is_quiet = True
-            self._changed.set()
+        return is_changed
 
     def next_events(self) -> list[TokenEvent]:
         """The events that are available now."""
@@ -97,6 +78,5 @@ class Watch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._quiet.close()
         self._detach(self)
