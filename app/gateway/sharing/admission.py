@@ -78,8 +78,6 @@ class Admission:
         self._limits.count_tenant_tokens(tenant, tokens)
 
     async def _ask(self, name: str, requests: int, *, is_tenant: bool) -> None:
-        if not self._directory.elsewhere(name):
-            return self.charge(name, requests, is_tenant=is_tenant)
         give_up_at = asyncio.get_running_loop().time() + _OWNER_S
         while asyncio.get_running_loop().time() < give_up_at:
             if not self._directory.elsewhere(name):

@@ -73,42 +73,30 @@ class Link:
         self, user_id: str, request_id: str, after: int, *, sent: bool
     ) -> AsyncGenerator[list[TokenEvent], None]:
         """The answer's events from `after` on; an empty batch is a keep-alive. Ends with the answer, or early if the
-        reader should open it again. Raises `PeerAwayError`.
+        reader should open it again. Raises `ApiError` or `PeerAwayError`.
         """
         with self._call(Open(next(self._ids), user_id, request_id, after, sent)) as call:
             while (frame := await self._next(call)) is not None:
                 if isinstance(frame, Events):
                     call.events -= len(frame.events)
                     yield frame.events
-                elif isinstance(frame, Closed) and frame.moved:
-                    raise PeerAwayError(f"{self.address} does not own the partition of {request_id}")
-                elif isinstance(frame, Refused):
-                    raise frame.error()
                 else:
                     return
 
     async def look(self, user_id: str, request_id: str) -> list[TokenEvent]:
-        """The answer's events so far; raises `PeerAwayError`."""
+        """The answer's events so far; raises `ApiError` or `PeerAwayError`."""
         found: list[TokenEvent] = []
         with self._call(Look(next(self._ids), user_id, request_id)) as call:
             async with asyncio.timeout(CALL_S):
                 while isinstance(frame := await self._next(call), Events):
                     found += frame.events
-        if isinstance(frame, Refused):
-            raise frame.error()
-        if isinstance(frame, Closed) and frame.moved:
-            raise PeerAwayError(f"{self.address} does not own the partition of {request_id}")
         return found
 
     async def charge(self, name: str, requests: int, *, is_tenant: bool) -> None:
         """Admit these requests by the owner's limits; raises `ApiError` or `PeerAwayError`."""
         with self._call(Charge(next(self._ids), name, requests, is_tenant)) as call:
             async with asyncio.timeout(CALL_S):
-                frame = await self._next(call)
-        if isinstance(frame, Refused):
-            raise frame.error()
-        if isinstance(frame, Closed) and frame.moved:
-            raise PeerAwayError(f"{self.address} does not own the limits of {name}")
+                await self._next(call)
 
     def spend(self, tokens: dict[str, int]) -> None:
         self._send(Spend(tokens))
@@ -128,7 +116,9 @@ class Link:
                 self._send(Close(first.id))
 
     async def _next(self, call: _Call) -> Answered | None:
-        """The call's next frame; None if the reader has fallen behind. Raises `PeerAwayError`."""
+        """The call's next frame; None if the reader has fallen behind. Raises `PeerAwayError`, or the `ApiError` that
+        the owner has refused the call with.
+        """
         if call.overflows and call.frames.empty():
             return None
         if self._lost and call.frames.empty():
@@ -136,6 +126,10 @@ class Link:
         frame = await call.frames.get()
         if frame is None:
             return await self._next(call)
+        if isinstance(frame, Refused):
+            raise frame.error()
+        if isinstance(frame, Closed) and frame.moved:
+            raise PeerAwayError(f"{self.address} does not own the partition any more")
         return frame
 
     def _send(self, frame: Asked) -> None:
