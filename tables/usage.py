@@ -50,7 +50,9 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window; `revision` is the last published one, or 0. In rows its name is `told`."""
+    """The counts of one window. `revision` numbers its last published record; 0 before the first. Stored rows call the
+    field `told`.
+    """
 
     revision: int = msgspec.field(default=0, name="told")
     requests: int = 0
