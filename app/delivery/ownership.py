@@ -388,7 +388,7 @@ def _own(
         wire_format=context.settings.wire_format,
         on_failure=failed,
         clock=clock,
-        undelivered=context.token_producer.undelivered,
+        pace=context.token_producer.pace,
     )
     ownership = Ownership(context, producer, tokens, store, start, clock)
     return ownership

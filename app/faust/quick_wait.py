@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 from collections.abc import Coroutine, Generator
@@ -13,6 +14,13 @@ from mode.services import Service, WaitResults
 
 class QuickWait(Service):
     """A service whose waits return at once if nothing has to be waited for."""
+
+    async def sleep(self, n: Any) -> None:
+        """Faust yields to the loop with `sleep(0)` before each poll, for which mode starts and cancels a task."""
+        if n:
+            await super().sleep(n)
+        else:
+            await asyncio.sleep(0)
 
     async def wait_first(self, *waited: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109 - Faust's
         """Faust delivers each record through this method, together with three other waits, as four tasks and several

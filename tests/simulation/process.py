@@ -11,6 +11,7 @@ from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition_manager import PartitionManager
+from app.delivery.resume.token_pace import TokenPace
 from app.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus import Milvus
@@ -240,5 +241,5 @@ def _open_store(disk: Disk, owner: str, path: Path, *, now_ms: int, tombstones_k
 
 
 def _crowd(owner: PartitionManager) -> None:
-    owner._token_producer.undelivered.busy_at = 1
+    owner._token_producer.pace = TokenPace(busy_at=1, busy_rate=1.0, window_s_per_rate=0.005)
     owner._pacer = CommitPacer(per_s=3.0, burst=1, longest_s=1.0)

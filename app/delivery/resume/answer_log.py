@@ -139,7 +139,7 @@ class AnswerLog:
         return _size(delta) <= self._room
 
     async def say(self, delta: Delta) -> None:
-        """Write the tokens; while the worker is busy, return with their delivery."""
+        """Write the tokens, and return when the next ones may be written."""
         now = time.monotonic()
         if self._spoke_at is not None:
             self.gaps.append(now - self._spoke_at)
@@ -160,8 +160,7 @@ class AnswerLog:
         self._add(text, self.index)
         self._room -= _size(delta)
         self.has_open_calls |= bool(delta.calls)
-        if self._tokens.is_busy:
-            await asyncio.shield(self._deliveries[-1])
+        await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
 
     def _logprob(self, one: TokenLogprob) -> Logprob:
         rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in one.top)

@@ -11,7 +11,7 @@ import logging
 from aiokafka import AIOKafkaProducer
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
-from app.delivery.resume.tokens import Undelivered
+from app.delivery.resume.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _STOP_S = 2.0
 class TokenProducer:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self.undelivered = Undelivered()
+        self.pace = TokenPace()
         self._current: AIOKafkaProducer | None = None
         self._starting = asyncio.Lock()
         self._stopping: set[asyncio.Task[None]] = set()

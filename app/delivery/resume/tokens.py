@@ -3,10 +3,6 @@
 Events are sent immediately through an idempotent producer that all partitions share, outside any transaction. An event
 counts only after its delivery: before a request is committed, the delivery of all its events is awaited, and a failed
 delivery makes the partition start over from what the log holds (partition.py).
-
-While a worker has many undelivered events, an answer waits for the delivery of its last event before it sends the next
-one, and the tokens that the engine draws meanwhile become one event. Every event costs the worker, the broker and each
-reader the same, however many tokens it holds. The first token never waits: it has no event before it.
 """
 
 from __future__ import annotations
@@ -14,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -22,22 +17,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
+from app.delivery.resume.token_pace import TokenPace
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
-
-BUSY = 16
-
-
-@dataclass(slots=True)
-class Undelivered:
-    """How many events of all partitions of a worker are sent and not delivered yet; from `busy_at` on it is busy."""
-
-    count: int = 0
-    busy_at: int = BUSY
-
-    @property
-    def is_busy(self) -> bool:
-        return self.count >= self.busy_at
 
 
 class TokenLog:
@@ -52,7 +34,7 @@ class TokenLog:
         wire_format: str,
         on_failure: Callable[[BaseException], None],
         clock: BrokerClock,
-        undelivered: Undelivered,
+        pace: TokenPace,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -60,7 +42,7 @@ class TokenLog:
         self._wire_format = wire_format
         self._on_failure = on_failure
         self._clock = clock
-        self._undelivered = undelivered
+        self._pace = pace
         self._pending: set[asyncio.Future[RecordMetadata]] = set()
         self._open = asyncio.Event()
         self._sending = 0
@@ -69,10 +51,12 @@ class TokenLog:
         self.epoch = -1
         self.position = 0
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether an answer should wait for the delivery of its last event before it sends the next one."""
-        return self._undelivered.is_busy
+    async def pause(self, tokens: int, delivery: asyncio.Future[RecordMetadata]) -> None:
+        """Wait until an answer may send its next event, after one with so many tokens (token_pace.py)."""
+        self._pace.count(tokens)
+        if self._pace.is_behind:
+            await asyncio.shield(delivery)
+        await self._pace.end_of_window()
 
     def now(self) -> int:
         """The broker's clock, Unix milliseconds."""
@@ -93,7 +77,7 @@ class TokenLog:
 
     def close(self) -> None:
         """The ownership has ended. Its producer may have failed, and then some deliveries are never resolved."""
-        self._undelivered.count -= len(self._pending)
+        self._pace.undelivered -= len(self._pending)
         self._pending.clear()
 
     async def send(
@@ -108,7 +92,7 @@ class TokenLog:
             sent_at = time.monotonic()
             delivery = await self._send(event, key, trace_headers)
             self._pending.add(delivery)
-            self._undelivered.count += 1
+            self._pace.undelivered += 1
             delivery.add_done_callback(partial(self._delivered, sent_at))
         finally:
             self._sending -= 1
@@ -127,7 +111,7 @@ class TokenLog:
     def _delivered(self, sent_at: float, delivery: asyncio.Future[RecordMetadata]) -> None:
         if delivery in self._pending:
             self._pending.discard(delivery)
-            self._undelivered.count -= 1
+            self._pace.undelivered -= 1
         if delivery.cancelled():
             return
         error = delivery.exception()

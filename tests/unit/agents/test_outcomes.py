@@ -31,10 +31,11 @@ RULES = MemoryRules(turns=2, ttl_ms=10**15)
 class Sink:
     """Takes events and reports them as delivered."""
 
-    is_busy = False
-
     def __init__(self) -> None:
         self.events: list[TokenEvent] = []
+
+    async def pause(self, _tokens: int, _delivery: asyncio.Future[Any]) -> None:
+        pass
 
     def now(self) -> int:
         return NOW

@@ -16,10 +16,12 @@ from tests.unit.agents.inflight_requests import inflight_of
 
 
 class SlowLog:
-    """Takes events; their deliveries are resolved by the test."""
+    """Takes events; their deliveries are resolved by the test. After tokens it pauses for their delivery if it
+    `pauses`.
+    """
 
-    def __init__(self, *, is_busy: bool = False) -> None:
-        self.is_busy = is_busy
+    def __init__(self, *, pauses: bool = False) -> None:
+        self.pauses = pauses
         self.deliveries: list[asyncio.Future[RecordMetadata]] = []
 
     def now(self) -> int:
@@ -28,6 +30,10 @@ class SlowLog:
     async def send(self, *_: object) -> asyncio.Future[RecordMetadata]:
         self.deliveries.append(asyncio.get_running_loop().create_future())
         return self.deliveries[-1]
+
+    async def pause(self, _tokens: int, delivery: asyncio.Future[RecordMetadata]) -> None:
+        if self.pauses:
+            await asyncio.shield(delivery)
 
     def deliver(self) -> None:
         for delivery in self.deliveries:
@@ -81,7 +87,7 @@ async def test_end_fails_where_a_delivery_before_it_failed() -> None:
 
 
 async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens() -> None:
-    log = SlowLog(is_busy=True)
+    log = SlowLog(pauses=True)
     saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
     await asyncio.sleep(0)
     assert len(log.deliveries) == 1, "they are sent at once"
@@ -91,7 +97,7 @@ async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens
 
 
 async def test_answer_of_a_busy_worker_that_is_cancelled_leaves_its_deliveries() -> None:
-    log = SlowLog(is_busy=True)
+    log = SlowLog(pauses=True)
     saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
     await asyncio.sleep(0)
     saying.cancel()

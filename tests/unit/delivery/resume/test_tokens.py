@@ -9,7 +9,8 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
-from app.delivery.resume.tokens import BUSY, TokenLog, Undelivered
+from app.delivery.resume.token_pace import TokenPace
+from app.delivery.resume.tokens import TokenLog
 from app.wire.codec import decode_token_event
 from app.wire.event import EventType, TokenEvent
 
@@ -34,9 +35,7 @@ class Producer:
                 delivery.set_result(RecordMetadata("tokens", 0, None, offset, 0, 0, -1))
 
 
-def log_on(
-    producer: Producer, failures: list[BaseException] | None = None, undelivered: Undelivered | None = None
-) -> TokenLog:
+def log_on(producer: Producer, failures: list[BaseException] | None = None, pace: TokenPace | None = None) -> TokenLog:
     found = failures if failures is not None else []
     return TokenLog(
         cast(AIOKafkaProducer, producer),
@@ -45,7 +44,7 @@ def log_on(
         wire_format="json",
         on_failure=found.append,
         clock=BrokerClock(),
-        undelivered=undelivered or Undelivered(),
+        pace=pace or TokenPace(),
     )
 
 
@@ -131,42 +130,42 @@ async def test_event_goes_to_its_partition_under_its_key_with_the_trace_and_the_
     assert producer.sent[0][0].timestamp == pytest.approx(log.now(), abs=60_000)
 
 
-async def test_log_is_busy_while_the_worker_has_many_undelivered_events() -> None:
-    producer, undelivered = Producer(), Undelivered()
-    one, other = log_on(producer, undelivered=undelivered), log_on(producer, undelivered=undelivered)
+async def test_answers_wait_for_deliveries_while_the_worker_has_many_undelivered_events() -> None:
+    producer, pace = Producer(), TokenPace(busy_at=3)
+    one, other = log_on(producer, pace=pace), log_on(producer, pace=pace)
     one.open(1)
     other.open(1)
-    for _ in range(BUSY - 1):
-        await one.send(EVENT, b"u")
-    assert not other.is_busy
-    await other.send(EVENT, b"u")
-    assert one.is_busy
-    assert other.is_busy
-    producer.deliver(offset=5)
+    await one.send(EVENT, b"u")
+    await one.pause(1, await one.send(EVENT, b"u"))
+    last = await other.send(EVENT, b"u")
+    pauses = [asyncio.create_task(log.pause(1, last)) for log in (one, other)]
     await asyncio.sleep(0)
-    assert not one.is_busy
-    assert undelivered.count == 0
+    assert not any(pause.done() for pause in pauses)
+    producer.deliver(offset=5)
+    await asyncio.gather(*pauses)
+    assert pace.undelivered == 0
+    assert not pace.is_behind
 
 
 async def test_events_that_fail_or_are_cancelled_are_no_longer_undelivered() -> None:
-    producer, undelivered = Producer(), Undelivered()
-    log = log_on(producer, undelivered=undelivered)
+    producer, pace = Producer(), TokenPace()
+    log = log_on(producer, pace=pace)
     log.open(1)
     failed, cancelled = await log.send(EVENT, b"u"), await log.send(EVENT, b"u")
     failed.set_exception(KafkaError("gone"))
     cancelled.cancel()
     await asyncio.sleep(0)
-    assert undelivered.count == 0
+    assert pace.undelivered == 0
 
 
 async def test_events_that_are_never_delivered_do_not_keep_the_worker_busy_after_their_ownership() -> None:
-    producer, undelivered = Producer(), Undelivered()
-    log = log_on(producer, undelivered=undelivered)
+    producer, pace = Producer(), TokenPace()
+    log = log_on(producer, pace=pace)
     log.open(1)
     await log.send(EVENT, b"u")
     late = await log.send(EVENT, b"u")
     log.close()
-    assert undelivered.count == 0
+    assert pace.undelivered == 0
     late.set_exception(KafkaError("gone"))
     await asyncio.sleep(0)
-    assert undelivered.count == 0
+    assert pace.undelivered == 0

@@ -1,0 +1,65 @@
+"""Fewer and larger token events while a worker draws many tokens.
+
+An event costs the worker, the broker and each reader the same, however many tokens it holds. So a worker spaces the
+events of its answers under load; the tokens that the engine draws meanwhile become one event:
+
+    many undelivered   from `busy_at` on, an answer waits for the delivery of its last event
+    many tokens        from `busy_rate` tokens a second on, an answer waits for the end of the current window
+
+All answers share the windows, so their events leave in one produce request. Windows grow with the rate:
+
+       500 tokens/s     2.5 ms
+     2,000             10
+    10,000 and more    50: twenty events a second for each answer
+
+The first event of an answer has none before it and never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+LONGEST_S = 0.05
+
+
+class TokenPace:
+    """Shared by all partitions of a worker. `undelivered` counts the events that are sent and not delivered yet."""
+
+    def __init__(self, *, busy_at: int = 16, busy_rate: float = 500.0, window_s_per_rate: float = 5e-6) -> None:
+        self.undelivered = 0
+        self._busy_at = busy_at
+        self._busy_rate = busy_rate
+        self._window_s_per_rate = window_s_per_rate
+        self._lately = 0.0  # tokens of roughly the last second
+        self._counted_at = 0.0
+        self._window: asyncio.Event | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether an answer should wait for the delivery of its last event before it sends the next one."""
+        return self.undelivered >= self._busy_at
+
+    def count(self, tokens: int) -> None:
+        now = asyncio.get_running_loop().time()
+        self._lately = self._lately * math.exp(self._counted_at - now) + tokens
+        self._counted_at = now
+
+    @property
+    def window_s(self) -> float:
+        """Length of a window that opens now; 0: no window."""
+        return min(self._lately * self._window_s_per_rate, LONGEST_S) if self._lately >= self._busy_rate else 0.0
+
+    async def end_of_window(self) -> None:
+        """Wait for the end of the current window; the first to wait opens it."""
+        if self._window is None:
+            if not (window_s := self.window_s):
+                return
+            self._window = asyncio.Event()
+            asyncio.get_running_loop().call_later(window_s, self._close)
+        await self._window.wait()
+
+    def _close(self) -> None:
+        assert self._window is not None
+        self._window.set()
+        self._window = None
