@@ -59,7 +59,7 @@ def load_bert(folder: Path, recipe: Recipe, *, script: bool = False) -> Encoder 
     def count(texts: list[str]) -> int:
         return sum(sum(each.attention_mask) for each in tokenizer.encode_batch(texts))
 
-    return Encoder(forward, recipe, config["hidden_size"], max_tokens, count)
+    return Encoder(forward, recipe, config["hidden_size"], max_tokens, count, script=script)
 
 
 def _is_plain(config: dict[str, Any]) -> bool:

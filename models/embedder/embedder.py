@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from models.embedder.errors import EmbedderError
 from models.embedder.minilm import NAME as MINILM
 from models.embedder.minilm import find_minilm
+from models.embedder.spare_time import SpareTime, idle_s
 
 if TYPE_CHECKING:
     from models.embedder.encoder import Vectors
@@ -54,14 +56,15 @@ class _Call:
 class Embedder:
     """Texts to unit vectors; `close` ends its thread.
 
-    In the `background` its thread has the lowest processor priority (Linux only), for a process whose other threads
-    serve users.
+    In the `background` its thread has the lowest processor priority and rests after texts to be indexed
+    (spare_time.py), for a process whose other threads serve users. Both on Linux only.
     """
 
     def __init__(self, name: str, encoder: Encodes, *, background: bool = False) -> None:
         self.name = name
         self._encoder = encoder
-        self._background = background
+        self._background = background and sys.platform == "linux"
+        self._rows_from = 0.0  # monotonic seconds: when rows are encoded again
         self._queries: deque[_Call] = deque()
         self._rows: deque[_Call] = deque()
         self._changed = threading.Condition()
@@ -106,8 +109,10 @@ class Embedder:
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(1)  # of this thread only; the engine needs the cores
-        if self._background and sys.platform == "linux":
+        spare = None
+        if self._background:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST)
+            spare = SpareTime(idle_s, os.cpu_count() or 1)
         while batch := self._next_batch():
             try:
                 vectors = self._encoder.encode([call.texts[place] for call, place in batch])
@@ -118,6 +123,8 @@ class Embedder:
                 call.vectors[place] = vector
             for call in {call for call, _ in batch if not call.order}:
                 self._settle(call, None)
+            if spare is not None:
+                self._rows_from = time.monotonic() + spare.rest_s()
         self._fail({*self._queries, *self._rows}, EmbedderError(f"embedder '{self.name}' was closed"))
 
     def _next_batch(self) -> list[tuple[_Call, int]]:
@@ -125,10 +132,11 @@ class Embedder:
         with self._changed:
             while not self._closed:
                 if batch := [*self._pick(self._queries, _BATCH)]:
-                    return [*batch, *self._pick(self._rows, _BATCH - len(batch))]
-                if batch := [*self._pick(self._rows, _BATCH)]:
                     return batch
-                self._changed.wait()
+                rest = self._rows_from - time.monotonic()
+                if rest <= 0 and (batch := [*self._pick(self._rows, _BATCH)]):
+                    return batch
+                self._changed.wait(rest if rest > 0 and self._rows else None)
         return []
 
     @staticmethod

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from models.embedder.recipe import Pooling, Recipe
+from models.torchscript import compiled
 
 Vectors = npt.NDArray[np.float32]
 Forward = Callable[[list[str]], tuple[torch.Tensor, torch.Tensor]]
@@ -18,10 +19,18 @@ LONGEST = 8192  # tokens; some tokenizers have no limit
 
 class Encoder:
     def __init__(
-        self, forward: Forward, recipe: Recipe, dimension: int, max_tokens: int, count: Callable[[list[str]], int]
+        self,
+        forward: Forward,
+        recipe: Recipe,
+        dimension: int,
+        max_tokens: int,
+        count: Callable[[list[str]], int],
+        *,
+        script: bool = False,
     ) -> None:
-        """`count`: the number of tokens of texts."""
+        """`count`: the number of tokens of texts. As a `script`, pooling waits for the GIL once."""
         self._forward = forward
+        self._pool = compiled(unit_vectors) if script else unit_vectors
         self._count = count
         self.recipe = recipe
         self.dimension = dimension
@@ -31,21 +40,25 @@ class Encoder:
         """Zero if the encoder returns nothing finite."""
         with torch.inference_mode():
             hidden, mask = self._forward([_well_formed(text) for text in texts])
-            pooled = _pool(hidden.float(), mask, self.recipe.pooling)
-            # A zero vector can be detected and rejected; NaN would silently poison an index.
-            pooled = torch.nan_to_num(pooled, nan=0.0, posinf=0.0, neginf=0.0)
-            vectors: Vectors = torch.nn.functional.normalize(pooled, dim=-1).numpy()
+            vectors: Vectors = self._pool(hidden, mask, self.recipe.pooling is Pooling.CLS).numpy()
             return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> int:
         return self._count([_well_formed(text) for text in texts])
 
 
-def _pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: Pooling) -> torch.Tensor:
-    if pooling is Pooling.CLS:
-        return hidden[:, 0]
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+def unit_vectors(hidden: torch.Tensor, mask: torch.Tensor, first: bool) -> torch.Tensor:
+    """One unit vector per text [texts, width], of its `first` token or the mean of all, from `hidden`
+    [texts, tokens, width].
+    """
+    hidden = hidden.float()
+    if first:
+        pooled = hidden[:, 0]
+    else:
+        weights = mask.unsqueeze(-1).to(hidden.dtype)
+        pooled = (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1.0)
+    # A zero vector can be detected and rejected; NaN would silently poison an index.
+    return torch.nn.functional.normalize(torch.nan_to_num(pooled, nan=0.0, posinf=0.0, neginf=0.0), dim=-1)
 
 
 def _well_formed(text: str) -> str:

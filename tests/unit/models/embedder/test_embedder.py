@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -146,3 +147,16 @@ async def test_folder_is_loaded_as_it_is(tmp_path: Path) -> None:
 def test_folder_that_does_not_exist_is_one_clear_line() -> None:
     with pytest.raises(EmbedderError, match="there is no such folder"):
         load_embedder("./no-such-folder")
+
+
+async def test_query_does_not_wait_while_rows_rest(
+    embedder: Embedder, encoder: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder.go.set()
+    monkeypatch.setattr(embedder, "_rows_from", time.monotonic() + 60)
+    rows = asyncio.create_task(embedder.embed(["row"]))
+    await asyncio.sleep(0)
+    await embedder.embed(["query"], query=True)
+    assert not rows.done()
+    assert encoder.batches == [["query"]]
+    rows.cancel()
