@@ -1,4 +1,4 @@
-"""The jars of Kafka Connect and of the connector, from Maven, with checksums."""
+"""The jars of Kafka Connect, of its connector and of MirrorMaker, from Maven, with checksums."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ RUNTIME = (
     f"org.apache.kafka:connect-transforms:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
 )
+MIRROR = (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}", *RUNTIME)
 JDBC = ("io.debezium:debezium-connector-jdbc:3.3.1.Final", "org.postgresql:postgresql:42.7.8")
 
 
 def runtime_jars(report: Report) -> list[Path]:
     """The class path of a worker of Connect."""
     return _jars("Kafka Connect", RUNTIME, report)
+
+
+def mirror_jars(report: Report) -> list[Path]:
+    """The class path of MirrorMaker, which is a worker of Connect with connectors of its own."""
+    return _jars("MirrorMaker", MIRROR, report)
 
 
 def jdbc_jars(report: Report) -> list[Path]:
