@@ -52,8 +52,9 @@ bench: $(STAMP) .venv/peers  ## Parley, the floor and what people would write ot
 soak: $(STAMP)  ## steady load, 30 minutes or MINUTES: does memory grow, do files leak
 	$(BIN)/python -m tests.benchmarks.soak --minutes $(or $(MINUTES),30)
 
-bench-engine: $(STAMP)  ## the engine alone
+bench-engine: $(STAMP)  ## the engine alone, against transformers' own ways and llama.cpp
 	$(BIN)/python -m tests.benchmarks.engine
+	$(BIN)/python -m tests.benchmarks.llama_cpp
 
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)

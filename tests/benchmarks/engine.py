@@ -104,7 +104,7 @@ class Bench:
             own, others = [], {peer.name: [] for peer in peers}
             for number in range(rounds + 1):  # the first is not counted
                 engine.times.clear()
-                own.append(await timed(self._all(engine, self.jobs(self.prompts(size), self.new_tokens))))
+                own.append(await timed(self.run_all(engine, size)))
                 for peer in peers:
                     others[peer.name].append(await timed(peer.run(self.prompts(size))))
                 if not number:
@@ -117,6 +117,9 @@ class Bench:
                 f"{size:>8}{size * self.new_tokens / mine[0]:>14.0f}{ratios}"
                 f"{times.total / times.steps * 1e3:>10.2f}{outside:>16.1%}"
             )
+
+    async def run_all(self, engine: TorchEngine, size: int) -> float:
+        return await self._all(engine, self.jobs(self.prompts(size), self.new_tokens))
 
     async def _all(self, engine: TorchEngine, jobs: list[Job]) -> float:
         begun = time.perf_counter()

@@ -190,32 +190,59 @@ async def run(settings: Settings, streams: Sequence[Stream], load: Load) -> None
         await records.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Times are seconds: of all gateways together for a token, of each idle one in a second, of a token on its way."""
+
+    gateways: int
+    idle_s: float
+    token_s: float
+    shares: Sequence[float]
+    p50: float
+    p99: float
+    broken: int
+
+
+async def shared(settings: Settings, folder: Path, count: int, load: Load) -> Shared:
+    with ExitStack() as running:
+        gateways = [
+            running.enter_context(GatewayProcess(settings, folder / f"{count}-{at}.log", is_shared=True))
+            for at in range(count)
+        ]
+        await divided(gateways)
+        opened = new_streams(load.streams, gateways, f"share{count}")
+        before = _seconds(gateways)
+        await asyncio.sleep(_IDLE_S)
+        idle = (_seconds(gateways) - before) / _IDLE_S / count
+        before, read = _seconds(gateways), [metric(one, "parley_gateway_events") for one in gateways]
+        await run(settings, opened, load)
+        spent = _seconds(gateways) - before
+        reads = [metric(one, "parley_gateway_events") - was for one, was in zip(gateways, read, strict=True)]
+        delays = [delay for stream in opened for delay in stream.delays]
+        return Shared(
+            count,
+            idle,
+            spent / (load.streams * load.tokens),
+            [part / sum(reads) for part in reads],
+            quantile(delays, 0.5),
+            quantile(delays, 0.99),
+            sum(not stream.is_whole(load.tokens) for stream in opened),
+        )
+
+
 async def share(settings: Settings, folder: Path, counts: Sequence[int], load: Load) -> None:
     print(
         "| gateways | idle, ms/s each | processor time a token, us | records read by each | p50 ms | p99 ms | broken |"
     )
     print("|---|---|---|---|---|---|---|")
     for count in counts:
-        with ExitStack() as running:
-            gateways = [
-                running.enter_context(GatewayProcess(settings, folder / f"{count}-{at}.log", is_shared=True))
-                for at in range(count)
-            ]
-            await divided(gateways)
-            opened = new_streams(load.streams, gateways, f"share{count}")
-            before = _seconds(gateways)
-            await asyncio.sleep(_IDLE_S)
-            idle = 1000 * (_seconds(gateways) - before) / _IDLE_S / count
-            before, read = _seconds(gateways), [metric(one, "parley_gateway_events") for one in gateways]
-            await run(settings, opened, load)
-            spent = _seconds(gateways) - before
-            shares = [metric(one, "parley_gateway_events") - was for one, was in zip(gateways, read, strict=True)]
-            delays = [delay for stream in opened for delay in stream.delays]
-            broken = sum(not stream.is_whole(load.tokens) for stream in opened)
-            parts = ", ".join(f"{100 * part / sum(shares):.0f} %" for part in shares)
-            micros = 1e6 * spent / (load.streams * load.tokens)
-            p50, p99 = (1000 * quantile(delays, at) for at in (0.5, 0.99))
-            print(f"| {count} | {idle:.0f} | {micros:.0f} | {parts} | {p50:.1f} | {p99:.1f} | {broken} |", flush=True)
+        one = await shared(settings, folder, count, load)
+        parts = ", ".join(f"{100 * part:.0f} %" for part in one.shares)
+        delays = f"{one.p50 * 1e3:.1f} | {one.p99 * 1e3:.1f}"
+        print(
+            f"| {count} | {one.idle_s * 1e3:.0f} | {one.token_s * 1e6:.0f} | {parts} | {delays} | {one.broken} |",
+            flush=True,
+        )
 
 
 async def moves(settings: Settings, folder: Path, load: Load) -> None:
