@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from models.architectures import context_limit, why_unsupported
 from models.block_import import unimported
 from models.checkpoint_files import CheckpointError, CheckpointFiles, first_line
+from models.cpu_dtype import faster_dtype
 from models.generation import GenerationDefaults
 
 # A third of a worker's start time, for two functions of transformers that are not used here.
@@ -27,7 +28,7 @@ with unimported("sklearn"), unimported("scipy"):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
 
-FLOAT32_AT_MOST = 4 << 30  # bytes of weights that are still converted to float32 on a CPU
+FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to float32 on a CPU
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
@@ -101,7 +102,7 @@ def _load_model(
     if not is_quantized and not quantize:
         model, info = AutoModelForCausalLM.from_pretrained(
             files.folder,
-            dtype=_dtype(dtype, place, files),
+            dtype=_dtype(dtype, place, files, config),
             use_safetensors=True,
             trust_remote_code=remote_code,
             output_loading_info=True,
@@ -175,10 +176,12 @@ def _device(device: str) -> torch.device:
     return place
 
 
-def _dtype(dtype: str, device: torch.device, files: CheckpointFiles) -> torch.dtype:
+def _dtype(dtype: str, device: torch.device, files: CheckpointFiles, config: Any) -> torch.dtype:
     if dtype != "auto":
         return getattr(torch, dtype)
-    return torch.float32 if device.type == "cpu" and files.weight_bytes <= FLOAT32_AT_MOST else torch.bfloat16
+    if device.type != "cpu" or files.weight_bytes > FLOAT32_AT_MOST:
+        return torch.bfloat16
+    return faster_dtype(config, files.weight_bytes) if config.dtype is torch.bfloat16 else torch.float32
 
 
 def _generation(folder: Path) -> Any:
