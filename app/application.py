@@ -26,6 +26,7 @@ from app.delivery.record import SOURCES, TURNS, Record
 from app.faust import consumer
 from app.faust.assignor import Assignor
 from app.faust.flow import ConsumerFlow
+from app.faust.no_tables import NoTables
 from app.kafka.clients import KafkaAwayError
 from app.kafka.cluster import Cluster
 from app.preflight import Unusable, check_setup, report
@@ -140,6 +141,7 @@ def create_app(parley: Settings) -> ParleyApp:
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
         PartitionAssignor=Assignor,
+        TableManager=NoTables,
         broker_session_timeout=parley.session_timeout_s,
         # A heartbeat tells members of a rebalance; until then, the partitions of a worker that left have no owner.
         broker_heartbeat_interval=min(_HEARTBEAT_S, parley.session_timeout_s / 4),
