@@ -50,8 +50,9 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """The counts of one window. `revision` numbers its last published record; 0 before the first. Stored rows call the
-    field `told`.
+    """The counts of one window. `revision` numbers its last published record; 0 before the first.
+
+    In stored rows, `revision` has the name `told`.
     """
 
     revision: int = msgspec.field(default=0, name="told")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from app.recent_rate import RecentRate
 
 # How long the fetches of an unhurried topic pause, and from how many records a second on.
 ROUND_S = 0.1
@@ -22,8 +23,7 @@ class FetchThrottle:
 
     def __init__(self, unhurried: frozenset[str]) -> None:
         self._unhurried = unhurried
-        self._lately = 0.0  # records of roughly the last second
-        self._counted_at = 0.0
+        self._records = RecentRate()
 
     def fetched(self, consumer: Any, fetched: Mapping[Any, Sequence[Any]]) -> None:
         """If an unhurried topic had records, leave all unhurried topics out of the next fetches for a moment.
@@ -34,10 +34,8 @@ class FetchThrottle:
         """
         count = sum(len(records) for partition, records in fetched.items() if partition.topic in self._unhurried)
         if count:
-            now = time.monotonic()
-            self._lately = self._lately * math.exp(self._counted_at - now) + count
-            self._counted_at = now
-            if self._lately > OFTEN:
+            self._records.add(count, time.monotonic())
+            if self._records.value > OFTEN:
                 consumer.pause(*self._assigned(consumer))
                 # A partition assigned meanwhile is not paused; one that was lost needs no resume.
                 asyncio.get_running_loop().call_later(ROUND_S, lambda: consumer.resume(*self._assigned(consumer)))

@@ -9,11 +9,12 @@ aiokafka reads both values at each fetch. It has no public way to change them, a
 
 from __future__ import annotations
 
-import math
 import time
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer
+
+from app.recent_rate import RecentRate
 
 WAIT_MS = 4
 _MIN_BYTES = 1 << 20
@@ -28,15 +29,12 @@ class FetchPace:
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
         self._fetcher: Any = consumer._fetcher  # noqa: SLF001 - see above
         self._usual = (self._fetcher._fetch_min_bytes, self._fetcher._fetch_max_wait_ms)  # noqa: SLF001
-        self._lately = 0.0  # records of roughly the last second
-        self._counted_at = time.monotonic()
+        self._records = RecentRate()
         self.is_busy = False
 
     def polled(self, records: int) -> None:
-        now = time.monotonic()
-        self._lately = self._lately * math.exp(self._counted_at - now) + records
-        self._counted_at = now
-        if self.is_busy != (is_busy := self._lately > (_CALM if self.is_busy else _BUSY)):
+        self._records.add(records, time.monotonic())
+        if self.is_busy != (is_busy := self._records.value > (_CALM if self.is_busy else _BUSY)):
             self.is_busy = is_busy
             values = (_MIN_BYTES, WAIT_MS) if is_busy else self._usual
             self._fetcher._fetch_min_bytes, self._fetcher._fetch_max_wait_ms = values  # noqa: SLF001

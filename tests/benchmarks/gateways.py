@@ -22,7 +22,6 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psutil
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
@@ -32,6 +31,7 @@ from app.local.kafka import KafkaCluster
 from app.local.ports import LOOPBACK
 from app.settings import Settings
 from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
+from tests.benchmarks.processes import processor_s
 from tests.benchmarks.stats import quantile
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.gateway.test_sharing import metric
@@ -278,8 +278,7 @@ async def moves(settings: Settings, folder: Path, load: Load) -> None:
 
 
 def _seconds(gateways: Sequence[GatewayProcess]) -> float:
-    times = [psutil.Process(one.pid).cpu_times() for one in gateways]
-    return sum(one.user + one.system for one in times)
+    return processor_s(one.pid for one in gateways)
 
 
 async def main(options: argparse.Namespace, folder: Path) -> None:

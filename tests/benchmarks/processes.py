@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,12 @@ class Used:
 
     def since(self, before: Used) -> Used:
         return Used(self.engine_s - before.engine_s, self.other_s - before.other_s, self.memory, self.files)
+
+
+def processor_s(pids: Iterable[int]) -> float:
+    """Processor seconds of all these processes since their start."""
+    times = [psutil.Process(pid).cpu_times() for pid in pids]
+    return sum(one.user + one.system for one in times)
 
 
 def used(pid: int) -> Used:

@@ -18,7 +18,8 @@ The first event of an answer has none before it and never waits.
 from __future__ import annotations
 
 import asyncio
-import math
+
+from app.recent_rate import RecentRate
 
 LONGEST_S = 0.05
 
@@ -31,8 +32,7 @@ class TokenPace:
         self._busy_at = busy_at
         self._busy_rate = busy_rate
         self._window_s_per_rate = window_s_per_rate
-        self._lately = 0.0  # tokens of roughly the last second
-        self._counted_at = 0.0
+        self._tokens = RecentRate()
         self._window: asyncio.Event | None = None
 
     @property
@@ -41,14 +41,13 @@ class TokenPace:
         return self.undelivered >= self._busy_at
 
     def count(self, tokens: int) -> None:
-        now = asyncio.get_running_loop().time()
-        self._lately = self._lately * math.exp(self._counted_at - now) + tokens
-        self._counted_at = now
+        self._tokens.add(tokens, asyncio.get_running_loop().time())
 
     @property
     def window_s(self) -> float:
         """Length of a window that opens now; 0: no window."""
-        return min(self._lately * self._window_s_per_rate, LONGEST_S) if self._lately >= self._busy_rate else 0.0
+        rate = self._tokens.value
+        return min(rate * self._window_s_per_rate, LONGEST_S) if rate >= self._busy_rate else 0.0
 
     async def end_of_window(self) -> None:
         """Wait for the end of the current window; the first to wait opens it."""

@@ -32,7 +32,7 @@ BROKER_BYTES_S = 100e6
 READERS_A_GATEWAY = 20_000
 REQUEST_BYTES = 8_000  # of all records but tokens: request, turn, conversation row, ended id
 MEMBERS = 200
-"""Members of one consumer group beyond which nobody should go without a trial of their own."""
+"""Members of one consumer group. Larger groups need a trial first."""
 COLUMNS = [
     "fleet", "streams", "tokens/s", "requests/s", "worker cores for the pipeline, each", "partitions", "gateways",
     "gateway memory GB", "brokers for processor", "for bytes", "for partitions", "Kafka GB/s in, with replicas",

@@ -17,6 +17,7 @@ from app.settings import Settings
 from tests.benchmarks.fleet.costs import Costs
 from tests.benchmarks.kafka_client import KafkaClient
 from tests.benchmarks.load import Load, Reply
+from tests.benchmarks.processes import processor_s
 from tests.benchmarks.progress import report
 from tests.benchmarks.result import Plot, Result, Series
 from tests.benchmarks.stats import stats
@@ -45,7 +46,7 @@ class Spent:
 
     @classmethod
     def now(cls, workers: Sequence[psutil.Process], brokers: Sequence[psutil.Process]) -> Spent:
-        return cls(_seconds(workers), _seconds(brokers))
+        return cls(processor_s(one.pid for one in workers), processor_s(one.pid for one in brokers))
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,8 +200,3 @@ def wait_divided(fleet: Sequence[WorkerProcess], partitions: int) -> None:
         worker.wait_joined()
     for worker in fleet:
         worker.wait_owning(partitions // len(fleet))
-
-
-def _seconds(processes: Sequence[psutil.Process]) -> float:
-    times = [process.cpu_times() for process in processes]
-    return sum(one.user + one.system for one in times)
