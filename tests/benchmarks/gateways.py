@@ -1,8 +1,9 @@
 """What sharing costs and gains: `python -m tests.benchmarks.gateways [--gateways 1,2,4] [--streams 100]`.
 
-share: so many event streams, each with one reader, spread evenly over 1, 2 and 4 gateways, which hardly ever own the
-answer that they are asked for. How much processor time do all gateways together spend on a token, how many records of
-`tokens` does each of them read, and how late are tokens?
+share: event streams, each with one reader, spread evenly over 1, 2 and 4 gateways, which own the answer that they are
+asked for by chance. How much processor time do all gateways together spend on a token, how many records of `tokens`
+does each of them read, and how late are tokens? Once with the same streams whatever the number of gateways, once with as
+many streams for each gateway, at half of the rate.
 moves: 200 streams at gateways that join, leave and are killed. Is every stream whole, and how long does it pause?
 
 The tokens are written by this process at a set pace and carry the time at which they were written.
@@ -17,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -204,6 +205,10 @@ class Shared:
 
 
 async def shared(settings: Settings, folder: Path, count: int, load: Load) -> Shared:
+    """With topics of its own, because gateways that join read the last minute of `tokens`."""
+    prefix = f"{settings.topic_prefix}{uuid.uuid4().hex[:6]}-"
+    settings = settings.model_copy(update={"topic_prefix": prefix})
+    await create_topics(settings)
     with ExitStack() as running:
         gateways = [
             running.enter_context(GatewayProcess(settings, folder / f"{count}-{at}.log", is_shared=True))
@@ -230,17 +235,18 @@ async def shared(settings: Settings, folder: Path, count: int, load: Load) -> Sh
         )
 
 
-async def share(settings: Settings, folder: Path, counts: Sequence[int], load: Load) -> None:
+async def share(settings: Settings, folder: Path, counts: Sequence[int], load: Load, *, each: bool) -> None:
     print(
-        "| gateways | idle, ms/s each | processor time a token, us | records read by each | p50 ms | p99 ms | broken |"
+        "| gateways | tokens/s | idle, ms/s each | processor time a token, us | records read by each | p50 ms | p99 ms | broken |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for count in counts:
-        one = await shared(settings, folder, count, load)
+        streams = load.streams * count if each else load.streams
+        one = await shared(settings, folder, count, replace(load, streams=streams))
         parts = ", ".join(f"{100 * part:.0f} %" for part in one.shares)
         delays = f"{one.p50 * 1e3:.1f} | {one.p99 * 1e3:.1f}"
         print(
-            f"| {count} | {one.idle_s * 1e3:.0f} | {one.token_s * 1e6:.0f} | {parts} | {delays} | {one.broken} |",
+            f"| {count} | {streams * load.rate:.0f} | {one.idle_s * 1e3:.0f} | {one.token_s * 1e6:.0f} | {parts} | {delays} | {one.broken} |",
             flush=True,
         )
 
@@ -296,7 +302,10 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             gateway_wait_s=60.0,
         )
         await create_topics(settings)
-        await share(settings, folder, options.gateways, Load(options.streams, options.tokens, options.rate))
+        load = Load(options.streams, options.tokens, options.rate)
+        await share(settings, folder, options.gateways, load, each=False)
+        print()
+        await share(settings, folder, options.gateways, replace(load, rate=load.rate / 2), each=True)
         print()
         await moves(settings, folder, Load(200, tokens=200, rate=5.0))
     finally:

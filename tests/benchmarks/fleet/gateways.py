@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from app.kafka.topics import create_topics
 from app.settings import Settings
 from tests.benchmarks.fleet.costs import Costs
 from tests.benchmarks.gateways import PARTITIONS, Load, Shared, shared
@@ -35,13 +35,12 @@ async def run(broker: str, folder: Path, costs: Costs, *, short: bool) -> tuple[
         gateway_start_s=0.0,
         gateway_wait_s=60.0,
     )
-    await create_topics(settings)
-    load = Load(10, tokens=20, rate=15.0) if short else Load(100, tokens=150, rate=15.0)
+    load = Load(10, tokens=20, rate=7.5) if short else Load(100, tokens=150, rate=7.5)
     found: list[Shared] = []
     for count in (1, 2) if short else (1, 2, 4):
         report(f"{count} gateways")
-        found.append(await shared(settings, folder, count, load))
-    result = Result("gateways", f"{load.streams} streams of {load.rate:g} tokens/s, one reader each", COLUMNS)
+        found.append(await shared(settings, folder, count, replace(load, streams=load.streams * count)))
+    result = Result("gateways", f"{load.streams} streams of {load.rate:g} tokens/s for each gateway", COLUMNS)
     result.rows = [
         [
             one.gateways, one.token_s * 1e6, ", ".join(f"{100 * share:.0f}" for share in one.shares), one.idle_s * 1e3,
