@@ -2,8 +2,8 @@
 
 share: event streams, each with one reader, spread evenly over 1, 2 and 4 gateways, which own the answer that they are
 asked for by chance. How much processor time do all gateways together spend on a token, how many records of `tokens`
-does each of them read, and how late are tokens? Once with the same streams whatever the number of gateways, once with as
-many streams for each gateway, at half of the rate.
+does each of them read, and how late are tokens? Once with the same streams whatever the number of gateways, once with
+as many streams for each gateway, at half of the rate.
 moves: 200 streams at gateways that join, leave and are killed. Is every stream whole, and how long does it pause?
 
 The tokens are written by this process at a set pace and carry the time at which they were written.
@@ -42,6 +42,16 @@ _EVENT = b'data: {"type":"token"'
 _JOINED_S = 30.0
 _IDLE_S = 5.0
 _MOVE_EVERY_S = 6.0
+_COLUMNS = (
+    "gateways",
+    "tokens/s",
+    "idle, ms/s each",
+    "processor time a token, us",
+    "read by each",
+    "p50 ms",
+    "p99 ms",
+    "broken",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +246,16 @@ async def shared(settings: Settings, folder: Path, count: int, load: Load) -> Sh
 
 
 async def share(settings: Settings, folder: Path, counts: Sequence[int], load: Load, *, each: bool) -> None:
-    print(
-        "| gateways | tokens/s | idle, ms/s each | processor time a token, us | records read by each | p50 ms | p99 ms | broken |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(_COLUMNS)} |")
+    print("|---" * len(_COLUMNS) + "|")
     for count in counts:
         streams = load.streams * count if each else load.streams
         one = await shared(settings, folder, count, replace(load, streams=streams))
         parts = ", ".join(f"{100 * part:.0f} %" for part in one.shares)
-        delays = f"{one.p50 * 1e3:.1f} | {one.p99 * 1e3:.1f}"
-        print(
-            f"| {count} | {streams * load.rate:.0f} | {one.idle_s * 1e3:.0f} | {one.token_s * 1e6:.0f} | {parts} | {delays} | {one.broken} |",
-            flush=True,
-        )
+        figures = [streams * load.rate, one.idle_s * 1e3, one.token_s * 1e6]
+        delays = [f"{one.p50 * 1e3:.1f}", f"{one.p99 * 1e3:.1f}"]
+        row = [f"{count}", *(f"{figure:.0f}" for figure in figures), parts, *delays, f"{one.broken}"]
+        print(f"| {' | '.join(row)} |", flush=True)
 
 
 async def moves(settings: Settings, folder: Path, load: Load) -> None:
