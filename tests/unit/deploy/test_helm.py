@@ -17,12 +17,13 @@ KUSTOMIZED = CHART.parents[1] / "kubernetes"
 HELM = os.environ.get("HELM") or shutil.which("helm")
 VERSION = "1.31"
 CUSTOM = {"ScaledObject", "PodMonitor"}
+PRESETS = sorted((CHART / "presets").glob("*.yaml"))
 OPTIONS = {
     "defaults": {},
     "everything": {
         "keda": {
             "enabled": True,
-            "prometheus": {"address": "http://prometheus:9090"},
+            "prometheus": {"address": "http://prometheus:9090", "requestsPerWorker": 20},
             "schedule": [{"start": "0 8 * * 1-5", "end": "0 18 * * 1-5", "replicas": 8}],
         },
         "monitoring": {"podMonitor": True},
@@ -34,7 +35,9 @@ OPTIONS = {
             "nodeSelector": {"spot": "true"},
             "tolerations": [{"key": "spot", "operator": "Exists"}],
         },
+        "warm": {"replicas": 1},
     },
+    **{preset.stem: yaml.safe_load(preset.read_text()) for preset in PRESETS},
 }
 needs_helm = pytest.mark.skipif(HELM is None, reason="helm is not installed: neither HELM nor the PATH names it")
 
@@ -88,5 +91,20 @@ def test_chart_passes_the_values_on(tmp_path: Path) -> None:
     assert container["resources"]["limits"]["nvidia.com/mig-1g.10gb"] == 1
     assert {"name": "PARLEY_ENGINE", "value": "vllm"} in container["env"]
     triggers = of_kind(manifests, "ScaledObject")["spec"]["triggers"]
-    assert [one["type"] for one in triggers] == ["kafka", "prometheus", "cron"]
+    assert [one["type"] for one in triggers] == ["kafka", "prometheus", "prometheus", "prometheus", "cron"]
+    assert triggers[1]["metricType"] == "Value", "an average would divide the wait by the workers"
     assert triggers[0]["metadata"]["bootstrapServers"] == "kafka:9092"
+
+
+@needs_helm
+@pytest.mark.parametrize("name", ["mig", "spot"])
+def test_warm_pods_fit_where_workers_do(name: str, tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, {**OPTIONS[name], "warm": {"replicas": 2}})
+    (warm,) = [one for one in manifests if one["metadata"]["name"] == "parley-warm"]
+    pod, worker = (one["spec"]["template"]["spec"] for one in (warm, of_kind(manifests, "StatefulSet")))
+    assert warm["spec"]["replicas"] == 2
+    assert of_kind(manifests, "PriorityClass")["metadata"]["name"] == pod["priorityClassName"]
+    for field in ("nodeSelector", "tolerations", "securityContext"):
+        assert pod[field] == worker[field]
+    for field in ("image", "resources"):
+        assert pod["containers"][0][field] == worker["containers"][0][field]

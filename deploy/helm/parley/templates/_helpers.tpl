@@ -4,6 +4,26 @@
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
+{{/* Priority classes belong to the whole cluster. */}}
+{{- define "parley.warm" -}}{{ .Release.Namespace }}-{{ .Release.Name }}-warm{{- end -}}
+
+{{/* Where workers may run. */}}
+{{- define "parley.workerNodes" -}}
+nodeSelector: {{- toYaml .Values.worker.nodeSelector | nindent 2 }}
+tolerations: {{- toYaml .Values.worker.tolerations | nindent 2 }}
+{{- end -}}
+
+{{- define "parley.workerResources" -}}
+requests: {{- toYaml .Values.worker.resources.requests | nindent 2 }}
+limits:
+  {{- toYaml .Values.worker.resources.limits | nindent 2 }}
+  {{- with .Values.worker.gpu }}
+  {{- if .enabled }}
+  {{ .resource }}: {{ .count }}
+  {{- end }}
+  {{- end }}
+{{- end -}}
+
 {{- define "parley.pod" -}}
 automountServiceAccountToken: false
 securityContext:
