@@ -1,11 +1,14 @@
-"""A region is lost, and another one goes on from what MirrorMaker has copied.
+"""A region is lost, another one goes on from what MirrorMaker has copied, and the first one gets its users back.
 
     python -m tests.faults.second_region [--seconds 20] [--behind 0]
 
-Workers of region A answer while MirrorMaker copies its topics to region B. Then everything of A is killed: worker,
-broker, and MirrorMaker, which may be behind by then. A worker starts in B, on an empty disk. It answers what was copied
-and not answered, and each user asks once more. Counted is what of A has not arrived, what is answered twice, and
-whether the last answers follow from the conversation that B has.
+1. Workers of region A answer while MirrorMaker copies its topics to region B. Then everything of A is killed: worker,
+   broker, and MirrorMaker, which may be behind by then.
+2. A worker starts in B, on an empty disk. It answers what was copied and not answered, and each user asks once more.
+3. A new cluster takes A's place, and MirrorMaker copies B to it while B answers. Producers stop, B's worker ends once
+   it has answered, and MirrorMaker once it has copied all. A worker starts in A, and each user asks once more.
+
+Counted is what has not arrived, what is answered twice, and whether the last answers follow from the conversation.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from app.settings import Settings
 from app.wire import Turn, decode_turn
 from models.chat import PastTurn
 from models.paced import BytePrompts, word
+from tables.records import Table
 from tests.faults.load import Load
 from tests.faults.mirror_maker import MirrorMaker
 from tests.faults.verdict import Key, read_topic
@@ -43,24 +47,34 @@ _SETTLE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`requests` and `turns` are those of A; `twice`, `wrong` and `unanswered` should be explained or 0."""
+    """`requests` and `turns` are those of the region before. `unanswered` and `wrong` should be 0."""
 
     requests: int
     turns: int
     requests_not_copied: int
     turns_not_copied: int
     resumed: int
-    """Requests that were copied and not answered in A's copied turns, and that B has answered."""
+    """Requests that were copied and not answered in the copied turns, and that this region has answered."""
     twice: int
-    """Requests with a copied turn that B has answered again: their `ended` rows were not copied."""
+    """Requests with a copied turn that were answered again: their `ended` rows were not copied."""
     unanswered: int
     last_answers: int
     wrong: int
-    """Last answers that do not follow from the user's turns in B."""
+    """Last answers that do not follow from the user's turns in this region."""
 
     @property
     def is_right(self) -> bool:
         return not (self.wrong or self.unanswered) and self.last_answers == USERS
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing is missing or doubled, as it should be after a planned move."""
+        return self.is_right and not (self.requests_not_copied or self.turns_not_copied or self.twice)
+
+    def show(self, title: str) -> None:
+        print(title, flush=True)
+        for name in self.__slots__:
+            print(f"  {name.replace('_', ' ')}: {getattr(self, name)}", flush=True)
 
 
 def question(number: int, user: str) -> dict[str, object]:
@@ -133,18 +147,49 @@ async def _copying(settings: Settings) -> None:
             await asyncio.sleep(0.5)
 
 
-async def go_on(folder: Path, there: KafkaCluster, sent: set[Key], made: list[Turn]) -> Outcome:
-    settings = settings_of(folder, there, "b")
+async def move(folder: Path, here: KafkaCluster, there: KafkaCluster, seconds: float) -> tuple[set[Key], list[Turn]]:
+    """Move region B's users to A as an operator would; returns what B's topics had at the end."""
+    settings, target = settings_of(folder, here, "b"), settings_of(folder, there, "c")
+    mirror = MirrorMaker(folder / "mirror-back", here.address, there.address, settings)
+    with WorkerProcess(settings, folder / "b-again.log") as worker:
+        try:
+            await asyncio.to_thread(worker.wait_owning, PARTITIONS)
+            await asyncio.to_thread(mirror.start)
+            async with Load(settings, per_s=10.0, users=USERS, ask=question):
+                await _copying(target)
+                print("MirrorMaker copies back", flush=True)
+                await asyncio.sleep(seconds)
+            sent = await requests_of(settings)
+            made = await _answered(settings, sent)
+            worker.stop()
+            await _copied_all(settings, target)
+            return sent, made
+        finally:
+            mirror.kill()
+            here.kill()
+
+
+async def _copied_all(source: Settings, target: Settings) -> None:
+    names = ["requests", "turns", *(f"{source.app_id}-{table.value}-changelog" for table in Table)]
+    async with asyncio.timeout(_COPIED_S):
+        for name in names:
+            while len(await read_topic(target, name)) < len(await read_topic(source, name)):
+                await asyncio.sleep(0.5)
+
+
+async def go_on(folder: Path, there: KafkaCluster, region: str, sent: set[Key], made: list[Turn]) -> Outcome:
+    """Answer in this region, and count what it has of those requests and turns of the region before."""
+    settings = settings_of(folder, there, region)
     copied, copied_requests = await turns_of(settings), await requests_of(settings)
     await create_topics(settings)
     answered = {key_of(turn) for turn in copied}
     open_there = copied_requests - answered
-    with WorkerProcess(settings, folder / "b.log") as worker:
+    with WorkerProcess(settings, folder / f"{region}.log") as worker:
         await asyncio.to_thread(worker.wait_owning, PARTITIONS)
         await _answered(settings, open_there)
         await asyncio.sleep(_SETTLE_S)
         before = await turns_of(settings)
-        last = await _ask_each(settings)
+        last = await _ask_each(settings, f"last-{region}")
         turns = await _answered(settings, last)
         worker.stop()
     counted = Counter(map(key_of, turns))
@@ -161,11 +206,11 @@ async def go_on(folder: Path, there: KafkaCluster, sent: set[Key], made: list[Tu
     )
 
 
-async def _ask_each(settings: Settings) -> set[Key]:
+async def _ask_each(settings: Settings, tag: str) -> set[Key]:
     """One more request of every user."""
     producer = AIOKafkaProducer(**settings.cluster.options())
     await producer.start()
-    keys = {(f"user-{number}", f"last-{number}") for number in range(USERS)}
+    keys = {(f"user-{number}", f"{tag}-{number}") for number in range(USERS)}
     try:
         for number, (user, request_id) in enumerate(sorted(keys)):
             request = {"request_id": request_id, "user_id": user, **question(number, user)}
@@ -197,18 +242,19 @@ def _wrong(before: list[Turn], last: list[Turn], settings: Settings) -> int:
 
 
 async def main(seconds: float, behind: float, folder: Path) -> int:
-    here, there = KafkaCluster(folder / "kafka-a"), KafkaCluster(folder / "kafka-b")
+    here, there, back = (KafkaCluster(folder / f"kafka-{name}") for name in "abc")
     try:
         await asyncio.to_thread(here.start)
         await asyncio.to_thread(there.start)
-        sent, made = await lose(folder, here, there, seconds, behind)
-        outcome = await go_on(folder, there, sent, made)
+        lost = await go_on(folder, there, "b", *await lose(folder, here, there, seconds, behind))
+        lost.show("region A is lost, B goes on:")
+        await asyncio.to_thread(back.start)
+        moved = await go_on(folder, back, "c", *await move(folder, there, back, seconds))
+        moved.show("the users move back:")
     finally:
-        here.kill()
-        there.kill()
-    for name in outcome.__slots__:
-        print(f"{name.replace('_', ' ')}: {getattr(outcome, name)}")
-    return int(not outcome.is_right)
+        for cluster in (here, there, back):
+            cluster.kill()
+    return int(not (lost.is_right and moved.is_complete))
 
 
 if __name__ == "__main__":
