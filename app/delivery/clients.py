@@ -35,6 +35,8 @@ FENCED = (ProducerFenced, InvalidProducerEpoch)
 RECORD_ERRORS = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTimestampError)
 
 _TRANSACTION_TIMEOUT_MS = 30_000
+_FETCHER_MS = 200
+"""aiokafka's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Clients:
     def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
         """A consumer with a manual assignment, read_committed.
 
-        `wait_ms`: how long the broker may hold a fetch at the end of the log.
+        `wait_ms`: how long the broker may hold a fetch at the end of the log. aiokafka's fetcher wakes up as often, too.
         """
         return SharingConsumer(
             self._metadata,
@@ -85,6 +87,7 @@ class Clients:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
             fetch_max_wait_ms=wait_ms,
+            consumer_timeout_ms=max(_FETCHER_MS, wait_ms),
             max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
             retry_backoff_ms=20,
         )

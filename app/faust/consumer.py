@@ -13,6 +13,7 @@ from app.faust.fetch_order import FetchOrder
 from app.faust.fetch_throttle import FetchThrottle
 from app.faust.logs import tune_logs
 from app.faust.quick_wait import QuickWait
+from app.kafka.fetch_session import use_fetch_sessions
 
 # aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
 # is enough.
@@ -55,6 +56,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
         consumer = super()._create_worker_consumer(transport)
         consumer._isolation_level = "read_committed"  # noqa: SLF001
         consumer._partition_assignment_strategy = [self.app.assignor]  # noqa: SLF001
+        use_fetch_sessions(consumer)
         return consumer
 
 

@@ -27,6 +27,7 @@ from app.gateway.answers.watch import Watch
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.kafka.cluster import Cluster
 from app.kafka.fetch_pace import FetchPace
+from app.kafka.fetch_session import use_fetch_sessions
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
@@ -202,6 +203,7 @@ class LiveAnswers:
     async def _open(self) -> AIOKafkaConsumer:
         tokens = [TopicPartition(self._topic, number) for number in sorted(self._wanted)]
         records = consumer(self._cluster)
+        use_fetch_sessions(records)
         records.assign(tokens)
         await start(records)
         try:
