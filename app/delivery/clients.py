@@ -78,7 +78,7 @@ class Clients:
     def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
         """A consumer with a manual assignment, read_committed.
 
-        `wait_ms`: how long the broker may hold a fetch at the end of the log. aiokafka's fetcher wakes up as often, too.
+        `wait_ms`: how long the broker may hold a fetch at the end of the log, and how long aiokafka's fetcher sleeps.
         """
         return SharingConsumer(
             self._metadata,

@@ -22,7 +22,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass
 class Broker:
-    """Answers what a test has put into `answers`, else with no records; remembers the fetches as they are on the wire."""
+    """Answers what a test has put into `answers`, else with no records; remembers fetches as they are on the wire."""
 
     version: type = FetchRequest_v11
     answers: list[Any] = field(default_factory=list)
