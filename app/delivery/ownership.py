@@ -304,7 +304,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
 
     Raises:
         FencedError: another worker has owned the partition since.
-        TROUBLE: the broker could not be reached; nothing is held, try again.
+        RETRIABLE_ERRORS: the broker could not be reached; nothing is held, try again.
         StoreLockedError: another process uses the data directory.
     """
     if mine:
