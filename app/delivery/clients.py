@@ -75,10 +75,11 @@ class Clients:
             max_request_size=MAX_RECORD_BYTES,
         )
 
-    def log_reader(self, wait_ms: int = 10) -> AIOKafkaConsumer:
+    def log_reader(self, wait_ms: int = 10, retry_ms: int = 20) -> AIOKafkaConsumer:
         """A consumer with a manual assignment, read_committed.
 
         `wait_ms`: how long the broker may hold a fetch at the end of the log, and how long aiokafka's fetcher sleeps.
+        `retry_ms`: between two tries; before each, the metadata of all partitions is fetched.
         """
         return SharingConsumer(
             self._metadata,
@@ -89,7 +90,7 @@ class Clients:
             fetch_max_wait_ms=wait_ms,
             consumer_timeout_ms=max(_FETCHER_MS, wait_ms),
             max_partition_fetch_bytes=4 * MAX_RECORD_BYTES,
-            retry_backoff_ms=20,
+            retry_backoff_ms=retry_ms,
         )
 
     def end_reader(self) -> AIOKafkaConsumer:

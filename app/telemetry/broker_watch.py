@@ -24,6 +24,7 @@ Place = tuple[str, int]
 
 EVERY_S = 2.0
 _PATIENCE_S = 5.0
+_RETRY_MS = 1000
 
 
 class BrokerWatch:
@@ -74,7 +75,7 @@ class BrokerWatch:
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._client is None:
-            client = self._clients.log_reader()
+            client = self._clients.log_reader(retry_ms=_RETRY_MS)
             try:
                 await client.start()
             except BaseException:
