@@ -10,17 +10,21 @@ from typing import Self
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from app.kafka.fetch_session import use_fetch_sessions
 from tests.benchmarks.client import Client
 from tests.benchmarks.load import Ask, Load, Reply
 
 
 class KafkaClient:
-    """Reads with aiokafka's defaults, committed records only; every record's wait ends when it is in our hands."""
+    """Reads with aiokafka's defaults but for fetch sessions, committed records only; every record's wait ends when it
+    is in our hands.
+    """
 
     def __init__(self, server: str, requests: str, replies: str) -> None:
         self._requests, self._replies = requests, replies
         self._producer = AIOKafkaProducer(bootstrap_servers=server, linger_ms=0)
         self._consumer = AIOKafkaConsumer(bootstrap_servers=server, isolation_level="read_committed")
+        use_fetch_sessions(self._consumer)  # as librdkafka, Java's client and the gateway do
         self._client = Client(self._send)
         self._reading: asyncio.Task[None] | None = None
 
