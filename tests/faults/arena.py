@@ -89,6 +89,16 @@ class Arena:
             while self.watch.events < seen + 5 or self.watch.silenced:
                 await asyncio.sleep(0.02)
 
+    async def answered(self, timeout_s: float = 240.0) -> None:
+        """Wait until all requests that were asked so far have ended.
+
+        A request that three crashes interrupt is quarantined, as if it had caused them.
+        """
+        asked = set(self.load.asked)
+        async with asyncio.timeout(timeout_s):
+            while asked - self.watch.ended:
+                await asyncio.sleep(0.1)
+
     async def ended(self, name: str, timeout_s: float = 180.0) -> int:
         worker = self.workers[name]
         async with asyncio.timeout(timeout_s):

@@ -30,6 +30,7 @@ async def inflict(
         for fault in faults:
             await fault.inflict(place)
             await place.speaking()
+            await place.answered()
     verdict = await place.verdict()
     if moderated:
         verdict.wrong_plans += await wrong_answers(settings)
