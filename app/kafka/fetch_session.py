@@ -127,6 +127,8 @@ class FetchSession:
 
 
 class _SessionFetch(FetchRequest):
+    """`whole` as a fetch of a session: with these topics only."""
+
     def __init__(
         self,
         whole: FetchRequest,
@@ -135,10 +137,11 @@ class _SessionFetch(FetchRequest):
         changed: list[tuple[str, list[tuple[int, int, int]]]],
         forgotten: list[tuple[str, list[int]]],
     ) -> None:
+        self.__dict__.update(vars(whole))
+        self._topics = changed
         self._whole = whole
         self._session = (session_id, epoch)
         self._forgotten = forgotten
-        self.__dict__ = {**vars(whole), **self.__dict__, "_topics": changed}
 
     def build(self, request_struct_class: Any) -> Any:
         if request_struct_class.API_VERSION < _FIRST_VERSION:

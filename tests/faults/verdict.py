@@ -10,36 +10,31 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from agents.seen import seen_steps
-from app.delivery.resume.answer_log import call_id
-from app.reader import Answer, ReaderRule
+from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire import decode_token_event, decode_turn
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
-from models.chat import ChatMessage, PastTurn
-from models.chat import ToolCall as ModelCall
 from models.generation import FinishReason
-from models.paced import BytePrompts, called
 from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
-from tests.faults.plan_verdict import Author, are_words, authors_of, is_as_decided, wrong_memories, wrong_repeats
-from tests.faults.tool_verdict import ToolTopics, possible_turns, read_tool_topics
+from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats
+from tests.faults.texts_verdict import judge_texts
+from tests.faults.tool_verdict import ToolTopics, read_tool_topics
 
 Key = tuple[str, str]
 Masks = Callable[[str, Iterable[PrivateValue]], Mask]
 """The mask of these values of a user."""
-_MOST_HISTORIES = 16
 REQUEST_ID = r"[A-Za-z0-9._:-]{1,64}"
 FAULTS = (
     "lost",
@@ -238,7 +233,7 @@ def judge_records(
     verdict.wrong_plans += wrong_memories(verdict.plans, written)
     _judge_order(asked, written, verdict)
     if paced:
-        _judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
+        judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
     return verdict
 
 
@@ -337,124 +332,6 @@ def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Ver
             turns_of[turn.user_id, turn.conversation_id].append(key)
     for conversation, keys in asked.items():
         verdict.out_of_order += [key for key, other in zip(keys, turns_of[conversation], strict=False) if key != other]
-
-
-def _judge_texts(
-    requests: dict[Key, dict],
-    rule: ReaderRule,
-    turns: dict[Key, Turn],
-    settings: Settings,
-    erased: Collection[str],
-    topics: ToolTopics,
-    verdict: Verdict,
-    masks: Masks,
-) -> None:
-    """Every token is the one that the paced engine must say at its place, given the turns that are remembered.
-
-    A conversation is forgotten once its last turn is older than the TTL, as of the request's own time. Where that time
-    is behind the broker's, because the producer's clock is, the sweep may have been first: either prompt is right. For
-    a user who was erased, any number of the last turns is right, since it is not known which of them the erasure met.
-    """
-    histories: dict[tuple[str, str], list[list[PastTurn]]] = defaultdict(lambda: [[]])
-    last: dict[tuple[str, str], int] = {}
-    private: dict[tuple[str, str], list[PrivateValue]] = defaultdict(list)
-    ttl_ms = settings.conversation_ttl_s * 1000
-    for key, request in requests.items():
-        if key not in turns:
-            continue
-        turn = turns[key]
-        conversation = (turn.user_id, turn.conversation_id)
-        # A timestamp that is ahead counts as of when the broker had the request, which is before its turn ended.
-        planned = verdict.plans.get(key, NO_PLAN).at
-        at = min(verdict.asked_at[key], turn.created_at) if planned is None else planned
-        ended = last.get(conversation, 0)
-        known = [one[-settings.history_turns :] for one in histories[conversation]]
-        candidates = [[]] if at - ended > ttl_ms else known
-        if at - ended <= ttl_ms < turn.created_at - ended:
-            candidates = [*candidates, []]
-        if turn.user_id in erased:
-            candidates = [one[first:] for one in candidates for first in range(len(one) + 1)]
-        answer = rule.answers.get(key)
-        tokens = () if answer is None else answer.tokens
-        authors = [] if answer is None else authors_of(verdict.takeovers.get(key, []), answer, turn)
-        plan = verdict.plans.get(key, NO_PLAN)
-        recalled = [PastTurn(one.prompt, one.answer) for one in plan.recalled or ()]
-        mask = masks(turn.user_id, (*(plan.private or ()), *private[conversation]))
-        private[conversation] += turn.private or ()
-        remembered: list[list[PastTurn]] = []
-        after: list[list[PastTurn]] = []
-        for before in candidates:
-            seen = [*recalled, *before]
-            turns_now = list(_turns_now(seen, key, request, turn, tokens, authors, topics, settings, mask))
-            remembered += [[*recalled, *before]] if turns_now else []
-            after += [[*before, now] for now in turns_now]
-        if not remembered:
-            verdict.changed.append(key)
-        elif answer is not None and not _has_its_calls(answer, remembered, request, authors[0], settings, mask):
-            verdict.wrong_calls.append(key)
-        if turn.answer:
-            unknown = [[*before, PastTurn(turn.prompt, turn.answer)] for before in candidates]
-            distinct = dict.fromkeys(map(tuple, after or unknown))
-            histories[conversation] = [list(one) for one in distinct][:_MOST_HISTORIES]
-            last[conversation] = turn.created_at
-
-
-def _turns_now(
-    before: Sequence[PastTurn],
-    key: Key,
-    request: dict,
-    turn: Turn,
-    tokens: Sequence[int],
-    authors: Sequence[Author],
-    topics: ToolTopics,
-    settings: Settings,
-    mask: Mask,
-) -> Iterator[PastTurn]:
-    """The turns that may be remembered of a request with this history; none if the engine cannot have written them."""
-
-    def build(steps: Sequence[ChatMessage] = ()) -> Sequence[int]:
-        return _prompt_ids(before, request, settings, mask, steps)
-
-    if request.get("tool_mode") == "kafka":
-        calls = topics.calls.get(key, ())
-        yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
-    elif are_words(tokens, build(), authors):
-        yield PastTurn(turn.prompt, turn.answer)
-
-
-def _prompt_ids(
-    before: Sequence[PastTurn], request: dict, settings: Settings, mask: Mask, steps: Sequence[ChatMessage] = ()
-) -> Sequence[int]:
-    """What the model reads."""
-    hidden = [
-        PastTurn(mask.hide(one.prompt), mask.hide(one.answer), seen_steps(one.steps, mask), one.before)
-        for one in before
-    ]
-    prompt = mask.hide(request.get("prompt") or "")
-    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=seen_steps(steps, mask)).ids
-
-
-def _has_its_calls(
-    answer: Answer,
-    histories: Sequence[Sequence[PastTurn]],
-    request: dict,
-    author: Author,
-    settings: Settings,
-    mask: Mask,
-) -> bool:
-    """Whether the answer ended in the call that the paced engine must make after one of these histories, if any."""
-    if answer.end is None or answer.end.finish_reason is not FinishReason.TOOL_CALLS:
-        return answer.end is None or answer.end.tool_calls is None
-    (call,) = answer.end.tool_calls or (None,)
-    prompts = (_prompt_ids(before, request, settings, mask) for before in histories)
-    expected = {called(prompt, len(answer.tokens) - author.base) for prompt in prompts}
-    right_id = call_id(answer.user_id, answer.request_id, 0)
-    return (
-        bool(request.get("tools"))
-        and call is not None
-        and call.id == right_id
-        and (ModelCall(call.name, call.arguments) in expected)
-    )
 
 
 def counts(verdict: Verdict) -> Counter[str]:
