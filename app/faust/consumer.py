@@ -13,6 +13,7 @@ from app.faust.fetch_order import FetchOrder
 from app.faust.fetch_throttle import FetchThrottle
 from app.faust.logs import tune_logs
 from app.faust.quick_wait import QuickWait
+from app.faust.same_loop import SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
 
 # aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
@@ -25,7 +26,7 @@ def tune() -> None:
     tune_logs()
 
 
-class _ConsumerThread(driver.AIOKafkaConsumerThread):
+class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
     """Remembers the order of fetched records, so that a record that was never delivered is noticed."""
 
     def __post_init__(self) -> None:
@@ -87,7 +88,7 @@ class _Consumer(QuickWait, driver.Consumer):
         """
 
     def _new_consumer_thread(self) -> Any:
-        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+        return _ConsumerInLoop(self, loop=self.loop, thread_loop=self.loop, beacon=self.beacon)
 
 
 class App(faust.App):

@@ -27,10 +27,11 @@ async def inflict(
 ) -> None:
     how.setdefault("ask", paced_question if settings.engine == "paced" else shop_question)
     async with arena(cluster, settings, folder, **how) as place:
-        for fault in faults:
+        for number, fault in enumerate(faults):
+            if number:
+                await place.answered()
             await fault.inflict(place)
             await place.speaking()
-            await place.answered()
     verdict = await place.verdict()
     if moderated:
         verdict.wrong_plans += await wrong_answers(settings)
@@ -79,7 +80,9 @@ async def test_calls_over_kafka_are_made_once_and_their_results_count_once_howev
     kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
 ) -> None:
     settings = await settings_of(new_settings, tool_timeout_s=4.0)
-    await inflict(kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question)
+    await inflict(
+        kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question, per_s=3.0
+    )
 
 
 @pytest.mark.timeout(600)
@@ -89,7 +92,15 @@ async def test_what_is_decided_about_an_answer_stands_whatever_the_next_owner_wo
     faults = (KillInside("kill_after_plan", 10), KillWorker())
     settings = await settings_of(new_settings)
     await inflict(
-        kafka, settings, tmp_path, *faults, ask=decided_question, users=4, policies=some_policy, always="model_fails"
+        kafka,
+        settings,
+        tmp_path,
+        *faults,
+        ask=decided_question,
+        users=4,
+        per_s=2.0,
+        policies=some_policy,
+        always="model_fails",
     )
 
 
@@ -108,6 +119,7 @@ async def test_no_reader_gets_blocked_text_however_workers_end(
             KillWorker(),
             ask=long_question,
             users=4,
+            per_s=2.0,
             policies=lambda _chance: policy,
             moderated=True,
         )
