@@ -241,6 +241,7 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
         dtype=settings.dtype,
         quantize=settings.quantize,
         remote_code=settings.trust_remote_code,
+        by_transformers=False,
     )
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from models.architectures import rope_depends_on_length
 from models.checkpoint_files import first_line
 from models.checkpoints import Checkpoint
-from models.engine.compute.attention import NAME, Context
+from models.engine.compute.attention import Context
 from models.engine.compute.batch import Batch, Group, pack, tensor_of
 from models.engine.compute.cache import KVCache
 from models.engine.compute.decode_batch import Steady
@@ -23,6 +23,7 @@ from models.engine.compute.fused import lean
 from models.engine.compute.graphs import DecodeGraphs
 from models.engine.compute.layout import lay_out
 from models.engine.compute.lora import Lora
+from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
@@ -52,7 +53,7 @@ class StepTimes:
 class Runner:
     def __init__(self, checkpoint: Checkpoint, cache: KVCache, pool: PagePool) -> None:
         self.model: Any = checkpoint.model
-        self.model.set_attn_implementation(NAME)
+        use_paged_attention(self.model)
         self.device: torch.device = self.model.device
         self.cache = cache
         self.times = StepTimes()

@@ -1,28 +1,20 @@
-"""Attention over packed tokens and a paged KV cache, as an attention implementation for transformers.
+"""Attention over packed tokens and a paged KV cache.
 
-Every decoder that calls its attention through transformers' `AttentionInterface` works unchanged: its layers see one
-sequence of packed tokens, and here each token attends only to the sequence it belongs to. It is registered without a
-mask function, so that transformers builds no mask. The arguments of `attend` have types that TorchScript compiles
-(forward.py).
+The layers of a model see one sequence of packed tokens, and here each token attends only to the sequence it belongs to.
+The arguments of `attend` have types that TorchScript compiles (forward.py).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.jit import is_scripting  # type: ignore[attr-defined]
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
 from models.engine.compute.batch import Batch
 from models.engine.compute.cache import KVCache
-
-NAME = "parley_paged"
-# Further arguments that some models pass to their attention; ignoring them would give silently wrong results.
-NOT_IMPLEMENTED = ("s_aux", "sinks", "position_bias", "head_mask", "alibi")
 
 
 class Context:
@@ -48,30 +40,22 @@ class Context:
             self._masks[key] = masks_of(positions, self.groups, window, whole, dtype)
         return self._masks[key]
 
-
-def paged_attention(
-    module: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,  # noqa: ARG001  transformers' signature; always None
-    scaling: float | None = None,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    context: Context | None = None,
-    **others: Any,
-) -> tuple[Tensor, None]:
-    """`query` is [1, heads, T, size], `key` and `value` [1, KV heads, T, size]; the result [1, T, heads, size]."""
-    if context is None or any(others.get(name) is not None for name in NOT_IMPLEMENTED):
-        raise NotImplementedError("this model's attention uses a feature that the engine does not implement")
-    query, key, value = (each[0].transpose(0, 1) for each in (query, key, value))
-    layer, cache = module.layer_idx, context.cache
-    out = attend(
-        query, key, value, cache.keys[layer], cache.values[layer], context.batch.numbers, context.batch.count,
-        context.groups, context.masks(sliding_window, whole=softcap is not None), context.scratch,
-        scaling or query.shape[2] ** -0.5, sliding_window, softcap,
-    )  # fmt: skip
-    return out.unsqueeze(0), None
+    def attend(
+        self,
+        layer: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        scale: float,
+        window: int | None = None,
+        cap: float | None = None,
+    ) -> Tensor:
+        """See the function `attend`; `layer` is the number of a layer."""
+        return attend(
+            query, key, value, self.cache.keys[layer], self.cache.values[layer], self.batch.numbers, self.batch.count,
+            self.groups, self.masks(window, whole=cap is not None), self.scratch, scale, window, cap,
+        )  # fmt: skip
 
 
 def attend(
@@ -176,6 +160,3 @@ def _in_place(
     from models.engine.compute.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
 
     return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)
-
-
-AttentionInterface.register(NAME, paged_attention)

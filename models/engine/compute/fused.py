@@ -18,9 +18,10 @@ from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.compute.attention import Context
 from models.engine.compute.forward import Forward, Weights
 from models.engine.compute.layout import laid_out
+from models.llama.decoder import Linear
 from models.torchscript import compiled
 
-FAMILY = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+FAMILY = frozenset({"LlamaDecoder", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23
 Joined = tuple[Tensor, Tensor | None]
@@ -84,7 +85,7 @@ def lean(model: Any, **how: bool) -> LeanDecoder | None:
     if type(model).__name__ not in FAMILY or getattr(model.config, "hidden_act", None) != "silu":
         return None
     linears = [module for layer in model.model.layers for module in layer.modules() if hasattr(module, "in_features")]
-    plain = all(type(module) is nn.Linear and type(module.weight.data) is Tensor for module in linears)
+    plain = all(type(module) in (nn.Linear, Linear) and type(module.weight.data) is Tensor for module in linears)
     return LeanDecoder(model, **how) if plain and len(linears) == 7 * len(model.model.layers) else None
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from models.checkpoint_files import CheckpointError, first_line
-from models.engine.compute.attention import NAME, Context
+from models.engine.compute.attention import Context
+from models.engine.compute.model_attention import own_attention
 from models.engine.compute.pages import PagePool
 from models.engine.runner import Runner
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
@@ -59,11 +60,8 @@ def probe(runner: Runner, pool: PagePool, context_length: int) -> None:
 
 def _own(model: Any, ids: list[int]) -> Tensor:
     """The logits of the model's own attention."""
-    model.set_attn_implementation("eager")
-    try:
+    with own_attention(model):
         logits: Tensor = model(torch.tensor([ids], device=model.device), use_cache=False).logits[0].float()
-    finally:
-        model.set_attn_implementation(NAME)
     return logits
 
 

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from models.engine.compute.attention import NAME, Context
+from models.engine.compute.attention import Context
 from models.engine.compute.batch import pack
 from models.engine.compute.cache import KVCache
 from models.engine.compute.fused import lean
+from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
@@ -29,7 +30,7 @@ def make(architecture, **changes):
 def both_ways(model, dtype=torch.float32, **changes):
     """Logits of two chunks and a single token, by the lean forward and by the model's own."""
     model = model.to(dtype)
-    model.set_attn_implementation(NAME)
+    use_paged_attention(model)
     leaner = lean(model, **changes)
     assert leaner is not None
     found = []

@@ -1,0 +1,143 @@
+"""The config of a checkpoint that is built like Llama.
+
+A key that is not known here could change what a model computes, so a config with one is left to transformers. So is one
+with an unknown kind of rotary embedding, and one that lacks a value, because the defaults are transformers' to know.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+}
+_NEEDED = frozenset(
+    (
+        *("hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
+        *("num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "vocab_size"),
+    )
+)
+# Without an influence on the logits: training, generation, and how the checkpoint was written.
+_IGNORED = frozenset(
+    (
+        *("_name_or_path", "architectures", "attention_dropout", "bos_token_id", "dtype", "eos_token_id"),
+        *("initializer_range", "model_type", "pad_token_id", "pretraining_tp", "torch_dtype", "transformers_version"),
+        "use_cache",
+    )
+)
+_COMMON = _NEEDED | _IGNORED | {"head_dim", "rope_parameters", "rope_scaling", "rope_theta"}
+_QWEN = _COMMON | {"layer_types", "max_window_layers", "sliding_window", "use_sliding_window"}
+_KNOWN = {
+    "llama": _COMMON | {"attention_bias", "mlp_bias"},
+    "mistral": _COMMON | {"sliding_window"},
+    "qwen2": _QWEN,
+    "qwen3": _QWEN | {"attention_bias"},
+}
+_ROPE_KEYS = {
+    "default": frozenset(("rope_theta", "rope_type")),
+    "linear": frozenset(("rope_theta", "rope_type", "factor")),
+    "llama3": frozenset(
+        ("rope_theta", "rope_type", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig:
+    """Fields that transformers has, too, have its names, by which the engine reads them.
+
+    `windows` holds the sliding window of each layer, None where a layer attends to everything.
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    max_position_embeddings: int
+    rope_parameters: dict[str, Any]
+    tie_word_embeddings: bool
+    eos_token_id: int | list[int] | None
+    dtype: torch.dtype
+    windows: tuple[int | None, ...]
+    qkv_bias: bool
+    out_bias: bool
+    mlp_bias: bool
+    hidden_act: str = "silu"
+
+    @property
+    def has_head_norms(self) -> bool:
+        return self.model_type == "qwen3"
+
+    def get_text_config(self) -> Self:
+        return self
+
+
+def read_config(folder: Path) -> LlamaConfig | None:
+    """The config of the checkpoint in `folder`, or None if transformers has to load it."""
+    try:
+        written = json.loads((folder / "config.json").read_text())
+        return _config(written) if isinstance(written, dict) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # transformers says what is wrong with it
+
+
+def _config(written: dict[str, Any]) -> LlamaConfig | None:
+    kind = written["model_type"]
+    if kind not in _CLASSES or written.get("architectures") != [_CLASSES[kind]]:
+        return None
+    rope = _rope(written)
+    fits = _NEEDED <= written.keys() <= _KNOWN[kind] and all(written[key] is not None for key in _NEEDED)
+    if not fits or rope is None or written["hidden_act"] != "silu":
+        return None
+    attention_bias = written.get("attention_bias", False)
+    return LlamaConfig(
+        **{key: written[key] for key in _NEEDED},
+        model_type=kind,
+        head_dim=written.get("head_dim") or _head_dim(kind, written),
+        rope_parameters=rope,
+        eos_token_id=written.get("eos_token_id"),
+        dtype=getattr(torch, written.get("dtype") or written.get("torch_dtype") or "float32"),
+        windows=tuple(_window(kind, written, layer) for layer in range(written["num_hidden_layers"])),
+        qkv_bias=kind == "qwen2" or attention_bias,
+        out_bias=attention_bias,
+        mlp_bias=written.get("mlp_bias", False),
+    )
+
+
+def _head_dim(kind: str, written: dict[str, Any]) -> int:
+    size: int = 128 if kind == "qwen3" else written["hidden_size"] // written["num_attention_heads"]
+    return size
+
+
+def _rope(written: dict[str, Any]) -> dict[str, Any] | None:
+    """In transformers' present form: older checkpoints have the base beside the other parameters."""
+    rope = dict(written.get("rope_parameters") or written.get("rope_scaling") or {})
+    kind = rope.pop("type", "default")
+    rope.setdefault("rope_type", kind)
+    rope.setdefault("rope_theta", written.get("rope_theta"))
+    keys = _ROPE_KEYS.get(rope["rope_type"])
+    return rope if keys == rope.keys() and None not in rope.values() else None
+
+
+def _window(kind: str, written: dict[str, Any], layer: int) -> int | None:
+    window: int | None = written.get("sliding_window")
+    if kind == "mistral":
+        return written["sliding_window"]
+    if kind == "llama" or not written.get("use_sliding_window"):
+        return None
+    if kinds := written.get("layer_types"):
+        return window if kinds[layer] == "sliding_attention" else None
+    return window if layer >= written["max_window_layers"] else None

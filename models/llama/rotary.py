@@ -1,0 +1,51 @@
+"""Rotary position embeddings (Su et al., RoFormer, 2021) whose angles depend on nothing but the position."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from models.llama.config import LlamaConfig
+
+
+class Rotary(nn.Module):
+    """Named and called like transformers' `LlamaRotaryEmbedding`."""
+
+    def __init__(self, config: LlamaConfig, device: torch.device) -> None:
+        super().__init__()
+        self.rope_type: str = config.rope_parameters["rope_type"]
+        self._frequencies = frequencies(config).to(device)
+
+    def forward(self, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines [1, T, head size] of positions [1, T], in the dtype of `like`."""
+        angles = (self._frequencies[None, :, None] @ positions[:, None, :].float()).transpose(1, 2)
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos().to(like.dtype), both.sin().to(like.dtype)
+
+
+def frequencies(config: LlamaConfig) -> Tensor:
+    """[head size / 2], float32."""
+    rope, size = config.rope_parameters, config.head_dim
+    found = 1.0 / (rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+    if rope["rope_type"] == "linear":
+        return found / rope["factor"]
+    return _by_wavelength(found, rope) if rope["rope_type"] == "llama3" else found
+
+
+def _by_wavelength(found: Tensor, rope: dict[str, Any]) -> Tensor:
+    """Llama 3.1's: long waves are stretched by `factor`, short ones stay, and those between are interpolated."""
+    trained, low, high = (
+        rope[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+    )
+    waves = trained / (2 * math.pi / found)  # of the trained context
+    smooth = ((waves - low) / (high - low)).clamp(0.0, 1.0)
+    return (1 - smooth) * found / rope["factor"] + smooth * found
+
+
+def rotate(values: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`values` [T, heads, head size]; `cos` and `sin` [T, 1, head size]."""
+    first, second = values.chunk(2, -1)
+    return values * cos + torch.cat((-second, first), dim=-1) * sin
