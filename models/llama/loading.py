@@ -40,7 +40,7 @@ def _weights(
     found: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt", device=str(device)) as file:
-            for name in expected.keys() & set(file.keys()):
+            for name in filter(expected.__contains__, file.keys()):
                 if tuple(file.get_slice(name).get_shape()) != tuple(expected[name]) or name in found:
                     return None
                 tensor = file.get_tensor(name)

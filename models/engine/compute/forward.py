@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, silu
 
 from models.engine.compute.attention import attend, masks_of
+from models.prepacked import prepack, product
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,14 @@ class Weights:
 class Forward(nn.Module):
     """`heads` are the number of query heads, of query and key heads together, and their size.
 
-    `turns` are the cosines and sines [n, 1, size] of every position, where those are always the same.
+    `turns` are the cosines and sines [n, 1, size] of every position, where those are always the same. With `prepacks`
+    the weights are kept in oneDNN's order, too (models/prepacked.py).
     """
 
     layers: list[list[Tensor]]
     biases: list[list[Tensor | None]]
+    packed: list[list[list[Tensor]]]
+    packed_head: list[Tensor]
     windows: list[int | None]
     kinds: list[int]
     keys: list[Tensor]
@@ -61,12 +65,18 @@ class Forward(nn.Module):
         scale: float,
         eps: float,
         turns: list[Tensor],
+        prepacks: bool = False,
     ) -> None:
         super().__init__()
         self.layers = [
             [one.before, one.after, one.qkv[0], one.out[0], one.gate_up[0], one.down[0], *one.norms] for one in layers
         ]
         self.biases = [[one.qkv[1], one.out[1], one.gate_up[1], one.down[1]] for one in layers]
+        self.packed = [
+            [prepack(weight) if prepacks else [] for weight, _ in (one.qkv, one.out, one.gate_up, one.down)]
+            for one in layers
+        ]
+        self.packed_head = prepack(head[0]) if prepacks else []
         self.windows = list(dict.fromkeys(one.window for one in layers))
         self.kinds = [self.windows.index(one.window) for one in layers]
         self.embeddings, self.final = embeddings, final
@@ -91,8 +101,8 @@ class Forward(nn.Module):
             cos, sin = turns[0], turns[1]
         masks = [masks_of(positions, groups, window, False, hidden.dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
-            bias, kind = self.biases[number], self.kinds[number]
-            found = linear(self.norm(hidden, weights[0]), weights[2], bias[0]).view(count, -1, self.size)
+            bias, kind, packed = self.biases[number], self.kinds[number], self.packed[number]
+            found = product(self.norm(hidden, weights[0]), weights[2], bias[0], packed[0]).view(count, -1, self.size)
             turned = found[:, : self.both]
             if len(weights) > 6:
                 asked, known = found[:, : self.queries], found[:, self.queries : self.both]
@@ -104,15 +114,17 @@ class Forward(nn.Module):
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
                 self.scale, self.windows[kind], None,
             )  # fmt: skip
-            hidden = hidden + linear(seen.reshape(count, -1), weights[3], bias[1])
-            gate, up = linear(self.norm(hidden, weights[1]), weights[4], bias[2]).chunk(2, -1)
-            hidden = hidden + linear(silu(gate) * up, weights[5], bias[3])
-        return linear(self.norm(hidden.index_select(0, last), self.final), self.head, self.head_bias)
+            hidden = hidden + product(seen.reshape(count, -1), weights[3], bias[1], packed[1])
+            gate, up = product(self.norm(hidden, weights[1]), weights[4], bias[2], packed[2]).chunk(2, -1)
+            hidden = hidden + product(silu(gate) * up, weights[5], bias[3], packed[3])
+        drawing_from = self.norm(hidden.index_select(0, last), self.final)
+        return product(drawing_from, self.head, self.head_bias, self.packed_head)
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         """RMS norm; the eager operation of torch takes twice as many kernels on a CPU."""
-        if hidden.dtype != torch.float32 or hidden.is_cuda:
+        if hidden.is_cuda:
             return torch.rms_norm(hidden, [hidden.size(-1)], weight, self.eps)
-        length = torch.linalg.vector_norm(hidden, 2.0, [-1], True)
+        full = hidden.to(torch.float32)
+        length = torch.linalg.vector_norm(full, 2.0, [-1], True)
         scale = torch.addcmul(self.small, length, length, value=1.0 / float(hidden.size(-1))).rsqrt_()
-        return (hidden * scale).mul_(weight)
+        return (full * scale).to(hidden.dtype).mul_(weight)

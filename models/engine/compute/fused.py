@@ -19,6 +19,7 @@ from models.engine.compute.attention import Context
 from models.engine.compute.forward import Forward, Weights
 from models.engine.compute.layout import laid_out
 from models.llama.decoder import Linear
+from models.prepacked import pays
 from models.torchscript import compiled
 
 FAMILY = frozenset({"LlamaDecoder", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
@@ -38,8 +39,9 @@ class LeanDecoder:
         self._sign = torch.cat([-torch.ones(size // 2), torch.ones(size // 2)]).to(model.device)
         norm = model.model.norm
         self._turned = self._all_turns(size) if fixed_angles else []
+        layers = [_weights(layer) for layer in model.model.layers]
         forward = Forward(
-            [_weights(layer) for layer in model.model.layers],
+            layers,
             model.model.embed_tokens.weight.data,
             norm.weight.data,
             # a copy if it is also the embedding, which is read by rows
@@ -48,6 +50,7 @@ class LeanDecoder:
             scale=attention.scaling,
             eps=norm.variance_epsilon,
             turns=self._turned,
+            prepacks=pays(layers[0].gate_up[0], sum(weight.nbytes for weight in model.parameters())),
         )
         self.forward = compiled(forward) if script and model.device.type == "cpu" else forward
         self._held: tuple[Any, Any] = None, None

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from models.engine.compute import fused
 from models.engine.compute.attention import Context
 from models.engine.compute.batch import pack
 from models.engine.compute.cache import KVCache
@@ -16,6 +17,7 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.generation import Job
+from models.prepacked import prepack
 from models.token_stream import TokenStream
 from tests.unit.models import tiny
 from tests.unit.models.engine.schedules import ARCHITECTURES
@@ -105,6 +107,17 @@ def test_biases_are_joined_as_well_and_half_precision_stays_close():
     torch.testing.assert_close(leaner, theirs, rtol=1e-4, atol=1e-4)
     leaner, theirs = both_ways(make("llama"), torch.bfloat16)
     assert (leaner - theirs).norm() < 0.05 * theirs.norm()
+
+
+def test_prepacked_weights_stay_close_for_rows_of_every_number(monkeypatch):
+    try:
+        prepack(torch.ones(8, 8, dtype=torch.bfloat16))
+    except (RuntimeError, AttributeError) as error:
+        pytest.skip(f"this CPU or torch has no prepacked products: {error}")
+    monkeypatch.setattr(fused, "pays", lambda weight, size: True)
+    for changes in WAYS.values():
+        leaner, theirs = both_ways(make("llama", attention_bias=True), torch.bfloat16, **changes)
+        assert (leaner - theirs).norm() < 0.05 * theirs.norm()
 
 
 def test_the_models_weights_are_views_of_the_joined_ones_and_stay_what_they_were():
