@@ -175,8 +175,7 @@ class Parley(System):
             model=rig.model,
             max_running=rig.max_running,
             threads=rig.threads,
-            embedder="none",
-            **settings,
+            **({"embedder": "none"} | settings),
         )
         self._worker = _NamedWorker(self.settings, rig.folder / f"{self.id}.log", **rig.environment)
 

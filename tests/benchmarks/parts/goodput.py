@@ -1,6 +1,7 @@
 """How many requests a second get their first token within 250 ms, against what people would write otherwise.
 
-Three levels of load, as shares of what the bare engine can do at 32 answers at once; the middle one also in bursts.
+Three levels of load, as shares of what the bare engine can do at 32 answers at once; the middle one also in bursts, and
+with users who ask once.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ async def run(rig: Rig, scale: Scale) -> Result:
         loads = [(f"{level:.0%}", msgspec.structs.replace(load, rate=level * capacity)) for level in LEVELS]
         bursts = msgspec.structs.replace(load, rate=LEVELS[1] * capacity, shape="bursts")
         loads.append((f"{LEVELS[1]:.0%} bursts", bursts))
+        # No conversation has a past, and none waits for its previous answer: only Parley gives both.
+        strangers = msgspec.structs.replace(load, rate=LEVELS[1] * capacity, fresh=True)
+        loads.append((f"{LEVELS[1]:.0%} new users", strangers))
         by_load = {}
         for label, load in loads:
             found = await alternate(dict.fromkeys(systems, load), min(2, scale.rounds), scale.warm_up / 2)
