@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from faust.sensors.prometheus import setup_prometheus_sensors
 
+from app.faust.monitor import CachingMonitor
 from app.telemetry.health import Health, health_of
 from app.telemetry.telemetry import Telemetry
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def add_views(app: Any, telemetry: Telemetry, worker: Callable[[], Worker | None]) -> None:
     """Serve them, with Faust's own metrics included."""
     setup_prometheus_sensors(app, registry=telemetry.registry, name_prefix="faust")
+    app.monitor = CachingMonitor(app.monitor._metrics)  # noqa: SLF001
 
     def health() -> Health:
         return health_of(worker(), telemetry.watch, rebalancing=bool(app.rebalancing))
