@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +14,10 @@ from app.policy.file import Policy, PolicyError, read_policy
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
+_SETTLED_S = 0.2
+"""How old a version of the file has to be. A program that writes it in place truncates it first, and an empty policy is
+a valid one.
+"""
 
 
 class FollowsPolicy(Protocol):
@@ -51,7 +56,7 @@ class PolicyWatch:
             while True:
                 await asyncio.sleep(_EVERY_S)
                 is_busy = self._changing is not None and not self._changing.done()
-                if not is_busy and (signature := _signature(self._path)) != self._seen:
+                if not is_busy and (signature := _signature(self._path)) != self._seen and _has_settled(signature):
                     self._seen = signature
                     self._changing = asyncio.create_task(self._read(), name="policy-change")
                 for update in self._each_second:
@@ -81,6 +86,11 @@ class PolicyWatch:
 def _models_of(policy: Policy) -> tuple[object, ...]:
     """What models are loaded by; outside models of the chain wait less for their servers."""
     return policy.models, policy.fallback.chain
+
+
+def _has_settled(signature: tuple[int, int, int] | None) -> bool:
+    """A time of modification in the future comes from another clock."""
+    return signature is None or not 0 <= time.time_ns() - signature[0] < _SETTLED_S * 1e9
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
