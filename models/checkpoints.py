@@ -63,10 +63,7 @@ def load_checkpoint(
     """
     files = CheckpointFiles.find(name, remote_code=remote_code)
     own = None if by_transformers or quantize or remote_code else _own_decoder(name, files, device, dtype)
-    if own is None:
-        config, model, quantization = _by_transformers(name, files, device, dtype, quantize, remote_code)
-    else:
-        (config, model), quantization = own, ""
+    config, model, quantization = own or _by_transformers(name, files, device, dtype, quantize, remote_code)
     try:
         tokenizer = load_tokenizer(files.folder, remote_code=remote_code)
     except LOAD_ERRORS as error:
@@ -85,8 +82,8 @@ def load_checkpoint(
     )
 
 
-def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> tuple[Any, Any] | None:
-    """Config and model, if the checkpoint is built like Llama and nothing is wrong with it."""
+def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> tuple[Any, Any, str] | None:
+    """What `_by_transformers` returns, if the checkpoint is built like Llama and nothing is wrong with it."""
     config = read_config(files.folder)
     if config is None or (files.folder / "quantize_config.json").is_file():
         return None
@@ -95,7 +92,7 @@ def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> 
         model = load_llama(files.folder, config, _dtype(dtype, place, files, config), place)
     except LOAD_ERRORS as error:
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
-    return None if model is None else (config, model)
+    return None if model is None else (config, model, "")
 
 
 def _by_transformers(

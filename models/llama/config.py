@@ -13,12 +13,13 @@ from typing import Any, Self
 
 import torch
 
-_CLASSES = {
+CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
 }
+"""transformers' class of each kind."""
 _NEEDED = frozenset(
     (
         *("hidden_act", "hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads"),
@@ -96,7 +97,7 @@ def read_config(folder: Path) -> LlamaConfig | None:
 
 def _config(written: dict[str, Any]) -> LlamaConfig | None:
     kind = written["model_type"]
-    if kind not in _CLASSES or written.get("architectures") != [_CLASSES[kind]]:
+    if kind not in CLASSES or written.get("architectures") != [CLASSES[kind]]:
         return None
     rope = _rope(written)
     fits = _NEEDED <= written.keys() <= _KNOWN[kind] and all(written[key] is not None for key in _NEEDED)

@@ -18,11 +18,12 @@ from models.architectures import LENGTH_DEPENDENT_ROPE, context_limit
 from models.engine.compute.attention import Context
 from models.engine.compute.forward import Forward, Weights
 from models.engine.compute.layout import laid_out
+from models.llama.config import CLASSES
 from models.llama.decoder import Linear
 from models.prepacked import pays
 from models.torchscript import compiled
 
-FAMILY = frozenset({"LlamaDecoder", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+FAMILY = frozenset({"LlamaDecoder", *CLASSES.values()})
 FIXED_ANGLES = frozenset({"default", "linear", "llama3", "yarn"}) | LENGTH_DEPENDENT_ROPE  # up to `context_limit`
 MOST_ANGLES = 1 << 23
 Joined = tuple[Tensor, Tensor | None]

@@ -15,12 +15,11 @@ from models.checkpoints import CheckpointError, load_checkpoint
 from models.engine import EngineOptions, TorchEngine
 from models.llama import LlamaDecoder, read_config
 from tests.unit.models import lora, tiny
+from tests.unit.models.engine.compute.test_fused import FAMILY
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.engine.schedules import ARCHITECTURES
 
-FAMILY = ("llama", "qwen2", "qwen2 sliding", "qwen3", "mistral", "mistral sliding")
 ROPES = {
-    "default": {},
     "linear": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0},
     "llama3": {
         "rope_type": "llama3",
@@ -32,12 +31,8 @@ ROPES = {
     },
 }
 CHANGES = {
-    **{
-        name: {"kind": name.split()[0]} | ARCHITECTURES[name]
-        for name in ARCHITECTURES
-        if name[:3] not in ("phi", "gem")
-    },
-    **{f"{kind} rope": {"rope_parameters": parameters} for kind, parameters in ROPES.items() if parameters},
+    **{name: {"kind": name.split()[0]} | ARCHITECTURES[name] for name in FAMILY},
+    **{f"{kind} rope": {"rope_parameters": parameters} for kind, parameters in ROPES.items()},
     "biases": {"attention_bias": True, "mlp_bias": True},
     "qwen3 biases": {"kind": "qwen3", "attention_bias": True},
     "tied": {"tie_word_embeddings": True},
