@@ -78,7 +78,10 @@ def listen_for_operators(settings: Settings) -> socket.socket:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    # Asyncio turns Nagle's algorithm off only where the protocol is named, and accepted sockets inherit it. Otherwise
+    # the first tokens on a kept connection wait some 40 ms for the client's delayed acknowledgement.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
