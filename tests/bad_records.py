@@ -56,6 +56,25 @@ BAD = [
     Bad("a result without its call", record(prompt=..., messages=[{"role": "tool", "content": "hi"}])),
     Bad("a token id that is none", record(prompt=..., prompt_token_ids=[2**40])),
     Bad("a parameter that is not supported", record(n=3)),
+    Bad("a parameter that is not supported and no number", record()[:-1] + b', "n": 1e999}'),
+    Bad("a parameter that is not supported with 5,000 digits", record()[:-1] + b', "n": ' + b"1" * 5000 + b"}"),
+    Bad("an unknown field with 5,000 digits", record()[:-1] + b', "unknown": [' + b"1" * 5000 + b"]}"),
+    Bad("metadata with 400 digits", record()[:-1] + b', "metadata": {"a": ' + b"1" * 400 + b"}}"),
+    Bad(
+        "arguments of a call that nest too deeply",
+        record(
+            prompt=...,
+            messages=[
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "[" * 600}}]},
+                {"role": "tool", "tool_call_id": "c", "content": "x"},
+            ],
+        ),
+    ),
+    Bad(
+        "a tool with a number of 400 digits",
+        record(tools=[{"function": {"name": "f", "parameters": {"multipleOf": int("1" * 400)}}}]),
+    ),
     Bad("an unknown priority", record(priority="urgent")),
     Bad("max_tokens 0", record(max_tokens=0)),
     Bad("a negative temperature", record(temperature=-1)),

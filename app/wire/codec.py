@@ -1,11 +1,13 @@
 """Encode and decode records, in JSON or Protobuf: every record enters and leaves through this module.
 
-A decoder takes arbitrary bytes. It returns a record with correct types or raises `WireError`, with the `request_id` if
-one can be read.
+A decoder reads arbitrary bytes. It returns a record with correct types or raises `WireError`, with the `request_id` if
+one can be read. Nothing else leaves it: what a parser raises unexpectedly is about these bytes, not about this process.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from app.wire import json_codec, protobuf_codec
@@ -17,14 +19,16 @@ from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
-from app.wire.limits import is_request_id
 from app.wire.malformed import MalformedError
 from app.wire.request import Request
-from app.wire.salvage import salvage
+from app.wire.salvage import Identity, salvage
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
 
 Record = (
     Request
@@ -49,16 +53,7 @@ def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> E
 
 
 def decode_request(value: bytes | None, headers: Headers = None) -> Request:
-    request: Request = _decode(value, headers, Request)
-    if value is not None and format_of(headers) is WireFormat.JSON and (name := unsupported(value)) is not None:
-        raise WireError(
-            ErrorCode.INVALID_REQUEST,
-            f"{name}: is not supported",
-            request_id=request.request_id if is_request_id(request.request_id) else None,
-            user_id=request.user_id,
-            conversation_id=request.conversation_id,
-        )
-    return request
+    return _decode(value, headers, Request, _supported)
 
 
 def decode_token_event(value: bytes | None, headers: Headers = None) -> TokenEvent:
@@ -97,19 +92,41 @@ def decode_control(value: bytes | None, headers: Headers = None) -> Control:
     return _decode(value, headers, Control)
 
 
-def _decode(value: bytes | None, headers: Headers, record_type: Any) -> Any:
-    wire_format = format_of(headers)
+def _decode(
+    value: bytes | None,
+    headers: Headers,
+    record_type: Any,
+    check_json: Callable[[bytes], None] = lambda _value: None,
+) -> Any:
+    """`check_json` gets valid JSON and raises `MalformedError`."""
     try:
         if value is None:
             raise MalformedError("the record has no value")
-        codec = json_codec if wire_format is WireFormat.JSON else protobuf_codec
-        return codec.decode(value, record_type)
+        if format_of(headers) is WireFormat.PROTOBUF:
+            return protobuf_codec.decode(value, record_type)
+        record = json_codec.decode(value, record_type)
+        check_json(value)
     except MalformedError as error:
-        request_id, user_id, conversation_id = salvage(value, wire_format)
-        raise WireError(
-            ErrorCode.INVALID_REQUEST,
-            str(error),
-            request_id=request_id,
-            user_id=user_id,
-            conversation_id=conversation_id,
-        ) from None
+        message = str(error)
+    except Exception as error:  # noqa: BLE001 - bytes of others: whatever it is, it is about them
+        log.warning("a record of %d bytes cannot be read: %s", len(value or b""), type_and_place(error))
+        message = "the record cannot be read"
+    else:
+        return record
+    request_id, user_id, conversation_id = _salvaged(value, headers)
+    raise WireError(
+        ErrorCode.INVALID_REQUEST, message, request_id=request_id, user_id=user_id, conversation_id=conversation_id
+    )
+
+
+def _supported(value: bytes) -> None:
+    if (name := unsupported(value)) is not None:
+        raise MalformedError(f"{name}: is not supported")
+
+
+def _salvaged(value: bytes | None, headers: Headers) -> Identity:
+    try:
+        return salvage(value, format_of(headers))
+    except Exception as error:  # noqa: BLE001 - as above
+        log.warning("nothing of an invalid record can be read: %s", type_and_place(error))
+        return Identity()

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from app.wire.depth import too_deep
-from app.wire.limits import MAX_DEPTH
+from app.wire.depth import check_depth, check_digits
 from app.wire.malformed import MalformedError
 
 T = TypeVar("T")
@@ -22,17 +21,16 @@ def encode(record: object) -> bytes:
 
 def decode(value: bytes, record_type: Any) -> Any:
     """A record of that type, a struct or a union of structs."""
-    if too_deep(value):
-        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+    check_depth(value)
     try:
         value.decode("utf-8")  # msgspec checks only the strings that it keeps
-        return _decoder(record_type).decode(value)
+        record = _decoder(record_type).decode(value)
     except UnicodeDecodeError as error:
         raise MalformedError(f"not UTF-8 at byte {error.start}") from None
     except msgspec.DecodeError as error:
         raise MalformedError(str(error)) from None
-    except RecursionError:
-        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels") from None
+    check_digits(value)
+    return record
 
 
 @lru_cache

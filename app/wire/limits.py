@@ -9,6 +9,8 @@ import msgspec
 
 MAX_DEPTH = 32
 """Levels of nesting of a record, itself included: Protobuf's own limit of 100 leaves this for `metadata`."""
+MAX_DIGITS = 300
+"""Of a number in JSON: fewer than the largest float has."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_LENGTH = 256
 MAX_NAME_LENGTH = 256
@@ -33,6 +35,9 @@ MAX_TOOLS = 128
 MAX_TOOL_CALLS = 128
 MAX_TOOL_TIMEOUT_MS = 3_600_000
 INT64 = range(-(2**63), 2**63)
+MAX_TIME_MS = 253_402_300_799_999
+"""The end of the year 9999: later times are none for calendars."""
+MAX_COUNT = 2**31 - 1
 
 MAX_RECORD_BYTES = 1 << 20
 """Of a record on any topic; `max.message.bytes`."""

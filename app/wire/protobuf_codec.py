@@ -51,7 +51,7 @@ def encode(record: object) -> bytes:
         holder[name] = json_codec.encode(holder[name]).decode()
     try:
         return _MESSAGE_OF[type(record)](**plain).SerializeToString()
-    except (EncodeError, ValueError, TypeError) as error:
+    except (EncodeError, ValueError, TypeError, OverflowError) as error:
         raise MalformedError(f"cannot be written as Protobuf: {error}") from None
 
 

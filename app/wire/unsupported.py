@@ -64,8 +64,11 @@ UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
 
 
 def is_neutral(name: str, value: msgspec.Raw) -> bool:
-    """Whether this value of an unsupported parameter asks for nothing."""
-    decoded = msgspec.json.decode(value)
+    """Whether this value of an unsupported parameter asks for nothing. One that cannot be read does not."""
+    try:
+        decoded = msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, ValueError):  # valid JSON, for example 1e999
+        return False
     return any(decoded == one and type(decoded) is type(one) for one in UNSUPPORTED[name])
 
 

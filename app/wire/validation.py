@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
 from app.wire.codes import ErrorCode
 from app.wire.control import Audit, Cancel, Control, Erase
+from app.wire.depth import check_depth, check_digits
 from app.wire.error import WireError
 from app.wire.ids import partition_for
 from app.wire.limits import (
@@ -15,6 +19,7 @@ from app.wire.limits import (
     MAX_BEST_OF,
     MAX_CHOICE_LENGTH,
     MAX_CHOICES,
+    MAX_COUNT,
     MAX_LOGIT_BIAS,
     MAX_LOGIT_BIASES,
     MAX_MESSAGES,
@@ -28,6 +33,7 @@ from app.wire.limits import (
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
     MAX_STOP_WINDOW,
+    MAX_TIME_MS,
     MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
     MAX_TOOL_TIMEOUT_MS,
@@ -35,15 +41,20 @@ from app.wire.limits import (
     MAX_TOP_LOGPROBS,
     MAX_USER_LENGTH,
     MIN_REPETITION_PENALTY,
+    is_conversation_id,
     is_request_id,
     is_tool_name,
     is_user_id,
     json_bytes,
 )
+from app.wire.malformed import MalformedError
 from app.wire.request import DEFAULT_CONVERSATION, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord
 from app.wire.tools import NamedTool, Tool, ToolMode
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
 
 _PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 
@@ -54,7 +65,7 @@ class _WrongError(ValueError):
 
 def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: int) -> None:
     """Raise `WireError` unless `request`, read with `key`, satisfies the contract."""
-    try:
+    with _refusing(request):
         _check_identity(request.request_id, request.user_id, key)
         _check_names(request)
         _check_prompt(request)
@@ -63,16 +74,18 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_sampling(request)
         if request.response_format is not None:
             _check_format(request.response_format)
-    except _WrongError as error:
-        raise _refused(request, ErrorCode.INVALID_REQUEST, str(error)) from None
+        _check_size(request, max_prompt_bytes)
+
+
+def _check_size(request: Request, max_prompt_bytes: int) -> None:
     size = prompt_bytes(request)
     if size > max_prompt_bytes:
         message = f"the prompt has {size} bytes, the limit is {max_prompt_bytes}"
-        raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
+        raise _refused(request, message, ErrorCode.PROMPT_TOO_LONG)
     # A JSON escape takes at most six bytes for one.
     if 6 * size > MAX_QUESTION_BYTES and (stored := json_bytes(request.question)) > MAX_QUESTION_BYTES:
         message = f"the prompt has {stored} bytes as JSON, a record on `turns` has room for {MAX_QUESTION_BYTES}"
-        raise _refused(request, ErrorCode.PROMPT_TOO_LONG, message)
+        raise _refused(request, message, ErrorCode.PROMPT_TOO_LONG)
 
 
 def check_partition(record: Request | Control | ToolResultRecord, partition: int, partitions: int) -> None:
@@ -101,40 +114,58 @@ def check_partition(record: Request | Control | ToolResultRecord, partition: int
 
 def validate_control(control: Control, key: bytes | None) -> None:
     """Raise `WireError` unless `control`, read with `key`, satisfies the contract."""
-    request_id = control.request_id if isinstance(control, Cancel) else None
-    try:
-        _check_identity(request_id, control.user_id, key)
-    except _WrongError as error:
-        raise WireError(ErrorCode.INVALID_REQUEST, str(error), user_id=control.user_id) from None
+    with _refusing(control):
+        _check_identity(control.request_id if isinstance(control, Cancel) else None, control.user_id, key)
+        if isinstance(control, Audit):
+            _in_range("at", control.at, 0, MAX_TIME_MS)
+            _in_range("count", control.count, 1, MAX_COUNT)
+            _check_lengths(control, "outcome", "tenant")
 
 
 def validate_tool_result(result: ToolResultRecord, key: bytes | None) -> None:
     """Raise `WireError` unless `result`, read with `key`, satisfies the contract."""
-    try:
+    with _refusing(result):
         _check_identity(result.request_id, result.user_id, key)
-    except _WrongError as error:
-        raise WireError(ErrorCode.INVALID_REQUEST, str(error), user_id=result.user_id) from None
+        _check_lengths(result, "tool_call_id")
 
 
 def prompt_bytes(request: Request) -> int:
     """Bytes of everything that the prompt is built from."""
     messages = request.messages or ()
     texts = [request.prompt or "", *(message.text for message in messages)]
-    texts += [call.function.arguments for message in messages for call in message.tool_calls or ()]
-    texts += [result.content for result in request.tool_results or ()]
+    texts += [text for message in messages for text in (message.name, message.tool_call_id) if text]
+    calls = [call for message in messages for call in message.tool_calls or ()]
+    texts += [text for call in calls for text in (call.function.arguments, call.function.name, call.id)]
+    texts += [text for result in request.tool_results or () for text in (result.content, result.tool_call_id)]
     tools = len(msgspec.json.encode(request.tools)) if request.tools else 0
     return sum(len(text.encode()) for text in texts) + 4 * len(request.prompt_token_ids or ()) + tools
 
 
-def _refused(request: Request, code: ErrorCode, message: str) -> WireError:
+@contextmanager
+def _refusing(record: Request | Control | ToolResultRecord) -> Iterator[None]:
+    """Turn what a check raises into `WireError`, also what nobody has foreseen: it is about this record alone."""
+    try:
+        yield
+    except WireError:
+        raise
+    except (_WrongError, MalformedError) as error:
+        raise _refused(record, str(error)) from None
+    except Exception as error:
+        log.warning("a record cannot be checked: %s", type_and_place(error))
+        raise _refused(record, "the record cannot be checked") from error
+
+
+def _refused(
+    record: Request | Control | ToolResultRecord, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> WireError:
+    request_id = record.request_id if isinstance(record, Request) else None
+    conversation_id = record.conversation_id if isinstance(record, Request) else None
     return WireError(
         code,
         message,
-        request_id=request.request_id if is_request_id(request.request_id) else None,
-        user_id=request.user_id if is_user_id(request.user_id) else None,
-        conversation_id=request.conversation_id
-        if len(request.conversation_id) <= MAX_NAME_LENGTH
-        else DEFAULT_CONVERSATION,
+        request_id=request_id if is_request_id(request_id) else None,
+        user_id=record.user_id if is_user_id(record.user_id) else None,
+        conversation_id=conversation_id if is_conversation_id(conversation_id) else DEFAULT_CONVERSATION,
     )
 
 
@@ -152,8 +183,12 @@ def _check_identity(request_id: str | None, user_id: str, key: bytes | None) -> 
 def _check_names(request: Request) -> None:
     if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
         raise _WrongError("previous_request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
-    for name in ("conversation_id", "tenant", "model"):
-        if len(getattr(request, name) or "") > MAX_NAME_LENGTH:
+    _check_lengths(request, "conversation_id", "tenant", "model")
+
+
+def _check_lengths(record: object, *names: str) -> None:
+    for name in names:
+        if len(getattr(record, name) or "") > MAX_NAME_LENGTH:
             raise _WrongError(f"{name}: has more than {MAX_NAME_LENGTH} characters")
 
 
@@ -193,6 +228,8 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
             raise _WrongError(f"messages: tool_calls are more than {MAX_TOOL_CALLS}")
         if message.role is Role.TOOL and not message.tool_call_id:
             raise _WrongError("messages: one of the role tool needs tool_call_id")
+        for call in message.tool_calls or ():
+            _check_json("messages: the arguments of a call", call.function.arguments.encode())
 
 
 def _check_tools(request: Request) -> None:
@@ -224,15 +261,24 @@ def _check_tool(tool: Tool) -> None:
     function = tool.function
     if not is_tool_name(function.name):
         raise _WrongError("tools: a name must be 1-64 of A-Z a-z 0-9 _ . -")
-    if len(msgspec.json.encode(function)) > MAX_SCHEMA_BYTES:
-        raise _WrongError(f"tools: {function.name} has more than {MAX_SCHEMA_BYTES} bytes")
+    _check_json(f"tools: {function.name}", msgspec.json.encode(function), MAX_SCHEMA_BYTES)
     if (function.parameters or {}).get("type", "object") != "object":
         raise _WrongError(f"tools: the parameters of {function.name} must be a schema of the type object")
 
 
 def _check_metadata(request: Request) -> None:
-    if request.metadata is not None and len(msgspec.json.encode(request.metadata)) > MAX_METADATA_BYTES:
-        raise _WrongError(f"metadata: has more than {MAX_METADATA_BYTES} bytes as JSON")
+    if request.metadata is not None:
+        _check_json("metadata:", msgspec.json.encode(request.metadata), MAX_METADATA_BYTES)
+
+
+def _check_json(name: str, text: bytes, most: int | None = None) -> None:
+    if most is not None and len(text) > most:
+        raise _WrongError(f"{name} has more than {most} bytes as JSON")
+    try:
+        check_depth(text)
+        check_digits(text)
+    except MalformedError as error:
+        raise _WrongError(f"{name} {error}") from None
 
 
 def _check_sampling(request: Request) -> None:
@@ -276,8 +322,8 @@ def _check_format(form: ResponseFormat) -> None:
         if (getattr(form, name) is not None) != (form.type is name):
             rule = "must be given" if form.type is name else f"does not belong to the type {form.type}"
             raise _WrongError(f"response_format.{name}: {rule}")
-    if form.json_schema is not None and len(msgspec.json.encode(form.json_schema.schema_)) > MAX_SCHEMA_BYTES:
-        raise _WrongError(f"response_format.json_schema: has more than {MAX_SCHEMA_BYTES} bytes")
+    if form.json_schema is not None:
+        _check_json("response_format.json_schema:", msgspec.json.encode(form.json_schema.schema_), MAX_SCHEMA_BYTES)
     if form.regex is not None and not 1 <= len(form.regex) <= MAX_REGEX_LENGTH:
         raise _WrongError(f"response_format.regex: must have 1-{MAX_REGEX_LENGTH} characters")
     if form.grammar is not None and not 1 <= len(form.grammar) <= MAX_SCHEMA_BYTES:

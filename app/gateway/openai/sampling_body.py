@@ -154,7 +154,7 @@ def _schema(schema: dict[str, Any] | str) -> dict[str, Any]:
         return schema
     try:
         return msgspec.json.decode(schema, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise invalid("structured_outputs", "json is not the JSON text of an object") from None
 
 

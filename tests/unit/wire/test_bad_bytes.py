@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import pytest
 from hypothesis import example, given
@@ -18,7 +19,9 @@ from app.wire import (
     decode_token_event,
     decode_turn,
     encode,
+    json_codec,
     parley_pb2,
+    protobuf_codec,
 )
 from tests.unit.wire import records
 
@@ -164,3 +167,19 @@ def test_schema_within_protobuf_is_read_as_strictly_as_any_json(schema: str) -> 
 def test_metadata_with_a_number_that_json_does_not_have_is_refused() -> None:
     value, headers = encode(Request(request_id="r", user_id="u", prompt="p", metadata={"a": float("nan")}), "protobuf")
     assert "JSON does not have" in refusal(value, headers).message
+
+
+@pytest.mark.parametrize(("codec", "headers"), [(json_codec, ()), (protobuf_codec, PROTOBUF)])
+def test_what_a_codec_raises_unexpectedly_is_about_the_record(
+    codec: object, headers: Headers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_value: bytes, _type: object) -> None:
+        raise KeyError("a secret of the record")
+
+    monkeypatch.setattr(codec, "decode", broken)
+    with caplog.at_level(logging.WARNING):
+        error = refusal(b'{"request_id":"r-1"}', headers)
+    assert error.message == "the record cannot be read"
+    assert error.request_id == (None if headers else "r-1")
+    assert "KeyError at test_bad_bytes.py" in caplog.text
+    assert "secret" not in caplog.text
