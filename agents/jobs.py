@@ -47,8 +47,9 @@ def serving_of(inflight: InFlightRequest, servings: ModelRegistry) -> ServedMode
     the request names. None if no model has that name.
     """
     written = inflight.written
-    began = servings.find(written[0].model_version or "") if written else None
-    return began or servings.find(inflight.plan.model or inflight.request.model)
+    began = servings.decided(written[0].model_version or "") if written else None
+    planned = servings.decided(inflight.plan.model) if inflight.plan.model else servings.find(inflight.request.model)
+    return began or planned
 
 
 def left_of(inflight: InFlightRequest, now: int) -> float | None:

@@ -229,14 +229,12 @@ class Worker:
         self._sink.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
-            change = None if self._models is None else self._models.use
             watch = PolicyWatch(
                 self._settings.policy,
                 self._loaded.policy,
                 self._followers,
-                change,
+                (self._guard,) if self._models is None else (self._models, self._guard),
                 (self.router.update, self.cache.update),
-                self._guard.change,
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
             feed = UsageFeed(self._settings, self.tenants)

@@ -86,10 +86,14 @@ class ModelRegistry:
         """Raises `ValueError` if two models have one name. Of two with the same version the first one continues the
         answers of either: their weights are the same.
         """
+        self._all: tuple[ServedModel, ...] = ()
+        self._leaving: list[ServedModel] = []
         self.replace(*servings)
 
     def replace(self, *servings: ServedModel) -> None:
-        """Serve these models from now on; raises `ValueError` as the constructor does, and changes nothing then."""
+        """Serve these models from now on; raises `ValueError` as the constructor does, and changes nothing then. Models
+        whose engines are not among theirs are `decided` until they are forgotten.
+        """
         if not servings:
             raise ValueError("no model is served")
         found: dict[str, ServedModel] = {}
@@ -99,7 +103,13 @@ class ModelRegistry:
                     raise ValueError(f"two models have the name {name}")
         for serving in servings:
             found.setdefault(serving.model_version, serving)
+        engines = {serving.engine for serving in servings}
+        self._leaving = [one for one in (*self._all, *self._leaving) if one.engine not in engines]
         self._all, self._of = servings, found
+
+    def forget(self, engine: Engine) -> None:
+        """This engine has stopped."""
+        self._leaving = [one for one in self._leaving if one.engine is not engine]
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._all)
@@ -120,3 +130,8 @@ class ModelRegistry:
     def find(self, name: str | None) -> ServedModel | None:
         """The model that `name` means, a name or a model version; None if there is none."""
         return self.default if name is None else self._of.get(name)
+
+    def decided(self, name: str) -> ServedModel | None:
+        """As `find`, for an answer that was given to this model before: one that leaves finishes its answers."""
+        leaving = (one for one in self._leaving if name in one.names or name == one.model_version)
+        return self._of.get(name) or next(leaving, None)

@@ -67,12 +67,17 @@ class Guard:
         self.stats = GuardStats()
         self._former: list[JudgesTexts] = []  # judgements under way may still use them
 
-    async def change(self, policy: Policy) -> None:
-        """Work by this policy from now on; raises `PolicyError`."""
-        analyzer, judges = await asyncio.to_thread(self._loaded, policy.guard)
+    async def prepare(self, policy: Policy) -> GuardChange | None:
+        """Load what the rules of this policy need; None if they are those in force. Raises `PolicyError`."""
+        if policy.guard == self.rules:
+            return None
+        return GuardChange(self, policy.guard, *await asyncio.to_thread(self._loaded, policy.guard))
+
+    def use(self, rules: GuardRules, analyzer: Analyzes | None, judges: JudgesTexts | None) -> None:
+        """Work by these rules from now on."""
         if self._judges is not None:
             self._former.append(self._judges)
-        self.rules, self._analyzer, self._judges = policy.guard, analyzer, judges
+        self.rules, self._analyzer, self._judges = rules, analyzer, judges
 
     async def stop(self) -> None:
         for judges in (*self._former, self._judges):
@@ -120,3 +125,20 @@ class Guard:
         self.stats.verdicts.update(hits)
         blocked = next((name for name, action in hits if action == "block"), None)
         return Verdict(blocked, tuple(name for name, action in hits if action == "flag"))
+
+
+@dataclass(frozen=True, slots=True)
+class GuardChange:
+    """Rules whose analyzer and judges are loaded."""
+
+    guard: Guard
+    rules: GuardRules
+    analyzer: Analyzes | None
+    judges: JudgesTexts | None
+
+    def apply(self) -> None:
+        self.guard.use(self.rules, self.analyzer, self.judges)
+
+    async def drop(self) -> None:
+        if self.judges is not None:
+            await self.judges.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,10 +27,34 @@ class FollowsPolicy(Protocol):
         """Work by this policy from now on."""
 
 
+class Change(Protocol):
+    """What a part has loaded for a policy, and nobody sees yet."""
+
+    def apply(self) -> None:
+        """Work by it from now on. Cannot fail, and does not wait."""
+
+    async def drop(self) -> None:
+        """Free what was loaded."""
+
+
+class LoadsPolicy(Protocol):
+    """A part of a process that has to load something before it can work by a policy."""
+
+    async def prepare(self, policy: Policy) -> Change | None:
+        """Load what the policy needs beside what is loaded; None if that is nothing. Raises `PolicyError`, and keeps
+        nothing then.
+        """
+
+
 class PolicyWatch:
-    """Gives every new version of the file to the parts of the process that work by it. A version that cannot be used is
-    logged, and the one before stays in force. `change_models` and `change_guard` raise `PolicyError`; the functions of
-    `each_second` are called about once a second.
+    """Brings every new version of the file into force, in two phases:
+
+    1. `loads`: models, the guard's pipelines and judges. Requests are still answered by the policy before.
+    2. All parts and all `followers` change in one step of the event loop, so no request sees half a change.
+
+    A version that cannot be loaded is logged, and all of it is dropped: the policy before and its models stay in force.
+    So is a version that the file no longer holds once it is loaded. The functions of `each_second` are called about
+    once a second.
     """
 
     def __init__(
@@ -38,16 +62,14 @@ class PolicyWatch:
         path: Path,
         policy: Policy,
         followers: Sequence[FollowsPolicy],
-        change_models: Callable[[Policy], Awaitable[None]] | None = None,
+        loads: Sequence[LoadsPolicy] = (),
         each_second: Sequence[Callable[[], None]] = (),
-        change_guard: Callable[[Policy], Awaitable[None]] | None = None,
     ) -> None:
         self._path = path
         self._policy = policy
         self._followers = followers
-        self._change_models = change_models
+        self._loads = loads
         self._each_second = each_second
-        self._change_guard = change_guard
         self._changing: asyncio.Task[None] | None = None
         self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
@@ -58,34 +80,57 @@ class PolicyWatch:
                 is_busy = self._changing is not None and not self._changing.done()
                 if not is_busy and (signature := _signature(self._path)) != self._seen and _has_settled(signature):
                     self._seen = signature
-                    self._changing = asyncio.create_task(self._read(), name="policy-change")
+                    self._changing = asyncio.create_task(self._change(), name="policy-change")
                 for update in self._each_second:
                     update()
         finally:
             if self._changing is not None:
                 self._changing.cancel()
+                await asyncio.gather(self._changing, return_exceptions=True)
 
-    async def _read(self) -> None:
+    async def _change(self) -> None:
+        changes: list[Change] = []
         try:
             policy = read_policy(self._path)
             if policy == self._policy:
                 return
-            if self._change_models is not None and _models_of(policy) != _models_of(self._policy):
-                await self._change_models(policy)
-            if self._change_guard is not None and policy.guard != self._policy.guard:
-                await self._change_guard(policy)
-        except PolicyError as error:
-            log.error("%s; the policy before stays in force", error)
+            for part in self._loads:
+                change = await part.prepare(policy)
+                changes += [] if change is None else [change]
+        except BaseException as error:
+            for change in changes:
+                await change.drop()
+            if not isinstance(error, Exception):
+                raise
+            _log_refused(error)
+            return
+        if self._is_superseded(policy):
+            for change in changes:
+                await change.drop()
+            log.warning("policy %s has changed again before this version was loaded: it is dropped", self._path)
             return
         self._policy = policy
+        for change in changes:
+            change.apply()
         for follower in self._followers:
             follower.use(policy)
         log.warning("policy %s has changed and is in force", self._path)
 
+    def _is_superseded(self, policy: Policy) -> bool:
+        """Whether the file holds another policy by now, which `run` reads next."""
+        if _signature(self._path) == self._seen:
+            return False
+        try:
+            return read_policy(self._path) != policy
+        except PolicyError:
+            return True
 
-def _models_of(policy: Policy) -> tuple[object, ...]:
-    """What models are loaded by; outside models of the chain wait less for their servers."""
-    return policy.models, policy.fallback.chain
+
+def _log_refused(error: Exception) -> None:
+    if isinstance(error, PolicyError):
+        log.error("%s; the policy before stays in force", error)
+    else:
+        log.error("policy: it cannot be loaded; the policy before stays in force", exc_info=error)
 
 
 def _has_settled(signature: tuple[int, int, int] | None) -> bool:

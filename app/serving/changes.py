@@ -1,19 +1,21 @@
 """Models that join and leave a worker while it runs, as the policy file changes.
 
-    file changes -> load the new models in a thread -> start their engines -> serve the new list
-                                                       models that are not in it: finish their answers, then stop
+    file changes -> load the new models in a thread -> start their engines -> the rest of the policy is loaded
+        -> in one step with it, serve the new list; models that are not in it: finish their answers, then stop
+        -> or, if any part cannot be loaded: stop the new engines; nothing has changed
 
-Until the new models are ready, the former policy is in force. If one of them cannot be loaded, it stays in force.
+A model that both versions have stays loaded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from app.policy.file import Policy, PolicyError
-from app.serving.loading import LoadError, ModelLoader
+from app.serving.loading import LoadedModels, LoadError, ModelLoader
 from models.generation import Engine
 from models.registry import ModelRegistry
 
@@ -38,21 +40,37 @@ class ModelChanges:
         """Engines that finish their last answers."""
         return list(self._leaving)
 
-    async def use(self, policy: Policy) -> None:
-        """Serve the models of this policy; raises `PolicyError` and changes nothing then."""
-        before = self._servings.engines
+    async def prepare(self, policy: Policy) -> ModelChange | None:
+        """Load and start the models that this policy adds; None if it changes no model. Raises `PolicyError`, and keeps
+        none of them then.
+        """
+        started: list[Engine] = []
         try:
-            servings = await asyncio.to_thread(self._loader.load, policy)
-            engines = {*ModelRegistry(*servings).engines}
-            for engine in engines - set(before):
-                await engine.start()
-        except (LoadError, ValueError) as error:
-            raise PolicyError(f"policy: {error}") from None
-        except Exception as error:
+            loaded = await asyncio.to_thread(self._loader.prepare, policy)
+            if [*loaded.servings] == [*self._servings]:
+                return None
+            before = {*self._servings.engines}
+            for engine in ModelRegistry(*loaded.servings).engines:
+                if engine not in before:
+                    started.append(engine)
+                    await engine.start()
+        except BaseException as error:
+            await _stop(started)
+            if isinstance(error, LoadError | ValueError):
+                raise PolicyError(f"policy: {error}") from None
+            if not isinstance(error, Exception):
+                raise
             log.exception("a model cannot be loaded")  # memory that is full, for example
             raise PolicyError(f"policy: a model cannot be loaded: {error!r}") from error
-        self._servings.replace(*servings)
+        return ModelChange(self, loaded, tuple(started))
+
+    def serve(self, loaded: LoadedModels) -> None:
+        """Serve these models from now on, and let the others finish."""
+        before = self._servings.engines
+        self._loader.keep(loaded)
+        self._servings.replace(*loaded.servings)
         log.warning("models served now: %s", ", ".join(self._servings.names))
+        engines = {*self._servings.engines}
         for engine in before:
             if engine not in engines:
                 self._leaving[engine] = asyncio.create_task(self._retire(engine), name="leaving-model")
@@ -70,7 +88,31 @@ class ModelChanges:
             await asyncio.sleep(_CHECK_S)
             stats = engine.stats
             idle = 0 if stats.running or stats.waiting else idle + 1
+        self._servings.forget(engine)
         await engine.stop()
         del self._leaving[engine]
         self._stopped(engine)
         log.warning("model %s has left", engine.model_version)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """Models that are loaded; the engines that were `started` for them have no work yet."""
+
+    changes: ModelChanges
+    loaded: LoadedModels
+    started: tuple[Engine, ...]
+
+    def apply(self) -> None:
+        self.changes.serve(self.loaded)
+
+    async def drop(self) -> None:
+        await _stop(self.started)
+
+
+async def _stop(engines: Sequence[Engine]) -> None:
+    for engine in engines:
+        try:
+            await engine.stop()
+        except Exception:
+            log.exception("the engine of %s cannot be stopped", engine.model_version)

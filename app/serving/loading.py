@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -73,22 +73,44 @@ def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: P
         raise LoadError(str(error)) from None
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModels:
+    """The models of a policy, the default one first: those of files and those behind servers, each by its options."""
+
+    local: Mapping[Hashable, tuple[_Wanted, list[ServedModel]]]
+    remote: Mapping[Hashable, ServedModel]
+
+    @property
+    def servings(self) -> list[ServedModel]:
+        return [*(serving for _, servings in self.local.values() for serving in servings), *self.remote.values()]
+
+
 class ModelLoader:
     """Loads models, and keeps those that the next policy has, too."""
 
     def __init__(self, settings: Settings, on_fatal: Callable[[str], None]) -> None:
         self._settings = settings
         self._on_fatal = on_fatal
-        self._loaded: dict[Hashable, tuple[_Wanted, list[ServedModel]]] = {}
-        self._remotes: dict[Hashable, ServedModel] = {}
+        self._kept = LoadedModels({}, {})
 
     def load(self, policy: Policy) -> list[ServedModel]:
-        """All models, the default one first. Takes seconds: call it in a thread. Raises `LoadError`; then nothing has
-        changed.
+        """All models, the default one first; raises `LoadError`."""
+        loaded = self.prepare(policy)
+        self.keep(loaded)
+        return loaded.servings
+
+    def keep(self, loaded: LoadedModels) -> None:
+        """These are the models that are served from now on."""
+        self._kept = loaded
+
+    def prepare(self, policy: Policy) -> LoadedModels:
+        """The models that are kept and in this policy, and its new ones. Takes seconds: call it in a thread. Raises
+        `LoadError`.
         """
+        local = self._kept.local
         wanted = _all_wanted(self._settings, policy)
-        new = [one for one in wanted if one.files not in self._loaded]
-        taken = sum(one.share or 0.0 for one, _ in self._loaded.values())
+        new = [one for one in wanted if one.files not in local]
+        taken = sum(one.share or 0.0 for one, _ in local.values())
         torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, taken))
         others: dict[str, Callable[[_Wanted], ServedModel]] = {
             "paced": _paced,
@@ -96,16 +118,14 @@ class ModelLoader:
         }
         fresh = {one.files: next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in new}
         kept = {
-            one.files: (one, fresh[one.files] if one in new else _renamed(one, *self._loaded[one.files]))
-            for one in wanted
+            one.files: (one, fresh[one.files] if one in new else _renamed(one, *local[one.files])) for one in wanted
         }
         remotes: dict[Hashable, ServedModel] = {}
         for name, spec in policy.models.items():
             if spec.engine == "openai":
                 key = (name, spec, name in policy.fallback.chain)
-                remotes[key] = self._remotes.get(key) or _remote(name, spec, self._settings, policy)
-        self._loaded, self._remotes = kept, remotes
-        return [*(serving for _, servings in kept.values() for serving in servings), *remotes.values()]
+                remotes[key] = self._kept.remote.get(key) or _remote(name, spec, self._settings, policy)
+        return LoadedModels(kept, remotes)
 
 
 def _renamed(wanted: _Wanted, before: _Wanted, servings: Sequence[ServedModel]) -> list[ServedModel]:
