@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat
 from models.chat import ChatMessage
+from models.private.json_text import is_json, parts_of
 from models.private.mask import Mask, in_strings
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
@@ -43,18 +43,8 @@ def _texts_of_message(message: ChatMessage) -> Iterator[str]:
 
 
 def json_text(text: str) -> str:
-    """The strings in JSON text, a line each; text that is no JSON as it is."""
-    found: list[str] = []
-
-    def note(one: str) -> str:
-        found.append(one)
-        return one
-
-    try:
-        in_strings(json.loads(text), note)
-    except ValueError:
-        return text
-    return "\n".join(found)
+    """The strings, names and numbers in JSON text, a line each; text that is no JSON as it is."""
+    return "\n".join(parts_of(text)) if is_json(text) else text
 
 
 def seen_request(request: Request, mask: Mask) -> Request:

@@ -15,19 +15,23 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import regex
 
-from models.private.occurrences import occurrences
+from models.private.json_text import is_json, with_parts
+from models.private.occurrences import Occurrences
 from models.private.value import PrivateValue
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TAG_LENGTH = 8
+_TAG = f"[{_ALPHABET}]{{{_TAG_LENGTH}}}"
+_PLACEHOLDER = re.compile(f"<[A-Z_]{{1,32}}_{_TAG}>")
+_SEPARATOR = re.compile(r"\\?[_\- ]")
 _CLOSINGS = ("\\>", "&gt;")
 
 
@@ -50,45 +54,48 @@ class Mask:
 
     def __init__(self, secret: bytes, user_id: str, values: Iterable[PrivateValue]) -> None:
         self.values = tuple(dict.fromkeys(values))
-        self._kinds: dict[str, list[str]] = defaultdict(list)
         self._values: dict[str, str] = {}
         self._placeholders: dict[str, str] = {}
         for one in self.values:
             if one.value not in self._placeholders:
-                tag = _tag(secret, user_id, one)
-                self._placeholders[one.value] = f"<{one.kind}_{tag}>"
-                self._values[tag] = one.value
-                self._kinds[one.kind].append(tag)
+                name = f"{one.kind}_{_tag(secret, user_id, one)}"
+                self._placeholders[one.value] = f"<{name}>"
+                self._values[name] = one.value
+        self._own = frozenset(self._placeholders.values())
+        self._kinds = tuple(sorted({one.kind for one in self.values}))
 
     def __bool__(self) -> bool:
         return bool(self._values)
 
     @cached_property
+    def _occurrences(self) -> Occurrences:
+        return Occurrences(self._placeholders)
+
+    @property
     def _written(self) -> regex.Pattern[str]:
-        return regex.compile(_written_pattern(self._kinds), regex.IGNORECASE)
+        return _written_pattern(self._kinds)
 
     def hide(self, text: str) -> str:
         """The text with placeholders instead of the values."""
-        if not self:
+        if not self or not text:
             return text
         parts: list[str] = []
         at = 0
-        kept = self._placeholders.values() if "<" in text else ()
-        for begin, end in occurrences(text, self._placeholders, kept):
+        kept = (found.span() for found in _PLACEHOLDER.finditer(text) if found[0] in self._own)
+        for begin, end in self._occurrences.in_text(text, kept):
             parts += (text[at:begin], self._placeholders[text[begin:end]])
             at = end
         return "".join((*parts, text[at:]))
 
     def hide_json(self, text: str) -> str:
-        """The same for JSON text; text that is no JSON is treated as text."""
+        """The same for the strings, names and numbers of JSON text; text that is no JSON is treated as text."""
         if not self:
             return text
-        try:
-            value = json.loads(text)
-        except ValueError:
-            return self.hide(text)
-        hidden = in_strings(value, self.hide)
-        return text if hidden == value else json.dumps(hidden, ensure_ascii=False)
+        return with_parts(text, self.hide) if is_json(text) else self.hide(text)
+
+    def values_in(self, texts: Sequence[str]) -> frozenset[str]:
+        """The values that stand in these texts, also those that are a part of others."""
+        return frozenset(text[begin:end] for text in texts for begin, end in self._occurrences.all_in(text))
 
     def put_back(self, text: str) -> str:
         """The text with the values instead of their placeholders."""
@@ -101,7 +108,16 @@ class Mask:
     def _put_back(self, text: str, written: Callable[[str], str]) -> str:
         if not self:
             return text
-        return self._written.sub(lambda found: written(self._values[found["tag"].upper()]), text)
+
+        def value_of(found: regex.Match[str]) -> str:
+            value = self._value_of(found)
+            return found[0] if value is None else written(value)
+
+        return self._written.sub(value_of, text)
+
+    def _value_of(self, found: regex.Match[str]) -> str | None:
+        """The value of a written placeholder; None for one that is not of this mask."""
+        return self._values.get(_SEPARATOR.sub("_", found["name"]).upper())
 
     def scan(self, text: str) -> Scan:
         """Find the placeholders in a text that is still being written."""
@@ -113,7 +129,8 @@ class Mask:
             is_closed = found[0].endswith((">", "&gt;"))
             if found.partial or (not is_closed and any(closing.startswith(rest) for closing in _CLOSINGS)):
                 return Scan(tuple(complete), found.start())
-            complete.append(found.span())
+            if self._value_of(found) is not None:
+                complete.append(found.span())
         return Scan(tuple(complete), len(text))
 
 
@@ -138,10 +155,12 @@ def _tag(secret: bytes, user_id: str, one: PrivateValue) -> str:
     return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(_TAG_LENGTH))
 
 
-def _written_pattern(kinds: dict[str, list[str]]) -> str:
+@lru_cache(64)
+def _written_pattern(kinds: tuple[str, ...]) -> regex.Pattern[str]:
+    """ASCII: without it, `IGNORECASE` lets K match U+212A, and S U+017F."""
     separator = r"\\?[_\- ]"
-    names = (
-        (separator.join(map(regex.escape, kind.split("_"))), "|".join(tags)) for kind, tags in sorted(kinds.items())
+    names = "|".join(separator.join(map(regex.escape, kind.split("_"))) for kind in kinds)
+    return regex.compile(
+        rf"(?:<|&lt;|(?<![A-Za-z0-9_]))(?P<name>(?:{names}){separator}{_TAG})(?:\\?>|&gt;)?",
+        regex.IGNORECASE | regex.ASCII,
     )
-    either = "|".join(f"{name}{separator}(?P<tag>{tags})" for name, tags in names)
-    return rf"(?:<|&lt;|(?<![A-Za-z0-9_]))(?:{either})(?:\\?>|&gt;)?"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import string
+import sys
 
 import pytest
 from hypothesis import given
@@ -89,3 +91,63 @@ def test_a_text_can_be_cut_anywhere_but_within_a_placeholder() -> None:
     assert [at for at in range(len(text) + 1) if not scan.allows_cut(at)] == [*inside]
     assert MASK.scan("to <PERS").open_from == 3
     assert MASK.scan("a < b").open_from == 5
+
+
+FOLDED: dict[str, list[str]] = {letter: [] for letter in string.ascii_lowercase}
+for _odd in map(chr, range(128, sys.maxunicode + 1)):
+    for _letter in {_odd.casefold(), _odd.lower()} & FOLDED.keys():
+        FOLDED[_letter].append(_odd)
+
+
+def test_letters_whose_case_folding_is_a_letter_of_a_placeholder_are_text() -> None:
+    """Python's own case folding is the oracle: U+212A is K, U+017F is S. A model writes whatever its user wants."""
+    assert "\u212a" in FOLDED["k"]
+    assert "\u017f" in FOLDED["s"]
+    mask = Mask(b"secret", "user", [PrivateValue("PERSON", f"Anna {number}") for number in range(40)])
+    for value in mask.values:
+        own = mask.hide(value.value)
+        for at, letter in enumerate(own):
+            for odd in FOLDED.get(letter.lower(), ()):
+                text = f"to {own[:at]}{odd}{own[at + 1 :]}, please"
+                assert mask.put_back(text) == text
+                assert not mask.scan(text).complete
+
+
+@given(
+    st.lists(
+        st.sampled_from([*map(MASK.hide, ("Al", "Anna Schmidt")), "<PERSON_", "_", " ", "\\", "&lt;", ">"])
+        | st.text(st.characters(), max_size=3)
+        | st.sampled_from([odd for odds in FOLDED.values() for odd in odds])
+    ).map("".join)
+)
+def test_no_answer_makes_a_mask_fail(text: str) -> None:
+    assert isinstance(MASK.put_back(text), str)
+    assert isinstance(MASK.put_back_json(text), str)
+    assert isinstance(MASK.hide_json(text), str)
+    assert MASK.scan(text).open_from <= len(text)
+
+
+def test_numbers_and_names_in_json_are_hidden() -> None:
+    mask = Mask(b"s", "u", [PrivateValue("CREDIT_CARD", "4111111111111111"), PrivateValue("EMAIL_ADDRESS", "a@b.co")])
+    text = '{"card": 4111111111111111, "a@b.co" : [1.50, "a@b.co"], "\\u0061@b.co": true}'
+    hidden = mask.hide_json(text)
+    assert "4111111111111111" not in hidden
+    assert "@b.co" not in hidden
+    assert " : [1.50, " in hidden
+    card, mail = mask.hide("4111111111111111"), mask.hide("a@b.co")
+    assert json.loads(hidden) == {"card": card, mail: True}
+
+
+def test_json_of_any_depth_is_hidden() -> None:
+    text = "[" * 100_000 + '"Anna Schmidt"' + "]" * 100_000
+    assert "Anna" not in MASK.hide_json(text)
+    assert "Anna" not in MASK.hide_json("[" * 100_000 + '"Anna Schmidt"')
+
+
+def test_half_a_character_that_is_escaped_stays_escaped() -> None:
+    assert "\\ud83d" in MASK.hide_json('{"a": "\\ud83d Anna Schmidt"}')
+
+
+def test_the_values_in_texts_are_known_also_within_others() -> None:
+    mask = Mask(b"s", "u", [PrivateValue("PERSON", one) for one in ("Anna Schmidt", "Schmidt", "Bob")])
+    assert mask.values_in(["to Anna", "Anna Schmidt"]) == {"Anna Schmidt", "Schmidt"}
