@@ -60,6 +60,21 @@ class ParleyApp(consumer.App):
     watching: asyncio.Task[None] | None = None
     held: ExitStack
     exit_code: int | None = None
+    leaving: asyncio.Future[None] | None = None
+
+    async def stop(self) -> None:
+        """Hand the partitions on while records still flow, so that no request waits for what is closed after that."""
+        if self.leaving is None:
+            self.leaving = asyncio.ensure_future(self._leave())
+        await self.leaving
+        await super().stop()
+
+    async def _leave(self) -> None:
+        if self.watching is not None:  # a start may fail before that
+            self.watching.cancel()
+        if self.worker is not None:
+            await self.worker.release(broken=self.exit_code is not None)
+            await self.consumer.leave_group()
 
     async def on_start(self) -> None:
         assert self.loaded is not None
@@ -174,7 +189,7 @@ def create_app(parley: Settings) -> ParleyApp:
     app.telemetry = Telemetry(parley, lambda: app.worker)
     add_views(app, app.telemetry, lambda: app.worker)
     app.on_partitions_assigned.connect(_assigned, weak=False)
-    app.on_before_shutdown.connect(_leave, weak=False)
+    app.on_before_shutdown.connect(_close, weak=False)
     return app
 
 
@@ -243,13 +258,10 @@ async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
         await app.worker.owner.revoked()
 
 
-async def _leave(app: ParleyApp, **_: Any) -> None:
+async def _close(app: ParleyApp, **_: Any) -> None:
     if app.worker is not None:
-        if app.watching is not None:  # a start may fail before that
-            app.watching.cancel()
         await app.telemetry.stop()
-        await app.worker.stop(broken=app.exit_code is not None)
-        app.consumer.leave_group_when_stopped()
+        await app.worker.stop()
         asyncio.get_running_loop().call_later(_GOODBYE_S, _leave_without_goodbye, app)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
     from app.search.milvus import Milvus
 
 log = logging.getLogger(__name__)
+
+_CLOSE_S = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +242,9 @@ class Worker:
             feed = UsageFeed(self._settings, self.tenants)
             self._tasks.add(asyncio.create_task(feed.run(), name="usage-feed"))
 
-    async def stop(self, *, broken: bool = False) -> None:
-        """Leave in an orderly way: running answers get the grace period; their next owners continue the rest.
+    async def release(self, *, broken: bool = False) -> None:
+        """Release the partitions: answers that are being written get the grace period, the next owners continue the
+        rest. After that nobody owns them until this worker leaves the group, so it should leave at once.
 
         A worker that is `broken` skips the grace period, because the next owner is faster.
         """
@@ -249,16 +252,23 @@ class Worker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.owner.drain(0.0 if broken else self._settings.drain_s, orderly=not broken)
-        await self._sink.stop()
-        if self._related is not None:
-            await self._related.close()
-        if self._models is not None:
-            await self._models.stop()
-        for engine in self._loaded.servings.engines:
-            await engine.stop()
-        await self._guard.stop()
-        if self._loaded.embedder is not None:
-            await asyncio.to_thread(self._loaded.embedder.close)
+
+    async def stop(self) -> None:
+        """Close everything else. The partitions are released, so nothing of it is worth a long wait: what hangs is left
+        to the end of the process.
+        """
+        engines = [engine.stop() for engine in self._loaded.servings.engines]
+        await _close(
+            index=self._sink.stop(),
+            search=_nothing() if self._related is None else self._related.close(),
+            models=_nothing() if self._models is None else self._models.stop(),
+            engines=asyncio.gather(*engines),
+        )
+        embedder = self._loaded.embedder
+        await _close(
+            guard=self._guard.stop(),
+            embedder=_nothing() if embedder is None else asyncio.to_thread(embedder.close),
+        )
 
     def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
         self._tasks.add(asyncio.create_task(self._await_rebalance(partition, error), name="fenced"))
@@ -282,3 +292,19 @@ class Worker:
         """The turn as the index may have it; None if its partition has left. Raises `AnalyzerError`."""
         partition = self.owner.owned(number)
         return None if partition is None else await self._masking.indexed(partition, turn)
+
+
+async def _nothing() -> None:
+    return None
+
+
+async def _close(**parts: Awaitable[Any]) -> None:
+    """Close these parts together; one that takes too long or fails delays no other."""
+    tasks = {asyncio.ensure_future(part): name for name, part in parts.items()}
+    await asyncio.wait(tasks, timeout=_CLOSE_S)
+    for task, name in tasks.items():
+        if not task.done():
+            task.cancel()
+            log.info("closing: the %s has not ended within %g s and is left behind", name, _CLOSE_S)
+        elif not task.cancelled() and (error := task.exception()) is not None:
+            log.error("closing: the %s has failed", name, exc_info=error)

@@ -49,7 +49,7 @@ class KeyedExecutor(Generic[T]):
         self._ready: list[_Place[T]] = []
         self._running: dict[asyncio.Task[None], _Place[T]] = {}
         self._waiting = 0
-        self._lent = 0
+        self._lent: set[asyncio.Task[None]] = set()
         self._users: Counter[Hashable] = Counter()
 
     @property
@@ -59,6 +59,11 @@ class KeyedExecutor(Generic[T]):
     @property
     def waiting(self) -> int:
         return self._waiting
+
+    @property
+    def working(self) -> frozenset[asyncio.Task[None]]:
+        """The tasks of the items that run and have not lent out their slot."""
+        return frozenset(self._running.keys() - self._lent)
 
     def add(self, lane: Hashable, item: T, priority: int = 0, user: Hashable | None = None) -> None:
         """Add an item. With `user` None, the lane counts as a user of its own."""
@@ -77,16 +82,18 @@ class KeyedExecutor(Generic[T]):
 
     @contextmanager
     def without_slot(self) -> Iterator[None]:
-        """Lend out the slot of a running item while it waits for something else.
+        """Lend out the slot of a running item while it waits for something else; called by its task.
 
         The item takes it back without waiting, so a few more than `limit` items may run for a while.
         """
-        self._lent += 1
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None
+        self._lent.add(task)
         self._fill()
         try:
             yield
         finally:
-            self._lent -= 1
+            self._lent.discard(task)
 
     def has_queue(self, lane: Hashable) -> bool:
         """Whether an item waits for another one of its lane."""
@@ -125,7 +132,7 @@ class KeyedExecutor(Generic[T]):
         await asyncio.gather(*running, return_exceptions=True)
 
     def _fill(self) -> None:
-        while self._ready and len(self._running) - self._lent < self._limit:
+        while self._ready and len(self._running) - len(self._lent) < self._limit:
             place = heapq.heappop(self._ready)
             self._waiting -= 1
             task = asyncio.ensure_future(self._run(place))

@@ -62,7 +62,7 @@ class PartitionManager:
         self._pacer = CommitPacer()
         self._standbys = Standbys()
         self._log_end = LogEnd(self._clients)
-        self._leaving = False
+        self._left = False
         self._retaken: set[int] = set()
 
     async def revoked(self) -> None:
@@ -74,7 +74,8 @@ class PartitionManager:
 
         Records arrive while this runs, so every partition object exists before anything is awaited.
         """
-        numbers = set(numbers)
+        numbers = set() if self._left else set(numbers)
+        standbys = () if self._left else standbys
         self._retaken.clear()
         gone = [self.partitions.pop(number) for number in set(self.partitions) - numbers]
         fenced = [number for number, partition in self.partitions.items() if partition.state is State.FENCED]
@@ -108,7 +109,7 @@ class PartitionManager:
     def receive(self, record: Record) -> None:
         """Accept a record; one of a partition that was lost meanwhile belongs to another worker."""
         partition = self.partitions.get(record.partition)
-        if partition is not None and not self._leaving:
+        if partition is not None:
             partition.receive(record)
 
     def owned(self, number: int) -> Partition | None:
@@ -140,20 +141,29 @@ class PartitionManager:
         return time.time_ns() // 1_000_000 if owned is None else owned.ownership.clock.now()
 
     async def drain(self, grace_s: float, *, orderly: bool = True) -> None:
-        """Accept nothing more, let running answers end within the grace period, and leave the rest to the next
-        owner.
+        """Let the answers that are being written end within the grace period, and leave the rest to the next owner.
+
+        Requests that arrive meanwhile begin here and move on with the rest, so that their first tokens do not wait for
+        the answers of others.
         """
-        self._leaving = True
         deadline = asyncio.get_running_loop().time() + grace_s
-        while self.unfinished and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110 - many partitions' state
+        begun = self._being_written()
+        if begun and grace_s:
+            log.info("leaving: waiting up to %g s for the %s answers that are being written", grace_s, len(begun))
+        while begun & self._being_written() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        if self.unfinished:
-            log.warning(
-                "leaving %s answers unfinished after %s s; the next owner continues them", self.unfinished, grace_s
-            )
+        if unfinished := self.unfinished:
+            log.info("leaving %s requests to the next owners of their partitions, which continue them", unfinished)
         await self.stop(orderly=orderly)
 
+    def _being_written(self) -> frozenset[asyncio.Task[None]]:
+        return frozenset(
+            task for number in self.partitions if (one := self.owned(number)) is not None for task in one.lanes.working
+        )
+
     async def stop(self, *, orderly: bool = True) -> None:
+        """Release all partitions, for good."""
+        self._left = True
         partitions, self.partitions = list(self.partitions.values()), {}
         await self._standbys.keep(())
         await asyncio.gather(*(partition.close(orderly=orderly) for partition in partitions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import faust
@@ -19,6 +20,7 @@ from app.kafka.fetch_session import use_fetch_sessions
 # aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
 # is enough.
 _TRANSACTION_POLL_S = 0.001
+_LEAVE_S = 2.0
 
 
 def tune() -> None:
@@ -62,13 +64,16 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(QuickWait, driver.Consumer):
-    def leave_group_when_stopped(self) -> None:
-        """Leave the group at once; a static member that only disconnects keeps its partitions until its session times
-        out.
+    async def leave_group(self) -> None:
+        """Leave the group now; a static member that only disconnects keeps its partitions until its session times out.
+
+        If the broker does not answer soon, the goodbye goes on while the consumer stops.
         """
         consumer = self._thread._consumer  # noqa: SLF001
         if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
             consumer._coordinator._group_instance_id = None  # noqa: SLF001
+            self._goodbye = asyncio.ensure_future(consumer._coordinator.close())  # noqa: SLF001
+            await asyncio.wait({self._goodbye}, timeout=_LEAVE_S)
 
     def coordination_ended(self) -> BaseException | None:
         """Why this member no longer takes part in the group; aiokafka only logs it."""

@@ -24,7 +24,9 @@ _MAX_BATCH_BYTES = 8 << 20
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """A turn to write. A `forgotten` one is not written; its `done` is called all the same."""
+    """A turn to write. A `forgotten` one is not written; its `done` is called all the same. That of a `revoked` one is
+    its next owner's.
+    """
 
     turn: Turn
     rows: list[Row]
@@ -32,6 +34,7 @@ class Write:
     partition: int
     since: float
     forgotten: bool = False
+    revoked: bool = False
 
     def forget(self, user_id: str, until_ms: int) -> None:
         """Mark it as forgotten if it is of that user and was asked up to that time."""

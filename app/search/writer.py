@@ -77,6 +77,7 @@ class HistoryWriter:
         self._store = Store(milvus, collection, embedder, flush_s)
         self._stats = WriterStats()
         self._in_hand: Sequence[Write | Erasure | Expiry] = ()
+        self._upserting = False
         self._refused: list[Erasure] = []
         self._retry_at = float("inf")
         self._task: asyncio.Task[None] | None = None
@@ -98,8 +99,11 @@ class HistoryWriter:
         self._intake.add(Expiry(before_ms, time.monotonic()))
 
     def revoke(self, partitions: Collection[int]) -> None:
-        """Drop what waits of these partitions; a batch that is being written may still call `done`."""
+        """Drop what waits of these partitions, and of the batch in hand what is not on its way to Milvus yet."""
         self._intake.revoke(partitions)
+        for entry in self._in_hand:
+            if isinstance(entry, Write) and entry.partition in partitions:
+                entry.revoked = True
         self._refused = [erasure for erasure in self._refused if erasure.partition not in partitions]
 
     @property
@@ -125,10 +129,17 @@ class HistoryWriter:
         """Write what waits if that takes at most `grace_s`, then stop; the rest stays uncommitted."""
         self._intake.close()
         if self._task is not None:
-            await asyncio.wait({self._task}, timeout=grace_s)
+            if len(self._intake) or not self._is_void:
+                await asyncio.wait({self._task}, timeout=grace_s)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._milvus.close()
+
+    @property
+    def _is_void(self) -> bool:
+        """Whether the batch in hand is its next owners', and Milvus has not been asked to write it."""
+        revoked = [isinstance(entry, Write) and entry.revoked for entry in self._in_hand]
+        return bool(revoked) and all(revoked) and not self._upserting
 
     async def _run(self) -> None:
         try:
@@ -199,7 +210,7 @@ class HistoryWriter:
 
         async def wanted(row: dict[str, Any]) -> bool:
             write = sources[row["turn_id"]]
-            if write.forgotten or write.partition in lost:
+            if write.forgotten or write.revoked or write.partition in lost:
                 return False
             if await self._owns(write.partition):
                 return True
@@ -208,14 +219,18 @@ class HistoryWriter:
 
         async def upsert(part: Sequence[Row]) -> None:
             values = [{**dataclasses.asdict(row), "embedding": vectors[row.turn_id]} for row in part]
-            await self._store.upsert(values, wanted)
+            self._upserting = True
+            try:
+                await self._store.upsert(values, wanted)
+            finally:
+                self._upserting = False
             self._stats.rows += len(part)
             self._stats.batches += 1
 
         await _halving([*rows.values()], embed, EmbedderError, faults)
         await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, MilvusRefusedError, faults)
         for write in writes:
-            if write.partition in lost:
+            if write.revoked or write.partition in lost:
                 continue  # its next owner reads the turn again
             reason = next((faults[row.turn_id] for row in write.rows if row.turn_id in faults), None)
             self._stats.rejected += reason is not None

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _BATCH = 16
 _LOWEST = 19
+_CLOSE_S = 5.0
 
 
 class Encodes(Protocol):
@@ -99,11 +100,15 @@ class Embedder:
         return self._encoder.count_tokens(texts)
 
     def close(self) -> None:
-        """End the thread after the current batch; calls that still wait fail. Idempotent."""
+        """End the thread after the current batch; calls that still wait fail. Idempotent.
+
+        In the background of a busy machine that batch may take minutes: after some seconds it is left to the end of the
+        process.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         import torch  # noqa: PLC0415

@@ -231,8 +231,9 @@ class Process:
         return replace(serving, engine=engine, names=serving.names | {*names})
 
     async def _leave(self) -> None:
-        await self.worker.stop()
+        await self.worker.release()
         self._group.leave(self)
+        await self.worker.stop()
         self.kill()
 
 

@@ -168,3 +168,41 @@ async def test_erasures_of_one_user_that_wait_are_one_deletion(bench: Bench) -> 
     await bench.settle(5)
     assert bench.done == ["1000", "3000", "2000", "bob", "at"]
     assert bench.writer.stats().erasures == 2
+
+
+class Stuck(Hashed):
+    """Never done with a text."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def embed(self, texts: Any, *, query: bool = False) -> Any:
+        if texts and texts[0].startswith("slow"):
+            self.asked.set()
+            await asyncio.Event().wait()
+        return await super().embed(texts, query=query)
+
+
+async def test_stop_does_not_wait_for_a_batch_that_is_its_next_owners(bench: Bench) -> None:
+    embedder = Stuck()
+    bench.writer = HistoryWriter(cast(Milvus, bench.server), "turns", embedder, fatal=bench._fatal, delay_s=0.0)
+    bench.writer.start()
+    bench.submit(turn("ann", "r", "slow"))
+    await embedder.asked.wait()
+    bench.writer.revoke({0})
+    async with asyncio.timeout(60):
+        await bench.writer.stop(3600)
+    assert (bench.done, bench.keys) == ([], set())
+
+
+async def test_stop_waits_for_a_write_that_is_on_its_way(bench: Bench) -> None:
+    bench.server.gate.clear()
+    bench.writer.start()
+    bench.submit(turn("ann", "r"))
+    await bench.server.asked.wait()
+    bench.writer.revoke({0})
+    stopping = asyncio.ensure_future(bench.writer.stop(3600))
+    await asyncio.sleep(0.01)
+    bench.server.gate.set()
+    await stopping
+    assert (bench.done, bench.keys) == ([], {"ann/r"})

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from models.embedder import Embedder, EmbedderError, load_embedder
+from models.embedder import embedder as module
 from models.embedder.encoder import Vectors
 from models.embedder.recipe import Recipe
 from tests.unit.models.embedder.tiny_encoder import DIMENSION, write_encoder
@@ -160,3 +161,14 @@ async def test_query_does_not_wait_while_rows_rest(
     assert not rows.done()
     assert encoder.batches == [["query"]]
     rows.cancel()
+
+
+async def test_close_does_not_wait_for_an_encoder_that_hangs(
+    embedder: Embedder, encoder: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CLOSE_S", 0.01)
+    call = asyncio.ensure_future(embedder.embed(["text"]))
+    await started(encoder)
+    embedder.close()
+    encoder.go.set()
+    assert (await call).shape == (1, 2)
