@@ -198,11 +198,20 @@ class Settings(BaseSettings):
     gateway_advertise: str = Field(
         "",
         pattern=r"^(https?://[^/\s]+:\d{1,5})?$",
-        description="address at which other gateways reach this one, `http://host:port`: gateways with it share the "
-        "partitions; empty: this one reads all",
+        description="name of this gateway among others, `http://host:port`, with the host at which they reach it: "
+        "gateways with it share the partitions; empty: this one reads all",
     )
     gateway_peer_secret: str = Field(
-        "", description="secret between gateways; default: derived from the API keys or the JWT secret", repr=False
+        "",
+        description="secret between gateways, at least 32 characters; while it is replaced the new and the old one, "
+        "with `,`",
+        repr=False,
+    )
+    gateway_peer_host: str = Field(
+        "", description="address that the port for gateways binds; empty: the host of `PARLEY_GATEWAY_ADVERTISE`"
+    )
+    gateway_peer_port: int = Field(
+        0, ge=0, le=65535, description="port for gateways; 0: a free one, of which the others learn"
     )
     gateway_tls_cert: Path | None = Field(
         None, description="certificate (PEM, with its chain) of the gateway's public port; empty: no TLS"

@@ -38,7 +38,14 @@ async def _serve(settings: Settings) -> None:
     from app.gateway.auth.keys import KeysError  # noqa: PLC0415
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
     from app.gateway.offered_tools import ToolsFileError  # noqa: PLC0415
-    from app.gateway.server import address_of, listen, listen_for_operators, serve  # noqa: PLC0415
+    from app.gateway.server import (  # noqa: PLC0415
+        address_of,
+        listen,
+        listen_for_gateways,
+        listen_for_operators,
+        serve,
+    )
+    from app.gateway.sharing.port import host_of  # noqa: PLC0415
     from app.gateway.sharing.trust import SharingError  # noqa: PLC0415
     from app.gateway.tls import TlsError, tls_options  # noqa: PLC0415
     from app.policy.file import PolicyError  # noqa: PLC0415
@@ -60,8 +67,12 @@ async def _serve(settings: Settings) -> None:
         operators = None
         if not access.development:
             operators = bound.enter_context(_bound(settings, listen_for_operators, "GATEWAY_METRICS"))
+        peers = None
+        if settings.gateway_advertise:
+            peer_settings = settings.model_copy(update={"gateway_peer_host": host_of(settings)})
+            peers = bound.enter_context(_bound(peer_settings, listen_for_gateways, "GATEWAY_PEER"))
         try:
-            await edge.start()
+            await edge.start(peers)
         except BaseException:
             await edge.stop()
             raise
@@ -78,4 +89,5 @@ def _bound(settings: Settings, listen: Callable[[Settings], socket], name: str) 
         return listen(settings)
     except OSError as error:
         host, port = getattr(settings, f"{name.lower()}_host"), getattr(settings, f"{name.lower()}_port")
-        raise click.ClickException(f"{host}:{port} cannot be bound: {error.strerror}; set PARLEY_{name}_PORT") from None
+        remedy = f"set PARLEY_{name}_PORT, or PARLEY_{name}_HOST to an address of this machine"
+        raise click.ClickException(f"{host}:{port} cannot be bound: {error.strerror}; {remedy}") from None

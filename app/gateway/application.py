@@ -12,6 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from app.gateway.access_log import AccessLog
 from app.gateway.auth.loopback_only import LoopbackOnly
@@ -28,7 +30,6 @@ from app.gateway.routes import (
     asking,
     completions,
     embeddings,
-    gateways,
     health,
     history,
     models,
@@ -74,10 +75,11 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, socket, completions, responses, embeddings, models, history, admin, health, gateways):
+    for one in (asking, socket, completions, responses, embeddings, models, history, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)
+    application.router.default = _no_socket(application.router.default)
     add_page(application)
     document(application)
     return application
@@ -91,6 +93,19 @@ def create_operations(gateway: Gateway) -> FastAPI:
     application.include_router(health.router)
     application.include_router(health.metrics_router)
     return application
+
+
+def _no_socket(otherwise: ASGIApp) -> ASGIApp:
+    """A WebSocket to an unknown path gets 404; Starlette would answer 403."""
+
+    async def default(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            error = ApiError(ErrorCode.NOT_FOUND, "Not Found")
+            await WebSocket(scope, receive, send).send_denial_response(error.response())
+        else:
+            await otherwise(scope, receive, send)
+
+    return default
 
 
 async def _refused(request: Request, error: Any) -> Response:

@@ -6,10 +6,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
+from socket import socket
 from typing import Any
 
 from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
+from websockets.asyncio.server import ServerConnection
 
 from app.gateway.answers.archive import Archive, time_of
 from app.gateway.answers.follow import Follower
@@ -29,11 +31,13 @@ from app.gateway.openai.served import ServedModels, context_lengths
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
 from app.gateway.sharing.admission import Admission
-from app.gateway.sharing.assignor import Owners
+from app.gateway.sharing.assignor import Division, Member
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.links import Links
 from app.gateway.sharing.membership import Membership
-from app.gateway.sharing.trust import peer_secret, peer_tls
+from app.gateway.sharing.port import PeerPort, address_of
+from app.gateway.sharing.session import Session
+from app.gateway.sharing.trust import owner_tls, peer_tls, trust_of
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
@@ -71,20 +75,22 @@ class Gateway:
             looks_back=bool(settings.gateway_advertise),
         )
         self.request_producer = RequestProducer(settings)
-        address = settings.gateway_advertise or None
-        self.directory = Directory(partitions, address)
-        self.peer_secret = peer_secret(settings)
-        self._links = Links(self.peer_secret, peer_tls(settings))
-        self._membership = None if address is None else Membership(settings, address, self._assigned)
+        self.directory = Directory(partitions, settings.gateway_advertise or None)
+        self._trust = trust_of(settings, development=access.development)
+        self.links = Links(self._trust, peer_tls(settings), self.metrics)
+        self._membership: Membership | None = None
+        self._peer_port = PeerPort(
+            self._trust, owner_tls(settings), self._session_of, self.metrics.refused_links.labels("asked").inc
+        )
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(
-            self.live, self.archive, self.request_producer, self.directory, self._links, settings.gateway_wait_s
+            self.live, self.archive, self.request_producer, self.directory, self.links, settings.gateway_wait_s
         )
         self.searching = Searching(settings)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
-        self.admission = Admission(self.limits, self.backlog, self.directory, self._links)
+        self.admission = Admission(self.limits, self.backlog, self.directory, self.links)
         self.tools = offered_tools(settings.gateway_tools)
         policy = read_policy(settings.policy)
         adapters = adapter_folders(settings.adapters)
@@ -109,11 +115,15 @@ class Gateway:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def start(self) -> None:
+    async def start(self, peers: socket | None = None) -> None:
+        """`peers`: the bound socket of the port for gateways, if this one shares the partitions."""
         await self.erasures.start()
-        if self._membership is None:
+        if peers is None:
             await self.live.read(range(self.partitions))
         else:
+            await self._peer_port.start(peers)
+            member = Member(self._trust.name, address_of(self.settings, peers), keys=self._trust.key_ids)
+            self._membership = Membership(self.settings, member, self._assigned)
             await self._membership.start()
         await self.request_producer.start()
         self.admission.start()
@@ -139,7 +149,8 @@ class Gateway:
             await self._membership.stop()
         await self.live.stop()
         await self.admission.stop()
-        await self._links.close()
+        await self._peer_port.stop()
+        await self.links.close()
         await self.erasures.stop()
         await self.audit_trail.stop()
         await self.request_producer.stop()
@@ -170,16 +181,27 @@ class Gateway:
         names = self.models.names_of(model)
         return self.tenants.may_use(caller.tenant or "", names, is_adapter=self.models.is_adapter(model))
 
-    async def _assigned(self, owners: Owners) -> None:
+    def _session_of(self, connection: ServerConnection) -> Session:
+        return Session(connection, self.follower, self.directory, self.admission)
+
+    async def _assigned(self, division: Division) -> None:
         """The group has divided the partitions among the gateways."""
-        mine = owners.get(self.settings.gateway_advertise, [])
+        owners = division.owners
+        mine = owners.get(self._trust.name, [])
+        self.metrics.fleets.set(division.fleets)
+        if division.fleets > 1:
+            log.warning(
+                "gateways have %d different PARLEY_GATEWAY_PEER_SECRETs: each of these fleets serves all users, and "
+                "keeps their limits for itself",
+                division.fleets,
+            )
         self.directory.replace({number: address for address, numbers in owners.items() for number in numbers})
         try:
             await self.live.read(mine)
         except (KafkaError, KafkaUnusableError, OSError) as error:
             log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
         self._serving()
-        await self._links.keep(set(owners) - {self.settings.gateway_advertise})
+        await self.links.keep({name: port for name, port in division.ports.items() if name != self._trust.name})
 
     def _serving(self) -> None:
         self.metrics.partitions.set(len(self.live.partitions))

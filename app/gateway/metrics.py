@@ -31,6 +31,17 @@ class Metrics:
             "Partitions of `tokens` that this gateway reads.",
             registry=self.registry,
         )
+        self.fleets = Gauge(
+            "parley_gateway_fleets",
+            "Fleets of gateways without a common secret, each of which reads every token; 1 is normal.",
+            registry=self.registry,
+        )
+        self.refused_links = Counter(
+            "parley_gateway_refused_links",
+            "Links between gateways that were refused, because one end did not prove that it has the secret.",
+            ["side"],
+            registry=self.registry,
+        )
         self.held = Gauge("parley_gateway_held_events", "Token events in memory.", registry=self.registry)
         self.held_bytes = Gauge(
             "parley_gateway_held_bytes", "Upper bound of the memory of those events in bytes.", registry=self.registry

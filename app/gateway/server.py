@@ -17,6 +17,7 @@ from app.gateway.application import create_application, create_operations
 from app.gateway.body import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
 from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
+from app.gateway.sharing.port import host_of
 from app.gateway.tls import tls_options
 from app.settings import Settings
 
@@ -73,6 +74,13 @@ def listen(settings: Settings) -> socket.socket:
 def listen_for_operators(settings: Settings) -> socket.socket:
     """The socket of health and metrics; raises `OSError`."""
     listener = _bound(settings.gateway_metrics_host, settings.gateway_metrics_port)
+    listener.listen()
+    return listener
+
+
+def listen_for_gateways(settings: Settings) -> socket.socket:
+    """The socket of the port for other gateways; raises `OSError`."""
+    listener = _bound(host_of(settings), settings.gateway_peer_port)
     listener.listen()
     return listener
 

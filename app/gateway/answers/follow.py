@@ -92,13 +92,13 @@ class Follower:
         """As `events`, but ends also when another gateway has to be asked."""
         sent = self._request_producer.sent(user_id, request_id) is not None
         address, is_local = self._directory.owner(user_id), self.is_local(user_id)
-        if is_local:
-            batches = self.local(user_id, request_id, after, sent=sent)
-        elif self._directory.elsewhere(user_id) and address is not None:
-            batches = self._links.to(address).follow(user_id, request_id, after, sent=sent)
-        else:
-            return
         try:
+            if is_local:
+                batches = self.local(user_id, request_id, after, sent=sent)
+            elif self._directory.elsewhere(user_id) and address is not None:
+                batches = self._links.to(address).follow(user_id, request_id, after, sent=sent)
+            else:
+                return
             async with aclosing(batches):
                 async for batch in batches:
                     if not is_local and any(event.index == 0 and event.tokens for event in batch):

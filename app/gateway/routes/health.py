@@ -43,6 +43,8 @@ async def ready(request: Request) -> Response:
         return json_response({"status": "stopping"}, 503)
     if not gateway.directory.is_known:
         return json_response({"status": "joining the group of gateways"}, 503, {"Retry-After": "1"})
+    if gateway.links.refused:
+        return json_response({"status": "the other gateways do not accept this one: PARLEY_GATEWAY_PEER_SECRET"}, 503)
     if not await gateway.request_producer.reachable():
         return json_response({"status": "Kafka cannot be reached"}, 503, {"Retry-After": "5"})
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import suppress
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
@@ -49,7 +50,7 @@ class Admission:
         try:
             await self._ask(identity.tenant, requests, is_tenant=True)
         except ApiError:
-            await self._ask(identity.user_id, -requests, is_tenant=False)
+            self._return(identity.user_id, requests)
             raise
 
     def count_tokens(self, user_id: str, tokens: int) -> None:
@@ -64,14 +65,16 @@ class Admission:
             self._limits.count_tenant_tokens(tenant, tokens)
 
     def charge(self, name: str, requests: int, *, is_tenant: bool) -> None:
-        """Admit requests by the limits that this gateway keeps, or give them back if negative; raises `ApiError`."""
-        if requests < 0:
-            self._limits.give_back(name, -requests)
-        elif is_tenant:
+        """Admit requests by the limits that this gateway keeps; raises `ApiError`."""
+        if is_tenant:
             self._limits.admit_tenant(name, requests)
         else:
             self._backlog.check(name)
             self._limits.admit_user(name, requests)
+
+    def give_back(self, name: str, requests: int) -> None:
+        """Requests of a user that were charged here were not sent after all."""
+        self._limits.give_back(name, requests)
 
     def spend(self, tenant: str, tokens: int) -> None:
         """Count tokens that another gateway has read."""
@@ -91,6 +94,14 @@ class Admission:
         message = "the gateway that keeps the limits of this user cannot be reached"
         raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
 
+    def _return(self, name: str, requests: int) -> None:
+        """If the owner is away just now, the user's next minute has fewer requests."""
+        if not self._directory.elsewhere(name):
+            self.give_back(name, requests)
+        elif (owner := self._directory.owner(name)) is not None:
+            with suppress(PeerAwayError):
+                self._links.to(owner).give_back(name, requests)
+
     async def _keep_spending(self) -> None:
         while True:
             await asyncio.sleep(_SPEND_EVERY_S)
@@ -102,4 +113,7 @@ class Admission:
                 elif (address := self._directory.owner(tenant)) is not None:
                     of_owner.setdefault(address, {})[tenant] = tokens
             for address, tokens_of in of_owner.items():
-                self._links.to(address).spend(tokens_of)
+                try:
+                    self._links.to(address).spend(tokens_of)
+                except PeerAwayError:
+                    self._elsewhere.update(tokens_of)  # with the next frame

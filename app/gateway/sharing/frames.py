@@ -1,4 +1,4 @@
-"""Messages between two gateways, on a WebSocket that the asking one opens at `/internal/gateways`.
+"""Messages between two gateways, on a WebSocket that the asking one opens at the other's port for gateways.
 
 A WebSocket message is a JSON array of frames, so what becomes ready together travels together. `id` is chosen by the
 asking gateway, and names one call until its last frame.
@@ -10,19 +10,21 @@ asking gateway, and names one call until its last frame.
     Look   the answer so far           Events, Closed
     Charge admit requests              Closed       admitted
                                        Refused      not admitted, with what the client gets
+    GiveBack requests that this link   (no reply)
+           has charged
     Spend  tokens of tenants           (no reply)
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from app.gateway.errors import ApiError
 from app.wire import ErrorCode, TokenEvent
 
-PATH = "/internal/gateways"
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
@@ -46,18 +48,25 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
 
 
 class Charge(msgspec.Struct, frozen=True, tag="charge"):
-    """Requests of a user, or of a tenant if `is_tenant`. A negative number gives a user's requests back."""
+    """Requests of a user, or of a tenant if `is_tenant`, weighed by their candidates."""
 
     id: int
     name: str
-    requests: int
+    requests: Count
     is_tenant: bool = False
+
+
+class GiveBack(msgspec.Struct, frozen=True, tag="give_back"):
+    """A user's requests, charged on this link just now, were not sent after all."""
+
+    name: str
+    requests: Count
 
 
 class Spend(msgspec.Struct, frozen=True, tag="spend"):
     """Generated tokens by tenant, which other gateways have read since the last frame."""
 
-    tokens: dict[str, int]
+    tokens: dict[str, Count]
 
 
 class Events(msgspec.Struct, frozen=True, tag="events"):
@@ -82,7 +91,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         return ApiError(self.code, self.message, retry_after_s=self.retry_after_s)
 
 
-Asked: TypeAlias = Open | Close | Look | Charge | Spend
+Asked: TypeAlias = Open | Close | Look | Charge | GiveBack | Spend
 Answered: TypeAlias = Events | Closed | Refused
 
 encode = msgspec.json.Encoder().encode

@@ -7,24 +7,25 @@ is closed, and opened again at the reader's position once it has caught up, so n
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from ssl import SSLContext
+from typing import Protocol
 
+import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 from app.gateway.sharing.frames import (
-    PATH,
     Answered,
     Asked,
     Charge,
     Close,
     Closed,
     Events,
+    GiveBack,
     Look,
     Open,
     Refused,
@@ -32,9 +33,8 @@ from app.gateway.sharing.frames import (
     decode_answered,
     encode,
 )
+from app.gateway.sharing.trust import RefusedError, Trust
 from app.wire import TokenEvent
-
-log = logging.getLogger(__name__)
 
 CONNECT_S = 3.0
 CALL_S = 5.0
@@ -49,25 +49,40 @@ class PeerAwayError(Exception):
 
 @dataclass(slots=True)
 class _Call:
+    """`most_events`: how many may wait for the reader; None where one frame is the whole reply."""
+
+    most_events: int | None
     frames: asyncio.Queue[Answered | None] = field(default_factory=asyncio.Queue)
     events: int = 0
     overflows: bool = False
 
 
-class Link:
-    """Connects at the first call. After a failure it is dropped, and the next call makes another (links.py)."""
+class LinkFollower(Protocol):
+    """Who is told about a link's success and its end."""
 
-    def __init__(self, address: str, secret: str, tls: SSLContext | None, on_lost: Callable[[Link], None]) -> None:
+    def succeeded(self, link: Link) -> None: ...
+
+    def failed(self, link: Link, error: BaseException, *, is_refusal: bool) -> None: ...
+
+
+class Link:
+    """Connects at once. After a failure it is of no use; the next call makes another (links.py).
+
+    `name`: the other gateway's PARLEY_GATEWAY_ADVERTISE; `address`: that of its port for gateways.
+    """
+
+    def __init__(self, name: str, address: str, trust: Trust, tls: SSLContext | None, follower: LinkFollower) -> None:
+        self.name = name
         self.address = address
-        self._secret = secret
+        self._trust = trust
         self._tls = tls
-        self._on_lost = on_lost
+        self._follower = follower
         self._ids = count()
         self._calls: dict[int, _Call] = {}
         self._outbox: list[Asked] = []
         self._ready = asyncio.Event()
         self._lost = False
-        self._serving = asyncio.create_task(self._serve(), name=f"link to {address}")
+        self._serving = asyncio.create_task(self._serve(), name=f"link to {name}")
 
     async def follow(
         self, user_id: str, request_id: str, after: int, *, sent: bool
@@ -98,6 +113,10 @@ class Link:
             async with asyncio.timeout(CALL_S):
                 await self._next(call)
 
+    def give_back(self, name: str, requests: int) -> None:
+        """Requests of a user that were charged on this link were not sent after all."""
+        self._send(GiveBack(name, requests))
+
     def spend(self, tokens: dict[str, int]) -> None:
         self._send(Spend(tokens))
 
@@ -107,7 +126,7 @@ class Link:
 
     @contextmanager
     def _call(self, first: Open | Look | Charge) -> Iterator[_Call]:
-        call = self._calls[first.id] = _Call()
+        call = self._calls[first.id] = _Call(_MOST_EVENTS if isinstance(first, Open) else None)
         try:
             self._send(first)
             yield call
@@ -122,14 +141,14 @@ class Link:
         if call.overflows and call.frames.empty():
             return None
         if self._lost and call.frames.empty():
-            raise PeerAwayError(f"the connection to the gateway at {self.address} is lost")
+            raise PeerAwayError(f"the connection to the gateway at {self.name} is lost")
         frame = await call.frames.get()
         if frame is None:
             return await self._next(call)
         if isinstance(frame, Refused):
             raise frame.error()
         if isinstance(frame, Closed) and frame.moved:
-            raise PeerAwayError(f"{self.address} does not own the partition any more")
+            raise PeerAwayError(f"{self.name} does not own the partition any more")
         return frame
 
     def _send(self, frame: Asked) -> None:
@@ -137,11 +156,11 @@ class Link:
         self._ready.set()
 
     async def _serve(self) -> None:
+        error: BaseException = ConnectionError("this gateway has closed the link")
         try:
             async with asyncio.timeout(CONNECT_S):
                 connection = await connect(
-                    f"ws{self.address.removeprefix('http')}{PATH}",
-                    additional_headers={"Authorization": f"Bearer {self._secret}"},
+                    f"ws{self.address.removeprefix('http')}",
                     ssl=self._tls,
                     compression=None,
                     max_size=_LARGEST,
@@ -149,16 +168,25 @@ class Link:
                     ping_timeout=_PING_S,
                     proxy=None,
                 )
-            async with connection, asyncio.TaskGroup() as both:
-                both.create_task(self._write(connection))
-                both.create_task(self._read(connection))
-        except* (OSError, TimeoutError, WebSocketException) as errors:
-            log.warning("the gateway at %s is away: %s", self.address, errors.exceptions[0])
+            async with connection:
+                await self._trust.ask(connection, self.name)
+                self._follower.succeeded(self)
+                await self._talk(connection)
+        except (OSError, TimeoutError, WebSocketException, RefusedError, msgspec.DecodeError) as failure:
+            error = failure
         finally:
             self._lost = True
-            self._on_lost(self)
+            self._follower.failed(self, error, is_refusal=isinstance(error, RefusedError))
             for call in self._calls.values():
                 call.frames.put_nowait(None)
+
+    async def _talk(self, connection: ClientConnection) -> None:
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._write(connection))
+                both.create_task(self._read(connection))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
 
     async def _write(self, connection: ClientConnection) -> None:
         while True:
@@ -179,7 +207,7 @@ class Link:
             return
         if isinstance(frame, Events):
             call.events += len(frame.events)
-            if call.events > _MOST_EVENTS:
+            if call.most_events is not None and call.events > call.most_events:
                 call.overflows = True
                 self._send(Close(frame.id))
                 call.frames.put_nowait(None)

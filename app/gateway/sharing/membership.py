@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.gateway.sharing.assignor import GatewayAssignor, Owners
+from app.gateway.sharing.assignor import Division, GatewayAssignor, Member
 from app.kafka.clients import KafkaUnusableError, start
 from app.settings import Settings
 
@@ -24,6 +24,8 @@ _RETRY_S = 1.0
 _POLL_MS = 5000
 _SESSION_S = 6.0
 """The shortest session that brokers allow by default: readers wait that long if a gateway dies."""
+_PROTOCOL = 2
+"""Part of the group's name: gateways that speak another protocol share the partitions in a group of their own."""
 _NEVER_MS = 2**31 - 1
 """The consumer is never polled for records, which must not count as a failure."""
 
@@ -31,11 +33,11 @@ _NEVER_MS = 2**31 - 1
 class Membership:
     """Calls `assigned` with the owners of all partitions after each rebalance of the group."""
 
-    def __init__(self, settings: Settings, address: str, assigned: Callable[[Owners], Awaitable[None]]) -> None:
+    def __init__(self, settings: Settings, member: Member, assigned: Callable[[Division], Awaitable[None]]) -> None:
         self._settings = settings
-        self._address = address
+        self._member = member
         self._assigned = assigned
-        self._owners: Owners = {}
+        self._division = Division({}, {})
         self._staying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -57,10 +59,10 @@ class Membership:
 
     async def _take_part(self) -> None:
         session_ms = int(min(self._settings.session_timeout_s, _SESSION_S) * 1000)
-        assignor = GatewayAssignor(self._address, self._learn)
+        assignor = GatewayAssignor(self._member, self._learn)
         member = AIOKafkaConsumer(
             **self._settings.cluster.options(),
-            group_id=f"{self._settings.group}-gateways",
+            group_id=f"{self._settings.group}-gateways-{_PROTOCOL}",
             enable_auto_commit=False,
             auto_offset_reset="latest",
             partition_assignment_strategy=(assignor,),
@@ -76,11 +78,11 @@ class Membership:
         finally:
             await member.stop()
 
-    def _learn(self, owners: Owners) -> None:
-        self._owners = owners
+    def _learn(self, division: Division) -> None:
+        self._division = division
 
     async def _settle(self) -> None:
-        await self._assigned(self._owners)
+        await self._assigned(self._division)
 
 
 class _Rebalances(ConsumerRebalanceListener):

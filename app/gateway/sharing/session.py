@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from starlette.websockets import WebSocket, WebSocketDisconnect
+import msgspec
+from websockets.asyncio.server import ServerConnection
+from websockets.exceptions import ConnectionClosed
 
 from app.gateway.answers.follow import Follower
+from app.gateway.answers.watch import BATCH
 from app.gateway.errors import ApiError
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.frames import (
@@ -19,6 +23,7 @@ from app.gateway.sharing.frames import (
     Close,
     Closed,
     Events,
+    GiveBack,
     Look,
     Open,
     Refused,
@@ -32,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _MOST_WAITING = 5000
 """Frames that wait to be written; beyond that, the answers wait."""
+_MOST_CHARGED = 10_000
+"""Users whose latest charges are remembered, so that only these can be given back."""
 
 
 class Charged(Protocol):
@@ -39,16 +46,19 @@ class Charged(Protocol):
 
     def charge(self, name: str, requests: int, *, is_tenant: bool) -> None: ...
 
+    def give_back(self, name: str, requests: int) -> None: ...
+
     def spend(self, tenant: str, tokens: int) -> None: ...
 
 
 class Session:
-    def __init__(self, socket: WebSocket, follower: Follower, directory: Directory, charged: Charged) -> None:
+    def __init__(self, socket: ServerConnection, follower: Follower, directory: Directory, charged: Charged) -> None:
         self._socket = socket
         self._follower = follower
         self._directory = directory
         self._charged = charged
         self._calls: dict[int, asyncio.Task[None]] = {}
+        self._given: Counter[str] = Counter()  # requests by user that this link was charged for
         self._outbox: list[Answered] = []
         self._ready = asyncio.Event()
         self._written = asyncio.Condition()
@@ -65,12 +75,14 @@ class Session:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             for error in ended[:2]:
-                if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect):
-                    log.warning("a gateway is not understood, and its calls end: %r", error)
+                if isinstance(error, msgspec.DecodeError):
+                    log.warning("a gateway is not understood, and its calls end: %s", error)
+                elif isinstance(error, Exception) and not isinstance(error, ConnectionClosed):
+                    log.warning("the calls of a gateway end: %s", type(error).__name__, exc_info=error)
 
     async def _read(self) -> None:
-        while (message := await self._socket.receive())["type"] == "websocket.receive":
-            for frame in decode_asked(message.get("text") or message.get("bytes") or "[]"):
+        async for message in self._socket:
+            for frame in decode_asked(message):
                 self._do(frame)
 
     def _do(self, frame: Asked) -> None:
@@ -84,6 +96,8 @@ class Session:
                     call.cancel()
             case Charge():
                 self._send(self._charge(frame))
+            case GiveBack():
+                self._give_back(frame)
             case Spend():
                 for tenant, tokens in frame.tokens.items():
                     self._charged.spend(tenant, tokens)
@@ -121,7 +135,10 @@ class Session:
             return
         if answer is not None:
             events = [*answer.segments, *((answer.end,) if answer.end is not None else ())]
-            self._send(Events(frame.id, events))
+            for first in range(0, len(events), BATCH):
+                await self._room()
+                self._send(Events(frame.id, events[first : first + BATCH]))
+                await asyncio.sleep(0)  # each batch is a message of its own, and other tasks run in between
         self._send(Closed(frame.id))
 
     def _charge(self, frame: Charge) -> Answered:
@@ -131,7 +148,16 @@ class Session:
             self._charged.charge(frame.name, frame.requests, is_tenant=frame.is_tenant)
         except ApiError as error:
             return _refused(frame.id, error)
+        if not frame.is_tenant:
+            self._given[frame.name] = self._given.pop(frame.name, 0) + frame.requests
+            if len(self._given) > _MOST_CHARGED:
+                del self._given[next(iter(self._given))]
         return Closed(frame.id)
+
+    def _give_back(self, frame: GiveBack) -> None:
+        requests = min(frame.requests, self._given[frame.name])
+        self._given[frame.name] -= requests
+        self._charged.give_back(frame.name, requests)
 
     def _send(self, frame: Answered) -> None:
         self._outbox.append(frame)
@@ -148,10 +174,10 @@ class Session:
                 await self._ready.wait()
                 self._ready.clear()
                 frames, self._outbox = self._outbox, []
-                await self._socket.send_text(encode(frames).decode())
+                await self._socket.send(encode(frames).decode())
                 async with self._written:
                     self._written.notify_all()
-        except (RuntimeError, WebSocketDisconnect):
+        except ConnectionClosed:
             return  # it has left
 
 

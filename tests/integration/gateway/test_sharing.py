@@ -13,7 +13,6 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.gateway.sharing.frames import PATH
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
@@ -22,6 +21,9 @@ from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.worker.conftest import module_settings
 
 JOINED_S = 30.0
+KEYS = "a-key-of-nina-0001=nina, a-key-of-tom-00001=acme/tom"
+SECRET = "the-secret-between-these-gateways"
+NEW = "the-new-secret-between-these-gateways"
 
 
 @pytest.fixture(scope="module")
@@ -162,27 +164,62 @@ async def test_a_users_limit_holds_across_sharing_gateways(gateways: Gateways) -
         assert 10 <= codes.count(202) <= 12, "the limit, and what is refilled meanwhile"
 
 
-async def test_the_address_for_gateways_serves_gateways_only(gateways: Gateways) -> None:
+def with_keys(settings: Settings, keys: str = KEYS, secret: str = SECRET) -> Settings:
+    return settings.model_copy(update={"gateway_api_keys": keys, "gateway_peer_secret": secret})
+
+
+async def asked_at_one_and_read_at_another(asked_at: GatewayProcess, read_at: GatewayProcess, key: str) -> list[Sent]:
+    headers = {"Authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=asked_at.url, headers=headers, timeout=60) as http:
+        reply = await http.post("/v1/requests", json={"prompt": "hi", "max_tokens": 20})
+        assert reply.status_code == 202, reply.text
+    async with httpx.AsyncClient(base_url=read_at.url, headers=headers, timeout=60) as http:
+        return await answer(http, reply.json()["request_id"])
+
+
+async def test_the_public_port_serves_no_gateway(gateways: Gateways) -> None:
+    gateways.settings = with_keys(gateways.settings)
     (alone,) = gateways.start()
     await gateways.divided(alone)
-    for headers in ({}, {"Authorization": "Bearer of-another-gateway"}):
+    for headers in ({}, {"Authorization": f"Bearer {SECRET}"}, {"Authorization": "Bearer a-key-of-nina-0001"}):
         with pytest.raises(InvalidStatus) as refused:
-            async with connect(f"ws{alone.url.removeprefix('http')}{PATH}", additional_headers=headers, proxy=None):
+            async with connect(
+                f"ws{alone.url.removeprefix('http')}/internal/gateways", additional_headers=headers, proxy=None
+            ):
                 pass
         assert refused.value.response.status_code == 404
 
 
-async def test_sharing_gateways_with_keys_know_each_other_by_them(gateways: Gateways) -> None:
-    keys = "a-key-of-nina-0001=nina, a-key-of-tom-00001=acme/tom"
-    gateways.settings = gateways.settings.model_copy(update={"gateway_api_keys": keys})
+async def test_sharing_gateways_with_keys_know_each_other_by_their_secret(gateways: Gateways) -> None:
+    gateways.settings = with_keys(gateways.settings)
     one, other = gateways.start(2)
     await gateways.divided(one, other)
     for key in ("a-key-of-nina-0001", "a-key-of-tom-00001"):
-        headers = {"Authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=one.url, headers=headers, timeout=60) as http:
-            asked = (await http.post("/v1/requests", json={"prompt": "hi", "max_tokens": 20})).json()
-        async with httpx.AsyncClient(base_url=other.url, headers=headers, timeout=60) as http:
-            assert is_whole(await answer(http, asked["request_id"]))
-    with pytest.raises(InvalidStatus):
-        async with connect(f"ws{one.url.removeprefix('http')}{PATH}", additional_headers=headers, proxy=None):
-            pass
+        assert is_whole(await asked_at_one_and_read_at_another(one, other, key))
+    assert SECRET not in one.log.read_text() + other.log.read_text()
+
+
+@pytest.mark.timeout(180)
+async def test_users_notice_nothing_of_a_change_of_keys_and_secret(gateways: Gateways) -> None:
+    users = [f"a-key-of-user-{number:04}" for number in range(8)]
+    keys = ",".join(f"{key}=user-{number}" for number, key in enumerate(users))
+    gateways.settings = with_keys(gateways.settings, keys)
+    old, older = gateways.start(2)
+    await gateways.divided(old, older)
+    gateways.settings = with_keys(gateways.settings, f"{keys},a-key-that-is-new-1=new", f"{NEW},{SECRET}")
+    (between,) = gateways.start()
+    await gateways.divided(old, older, between)
+    gateways.settings = with_keys(gateways.settings, f"{keys},a-key-that-is-new-1=new", NEW)
+    (new,) = gateways.start()
+    async with asyncio.timeout(JOINED_S):
+        while metric(new, "parley_gateway_fleets") != 2:
+            await asyncio.sleep(0.1)
+    await gateways.divided(old, older, between)
+    for asked_at, read_at in ((old, new), (new, between), (between, older), (new, new)):
+        found = await asyncio.gather(*(asked_at_one_and_read_at_another(asked_at, read_at, key) for key in users))
+        assert all(map(is_whole, found))
+    assert await asyncio.to_thread(old.stop) == await asyncio.to_thread(older.stop) == 0
+    await gateways.divided(between, new)
+    assert all(map(is_whole, [await asked_at_one_and_read_at_another(new, between, key) for key in users]))
+    for gateway in gateways.all:
+        assert "refused" not in gateway.log.read_text()
