@@ -1,5 +1,8 @@
 {{- define "parley.name" -}}{{ .Release.Name }}{{- end -}}
 
+{{/* The secret between gateways: the chart's own, unless another one is named. */}}
+{{- define "parley.peers" -}}{{ .Values.secrets.peers | default (printf "%s-gateway-peers" .Release.Name) }}{{- end -}}
+
 {{- define "parley.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
