@@ -1,6 +1,6 @@
 """Simulate many seeds, and print those that went wrong.
 
-python -m tests.simulation 1000 [first [erases | wide | crowded | tools | routed]]
+python -m tests.simulation 1000 [first [erases | hostile | calm | killed | wide | crowded | tools | routed]]
 """
 
 from __future__ import annotations
@@ -9,8 +9,17 @@ import sys
 import time
 
 from tests.simulation.faults import crowded_storm, routed_storm, storm, tool_storm, wide_storm
+from tests.simulation.hostile_storms import hostile_calm, hostile_storm, killed_thrice
 
-KINDS = {"wide": wide_storm, "crowded": crowded_storm, "tools": tool_storm, "routed": routed_storm}
+KINDS = {
+    "hostile": hostile_storm,
+    "calm": hostile_calm,
+    "killed": killed_thrice,
+    "wide": wide_storm,
+    "crowded": crowded_storm,
+    "tools": tool_storm,
+    "routed": routed_storm,
+}
 
 
 def main() -> int:

@@ -11,6 +11,9 @@ from app.guard.analyzer import AnalyzerError
 from models.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")
+MANY_VALUES = "many private values"
+"""A text with these words has more private values than a record can hold."""
+_MANY = tuple(PrivateValue("PERSON", f"{number} {'x' * 1000}") for number in range(1100))
 
 
 class FickleAnalyzer:
@@ -23,5 +26,7 @@ class FickleAnalyzer:
         await asyncio.sleep(0.05 * self._chance.random())
         if self._chance.random() < 0.05:
             raise AnalyzerError("the analyzer is away")
+        if any(MANY_VALUES in text for text in texts):
+            return _MANY
         found = dict.fromkeys(value for text in texts for value in _VALUE.findall(text))
         return tuple(PrivateValue("PERSON", value) for value in found if self._chance.random() < 0.5)

@@ -24,7 +24,7 @@ def kill(simulation: Simulation, process: Process) -> None:
     back = simulation.random.choice((process.name, process.name, f"{process.name}'"))
     if simulation.random.random() < 0.2:
         simulation.disk.images.clear()
-    simulation.world.after(simulation.random.choice((0.01, 0.5, 6.0)), lambda: _start(simulation, back))
+    simulation.world.after(simulation.random.choice((0.01, 0.5, 6.0)), partial(simulation.start_again, back))
 
 
 def suspend(simulation: Simulation, process: Process) -> None:
@@ -40,12 +40,12 @@ def cut_off(simulation: Simulation, process: Process) -> None:
 
 def stop(simulation: Simulation, process: Process) -> None:
     process.stop()
-    simulation.world.after(simulation.random.choice((0.01, 3.0)), lambda: _start(simulation, f"{process.name}+"))
+    simulation.world.after(simulation.random.choice((0.01, 3.0)), partial(simulation.start_again, f"{process.name}+"))
 
 
 def join(simulation: Simulation, _process: Process) -> None:
     if len(simulation.alive) < 4:
-        _start(simulation, f"j{len(simulation.processes)}")
+        simulation.start_again(f"j{len(simulation.processes)}")
 
 
 def rebalance(simulation: Simulation, _process: Process) -> None:
@@ -94,11 +94,6 @@ _REPLAY_S = 120.0
 
 FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
 MORE_FAULTS: tuple[Fault, ...] = (*FAULTS, suspend, expire_log, lose_tail)
-
-
-def _start(simulation: Simulation, name: str) -> None:
-    if name not in {process.name for process in simulation.alive}:
-        simulation.start(name)
 
 
 def inflict(simulation: Simulation, fault: Fault) -> None:
@@ -319,7 +314,7 @@ def rebalance_while_away(seed: int) -> Simulation:
     def kill_all() -> None:
         for process in simulation.alive:
             process.kill()
-            simulation.world.after(0.01, partial(_start, simulation, f"{process.name}'"))
+            simulation.world.after(0.01, partial(simulation.start_again, f"{process.name}'"))
 
     killed_at = chance.uniform(0.5, 2.0)
     away_at = killed_at + SESSION_S + chance.uniform(0.3, 2.0)

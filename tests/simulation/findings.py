@@ -41,6 +41,7 @@ from tests.faults.moderation_verdict import wrong_moderation
 from tests.faults.tool_verdict import read_tool_topics
 from tests.faults.verdict import Key, Verdict, judge_records
 from tests.simulation.broker import Entry
+from tests.simulation.hostile_verdict import Innocent, readable, wrong_outcomes
 from tests.simulation.process import Process
 from tests.simulation.usage import wrong_usage
 
@@ -80,19 +81,24 @@ class Findings:
 
     def __init__(self, simulation: Simulation) -> None:
         self._sim = simulation
+        self._innocent = Innocent(simulation)
+        self._events, self._unreadable = readable(self._everything("tokens"))
 
     def outcome(self) -> Outcome:
         erased, asked = self._erased(), self._asked_at()
         verdict = judge_records(
             self._read("requests"),
-            self._read("tokens"),
-            self._read("turns"),
+            self._events,
+            self._innocent.turns(self._read("turns")),
             self._sim.settings(),
             paced=True,
             erased=frozenset(erased),
             masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
         )
+        for name in ("turn_differs", "wrong_plans", "wrong_calls"):
+            found = getattr(verdict, name)
+            found[:] = [key for key in found if self._innocent.key(key)]
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
         marked = self._marked_at(erased)
@@ -108,7 +114,7 @@ class Findings:
             found[:] = [key for key in found if key not in torn]
         users = {user for user, _ in torn}  # an end that is lost makes the next answer look early
         verdict.out_of_order[:] = [key for key in verdict.out_of_order if key[0] not in users]
-        wrong = [*self._wrong(verdict), *self._kept(erased, asked, marked)]
+        wrong = [*self._unreadable, *self._wrong(), *self._kept(erased, asked, marked)]
         wrong += self._quoted(verdict, erased, asked, marked)
         return Outcome(verdict, self._sim.world.steps, wrong, self._crashes())
 
@@ -118,8 +124,8 @@ class Findings:
         secrets = [decode(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
         return Mask(secrets[-1], user, values) if secrets else NO_MASK
 
-    def _wrong(self, verdict: Verdict) -> list[str]:
-        wrong: list[str] = []
+    def _wrong(self) -> list[str]:
+        wrong = wrong_outcomes(self._sim, self._events, self._read("turns"), self._letters())
         owners = [
             (process, partition)
             for process in self._sim.alive
@@ -147,17 +153,17 @@ class Findings:
         wrong += self._wrong_letters()
         wrong += self._wrong_rows()
         if self._sim.moderated:
-            wrong += map(str, wrong_moderation(self._read("tokens"), self._read("turns")).items())
+            wrong += map(str, wrong_moderation(self._innocent.tokens(self._events), self._turn_entries()).items())
         stops = {"cancelled", "filtered"} if self._sim.masked or self._sim.moderated else {"cancelled"}
         ends = {key: reason for key, reason in self._reasons().items() if key in self._sim.endless}
         wrong += [f"{key} was cancelled and ended as {reason}" for key, reason in ends.items() if reason not in stops]
         errors = self._errors()
-        wrong += [f"{key} ended as engine_error" for key in errors - self._sim.deadly]
+        wrong += [f"{key} is innocent and ended as engine_error" for key in errors - self._sim.deadly]
         return wrong
 
     def _wrong_audit(self) -> list[str]:
         heads = self._read(changelog_topic(self._sim.settings(), Table.AUDIT))
-        bad = sum(self._is_bad(entry) for entry in self._read("requests"))
+        bad = None if self._sim.besieged else sum(self._is_bad(entry) for entry in self._read("requests"))
         return wrong_audit(self._read("audit"), heads, self._valid_requests(), bad)
 
     def _crashes(self) -> list[str]:
@@ -169,14 +175,14 @@ class Findings:
         ]
 
     def _errors(self) -> set[Key]:
-        events = [decode_token_event(entry.value, entry.headers) for entry in self._read("tokens")]
+        events = [decode_token_event(entry.value, entry.headers) for entry in self._innocent.tokens(self._events)]
         failed = [event for event in events if event.error is not None and event.error.code == "engine_error"]
         return {(event.user_id or "", event.request_id or "") for event in failed}
 
     def _wrong_times(self) -> list[str]:
         """Turns that ended later, or long before, the broker had them."""
         wrong = []
-        for entry in self._read("turns"):
+        for entry in self._turn_entries():
             turn = decode_turn(entry.value)
             if not -_WAITED_MS <= turn.created_at - entry.timestamp <= _CLOCKS_MS:
                 wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
@@ -184,11 +190,7 @@ class Findings:
 
     def _wrong_letters(self) -> list[str]:
         """Records without the one dead letter that they had to have, and letters that nothing had led to."""
-        sources = Counter()
-        for letter in self._read("dead-letters"):
-            cause = cause_from(letter.headers)
-            assert cause is not None
-            sources[cause.topic, cause.partition, cause.offset] += 1
+        sources = self._letters()
         wanted = {
             (entry.topic, entry.partition, entry.offset) for entry in self._read("requests") if self._is_bad(entry)
         }
@@ -196,8 +198,13 @@ class Findings:
         wrong += [f"{place} has no dead letter" for place in wanted - set(sources)]
         # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
         results = set() if self._sim.tools is None else self._sim.tools.wrong
-        unwanted = set(sources) - wanted - results - self._deadly_places()
+        unwanted = set(sources) - wanted - results - self._deadly_places() - self._sim.hostile.keys()
         return wrong + [f"{place} has a dead letter" for place in unwanted]
+
+    def _letters(self) -> Counter[tuple[str, int, int]]:
+        """How many dead letters each record has."""
+        causes = [cause_from(letter.headers) for letter in self._read("dead-letters")]
+        return Counter((cause.topic, cause.partition, cause.offset) for cause in causes if cause is not None)
 
     def _deadly_places(self) -> set[tuple[str, int, int]]:
         places = set()
@@ -240,7 +247,8 @@ class Findings:
             if turn.outlives(erased.get(turn.user_id, 0))
             for row in rows_of(turn)
         }
-        there = {key: row["text"] for key, row in self._sim.milvus.rows.items()}
+        rows = self._sim.milvus.rows.items()
+        there = {key: row["text"] for key, row in rows if self._innocent.key((row["user_id"], ""))}
         wrong = [f"row {key} should not be there" for key in there.keys() - wanted.keys()]
         wrong += [f"row {key} is missing" for key in wanted.keys() - there.keys()]
         return wrong + [f"row {key} differs" for key in wanted.keys() & there.keys() if wanted[key] != there[key]]
@@ -287,7 +295,7 @@ class Findings:
     def _planned_at(self) -> dict[Key, int]:
         """The time of requests whose own timestamp is in the future: the one that their owner has recorded."""
         planned: dict[Key, int] = {}
-        for entry in self._read("tokens"):
+        for entry in self._events:
             event = decode_token_event(entry.value, entry.headers)
             details = event.notice.details if event.notice is not None and event.notice.code == PLAN else None
             if details and "at" in details:
@@ -343,13 +351,20 @@ class Findings:
         return any((turn.user_id, turn.request_id) == key and turn.answer for turn in self._turns())
 
     def _turns(self) -> list[Turn]:
-        return [decode_turn(entry.value) for entry in self._read("turns")]
+        return [decode_turn(entry.value) for entry in self._turn_entries()]
+
+    def _turn_entries(self) -> list[Entry]:
+        return self._innocent.turns(self._read("turns"))
 
     def _reasons(self) -> dict[tuple[str, str], str]:
-        turns = [json.loads(entry.value or b"") for entry in self._read("turns")]
+        turns = [json.loads(entry.value or b"") for entry in self._turn_entries()]
         return {(turn["user_id"], turn["request_id"]): turn["finish_reason"] for turn in turns}
 
     def _read(self, topic: str) -> list[Entry]:
+        """What the topic holds but hostile records."""
+        return [entry for entry in self._everything(topic) if self._innocent.entry(entry)]
+
+    def _everything(self, topic: str) -> list[Entry]:
         return [
             entry for number in range(self._sim.partitions) for entry in self._visible(TopicPartition(topic, number))
         ]

@@ -43,7 +43,8 @@ class Group:
         self.rebalance()
 
     def leave(self, process: Process) -> None:
-        self._processes.remove(process)
+        if process in self._processes:
+            self._processes.remove(process)
         if self._heard.pop(process, None) is not None:
             self.rebalance()
 
@@ -157,7 +158,11 @@ class Feed:
     def _hand_out(self) -> None:
         if self._process.generation == self._generation:
             while self._fetched:
-                self._process.worker.owner.receive(self._fetched.popleft())
+                try:
+                    self._process.worker.owner.receive(self._fetched.popleft())
+                except Exception as error:  # noqa: BLE001 - as app/application.py
+                    self._process.end_with(error)
+                    return
         elif not self._closed:
             # Nothing flows before the assignment has been dealt with; what was fetched waits.
             self._process.loop.call_later(0.01, self._hand_out)

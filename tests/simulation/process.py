@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
+from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
 from app.delivery.resume.token_pace import TokenPace
 from app.guard.guard import Guard
@@ -29,10 +31,14 @@ from tests.simulation.group import Flow, Group
 from tests.simulation.judges import FickleJudges
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus
+from tests.simulation.sabotage import HostileStream, check_submit, sabotaged
 from tests.simulation.world import SteppedLoop
 
 Fails = Callable[[str, Job], int | None]
 """After how many tokens the model of a version fails in a job; None if it does not."""
+
+
+_GOODBYE_S = 10.0
 
 
 class FailingStream(PacedStream):
@@ -61,10 +67,14 @@ class DeadlyEngine(PacedEngine):
         self._fails = fails
 
     def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        check_submit(jobs)
         self._submitted(jobs)
         return [self._stream(job) for job in jobs]
 
     def _stream(self, job: Job) -> Stream:
+        sabotage = sabotaged(job.id)
+        if sabotage is not None and sabotage[0] == "model":
+            return HostileStream(job, self._pause_s, self.model_version, sabotage[1])
         at = self._fails(self.model_version, job)
         if at is None:
             return super().submit([job])[0]
@@ -125,6 +135,10 @@ class Process:
         """Whether its heartbeats reach the group."""
         return self.up and not self.dead and self.loop not in self.broker.world.suspended
 
+    @property
+    def partitions(self) -> list[Partition]:
+        return [*self.worker.owner.partitions.values()] if hasattr(self, "worker") else []
+
     def kill(self) -> None:
         """Kill -9: what it has sent arrives for a moment longer."""
         if self.dead:
@@ -176,9 +190,22 @@ class Process:
             self.kill()
             self._on_death(self.name)
 
-    def _broken(self, error: BaseException) -> None:
-        if not self.dead:
-            self.broken.append(error)
+    def end_with(self, error: BaseException) -> None:
+        """What app/application.py does about a worker that is broken; its supervisor starts it again."""
+        if self.dead:
+            return
+        self.broken.append(error)
+        if not self.leaving:
+            self.leaving = True
+            with self.loop.running():
+                self.loop.create_task(self._end())
+
+    async def _end(self) -> None:
+        with suppress(Exception):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self.worker.stop(broken=True)
+        self._group.leave(self)
+        self._die()
 
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
@@ -196,7 +223,7 @@ class Process:
             self.settings,
             loaded,
             self._flow,
-            self._broken,
+            self.end_with,
             clients=SimClients(self.settings, self),
             open_store=partial(_open_store, self.disk, self.name),
             milvus=None if self._milvus is None else cast(Milvus, SimMilvus(self._milvus, self)),

@@ -6,10 +6,11 @@ import json
 import logging
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
 import msgspec
@@ -33,8 +34,12 @@ from tests.simulation.group import Group
 from tests.simulation.memory_store import Disk
 from tests.simulation.milvus import MilvusServer
 from tests.simulation.process import Fails, Process
+from tests.simulation.sabotage import saboteurs
 from tests.simulation.tools import SimToolPrograms
 from tests.simulation.world import EPOCH, World
+
+if TYPE_CHECKING:
+    from tests.simulation.hostile import Arrived
 
 SESSION_S = 4.0
 _PEACE_S = 400.0
@@ -153,6 +158,9 @@ class Simulation:
         self.deadly: set[Key] = set()
         self.failing: dict[Key, bool] = {}
         """Requests in which a model fails, and whether the default model always does."""
+        self.besieged = False
+        self.hostile: dict[tuple[str, int, int], Arrived] = {}
+        """Hostile records by topic, partition and offset (hostile.py)."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -238,12 +246,11 @@ class Simulation:
 
     def _supervise(self, name: str) -> None:
         """What a supervisor does about a process that ended by itself."""
+        self.world.after(1.0, partial(self.start_again, name))
 
-        def restart() -> None:
-            if name not in {process.name for process in self.alive}:
-                self.start(name)
-
-        self.world.after(1.0, restart)
+    def start_again(self, name: str) -> None:
+        if name not in {process.name for process in self.alive}:
+            self.start(name)
 
     def keep_running(self, seconds: float) -> None:
         """Make no peace before that time."""
@@ -255,7 +262,8 @@ class Simulation:
     def run(self) -> Outcome:
         logging.disable(logging.CRITICAL)
         try:
-            return self._run()
+            with saboteurs() if self.besieged else nullcontext():
+                return self._run()
         finally:
             for process in list(self.processes):
                 process.kill()

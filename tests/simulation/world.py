@@ -147,6 +147,7 @@ class World:
     """Virtual time, chance, and everything that happens at a time."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.random = random.Random(seed)
         self.now = EPOCH
         self.loops: list[SteppedLoop] = []

@@ -1,0 +1,86 @@
+"""Storms with hostile records, and storms that kill workers while requests begin."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app.delivery.partition import State
+from tests.simulation.faults import (
+    crowded_storm,
+    erasing_storm,
+    expiring_storm,
+    masking_storm,
+    moderation_storm,
+    recalling_storm,
+    routed_storm,
+    storm,
+    tool_storm,
+    wide_storm,
+)
+from tests.simulation.hostile import besieged
+from tests.simulation.process import Process
+from tests.simulation.scenario import Load, Simulation
+
+STORMS: tuple[Callable[[int], Simulation], ...] = (
+    storm,
+    wide_storm,
+    tool_storm,
+    masking_storm,
+    routed_storm,
+    moderation_storm,
+    recalling_storm,
+    crowded_storm,
+    erasing_storm,
+    expiring_storm,
+)
+
+_KILLS = 3
+_WITHIN_S = 15.0
+_APART_S = 0.2
+
+
+def hostile_storm(seed: int, kinds: Sequence[str] = ()) -> Simulation:
+    """A storm of each sort in turn, with hostile records among its requests."""
+    return besieged(STORMS[seed % len(STORMS)](seed), kinds=kinds)
+
+
+def hostile_calm(seed: int, kinds: Sequence[str] = ()) -> Simulation:
+    """Hostile records, and nothing else that goes wrong: no partition has a reason to begin a second epoch."""
+    load = Load(requests=6 + seed % 6, tools=0.3 if seed % 2 else 0.0)
+    return besieged(Simulation(seed, workers=1 + seed % 2, partitions=1 + seed // 2 % 2, load=load), kinds=kinds)
+
+
+def killed_thrice(seed: int) -> Simulation:
+    """A request that ends its worker, and three kills from outside within 15 s, each while another request begins."""
+    chance = random.Random(f"killed thrice {seed}")
+    load = Load(requests=8, users=4, over_s=5.0, deadly=0.15)
+    simulation = Simulation(seed, workers=1 + seed % 3, load=load)
+    simulation.keep_running(_WITHIN_S + 5.0)
+    began, killed = simulation.world.now, list[float]()
+
+    def watch() -> None:
+        now = simulation.world.now
+        if len(killed) == _KILLS or now - began > _WITHIN_S:
+            return
+        ready = [process for process in simulation.alive if _begins_one(simulation, process)]
+        if ready and (not killed or now - killed[-1] > _APART_S) and chance.random() < 0.2:
+            process = chance.choice(ready)
+            process.kill()
+            killed.append(now)
+            simulation.world.after(chance.choice((0.01, 1.0)), partial(simulation.start_again, process.name))
+        simulation.world.after(0.002, watch)
+
+    simulation.world.after(0.001, watch)
+    return simulation
+
+
+def _begins_one(simulation: Simulation, process: Process) -> bool:
+    """Whether an innocent request runs there and has no token yet."""
+    return any(
+        inflight.answer is not None and not inflight.answer.index and inflight.key not in simulation.deadly
+        for partition in process.partitions
+        if partition.state is State.OWNED
+        for inflight in partition.ownership.inflight_requests.values()
+    )

@@ -1,0 +1,93 @@
+"""The verdict on hostile records: one outcome each, and workers that go on.
+
+What becomes of them counts here alone; the other verdicts read the topics without them (`Innocent`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from aiokafka import TopicPartition
+
+from app.wire import decode_token_event
+from tests.simulation.hostile import VILLAIN
+
+if TYPE_CHECKING:
+    from tests.faults.verdict import Key
+    from tests.simulation.broker import Entry
+    from tests.simulation.scenario import Simulation
+
+
+class Innocent:
+    """Which records and requests are no hostile ones."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._hostile = simulation.hostile
+        self._ids = {arrived.request_id for arrived in simulation.hostile.values()} - {None}
+
+    def key(self, key: Key) -> bool:
+        return key[1] not in self._ids and not key[0].startswith(VILLAIN)
+
+    def entry(self, entry: Entry) -> bool:
+        return (entry.topic, entry.partition, entry.offset) not in self._hostile
+
+    def turns(self, entries: Iterable[Entry]) -> list[Entry]:
+        return [entry for entry in entries if self.key(_key_of_turn(entry))]
+
+    def tokens(self, entries: Iterable[Entry]) -> list[Entry]:
+        events = ((entry, decode_token_event(entry.value, entry.headers)) for entry in entries)
+        return [entry for entry, event in events if self.key((event.user_id or "", event.request_id or ""))]
+
+
+def readable(tokens: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
+    """The events that readers can decode, and what is wrong with the others."""
+    good, wrong = [], []
+    for entry in tokens:
+        try:
+            decode_token_event(entry.value, entry.headers)
+            good.append(entry)
+        except Exception as error:  # noqa: BLE001 - of any type: it is what readers get
+            wrong.append(f"nobody can read tokens {entry.partition}@{entry.offset}: {error!r}")
+    return good, wrong
+
+
+def wrong_outcomes(
+    simulation: Simulation, tokens: Iterable[Entry], turns: Iterable[Entry], letters: Counter[tuple[str, int, int]]
+) -> list[str]:
+    """Hostile records without an outcome, or with two, and workers that ended."""
+    if not simulation.besieged:
+        return []
+    wrong = [f"{process.name} was ended by {error!r}" for process in simulation.processes for error in process.broken]
+    ends = _ends(tokens)
+    turned = Counter(_key_of_turn(entry)[1] for entry in turns)
+    torn = {request_id for _, request_id in simulation.torn}
+    for place, arrived in simulation.hostile.items():
+        name, id_ = f"{place} ({arrived.record.name or arrived.record.value!r:.60})", arrived.request_id
+        committed = simulation.broker.committed.get(TopicPartition(*place[:2]))
+        if place[0] != "tool-results" and (committed is None or committed.offset <= place[2]):
+            wrong.append(f"{name} is never done")
+        if place[0] != "requests" or id_ in torn:
+            continue
+        if not letters[place] and not ends[id_]:
+            wrong.append(f"{name} {id_} has no outcome")
+        if len(ends[id_]) > 1 or turned[id_ or ""] > 1:
+            wrong.append(f"{name} {id_} ended as {ends[id_]}, with {turned[id_ or '']} turns")
+    return wrong
+
+
+def _ends(tokens: Iterable[Entry]) -> defaultdict[str | None, set[str]]:
+    """The ends of each request; readers ignore one that is repeated."""
+    ends = defaultdict(set)
+    for entry in tokens:
+        event = decode_token_event(entry.value, entry.headers)
+        if event.is_end:
+            ends[event.request_id].add(str(event.error.code if event.error else event.finish_reason))
+    return ends
+
+
+def _key_of_turn(entry: Entry) -> Key:
+    turn = json.loads(entry.value or b"")
+    return turn["user_id"], turn["request_id"]
