@@ -9,6 +9,7 @@ from app.wire.audit import AuditAction, AuditRecord
 from app.wire.control import Audit
 from app.wire.error import WireError
 from app.wire.event import TokenEvent
+from app.wire.ids import tenant_of
 from app.wire.limits import MAX_USER_LENGTH
 
 OPERATOR = "parley"
@@ -50,6 +51,7 @@ def audit_of_refusal(user_id: str, error: WireError, now: int) -> tuple[AuditRec
             outcome=str(error.code),
             user_id=user_id[:MAX_USER_LENGTH],
             at=now,
+            tenant=tenant_of(user_id[:MAX_USER_LENGTH]),
             request_id=error.request_id,
             conversation_id=error.conversation_id if error.request_id is not None else None,
         ),
@@ -57,7 +59,9 @@ def audit_of_refusal(user_id: str, error: WireError, now: int) -> tuple[AuditRec
 
 
 def audit_of_erasure(user_id: str, now: int) -> tuple[AuditRecord, ...]:
-    return (AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now),)
+    return (
+        AuditRecord(action=AuditAction.ERASURE, outcome="done", user_id=user_id, at=now, tenant=tenant_of(user_id)),
+    )
 
 
 def audit_of_retreat(experiment: str, arm: str, now: int) -> tuple[AuditRecord, ...]:
@@ -77,7 +81,7 @@ def audit_of_gateway(note: Audit) -> tuple[AuditRecord, ...]:
             outcome=note.outcome,
             user_id=note.user_id,
             at=note.at,
-            tenant=note.tenant,
+            tenant=tenant_of(note.user_id) or note.tenant,
             count=note.count,
         ),
     )

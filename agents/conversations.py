@@ -30,6 +30,7 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
+from app.policy.tenants import with_tenant
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
@@ -88,7 +89,7 @@ class Conversations:
             self._refuse(partition, record, error, at)
             return
         # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
-        request = msgspec.structs.replace(request, metadata=None)
+        request = with_tenant(msgspec.structs.replace(request, metadata=None))
         inflight = InFlightRequest(record, request, at, trace_headers=trace_headers_of(record.headers))
         if partition.ownership.known(inflight.key, at):
             partition.spawn(partition.commit(Commit(record)))

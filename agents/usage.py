@@ -119,7 +119,7 @@ class UsageWindows:
         first = None if timing is None else timing.first_token_at
         return Counted(
             at=turn.created_at,
-            tenant=turn.tenant or tenant_of(turn.user_id) or "",
+            tenant=tenant_of(turn.user_id) or turn.tenant or "",
             model=turn.model_version,
             prompt_tokens=turn.usage.prompt_tokens,
             completion_tokens=turn.usage.completion_tokens,

@@ -22,11 +22,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import msgspec
+
 from app.policy.file import AUTO_MODEL, Policy, TenantRule
 from app.wire.codes import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.request import Priority, Request
 from app.wire.usage import UsageWindow
+from app.wire.validation import foreign_tenant
 
 EVERYBODY_ELSE = "*"
 MINUTE_S = 60
@@ -54,8 +57,13 @@ class Used:
 
 
 def charged_tenant(request: Request) -> str:
-    """The tenant that the request counts for; empty without one. `tenant` cannot change that of the user."""
+    """Whose request this is; empty without a tenant. That of the user counts, and `tenant` for users without one."""
     return tenant_of(request.user_id) or request.tenant or ""
+
+
+def with_tenant(request: Request) -> Request:
+    """The request as all parts behind its decoding see it: `tenant` is the one that it counts for."""
+    return msgspec.structs.replace(request, tenant=charged_tenant(request) or None)
 
 
 class TenantFigures:
@@ -166,6 +174,8 @@ class Tenants:
 
     def __init__(self, policy: Policy, figures: TenantFigures, *, region: str = "", group: str = "") -> None:
         self._rules: dict[str, TenantRule] = {}
+        self._named = frozenset[str]()
+        self._tells_apart = False
         self.figures = figures
         self._here = {"region": region, "group": group}
         self.use(policy)
@@ -173,6 +183,10 @@ class Tenants:
     def use(self, policy: Policy) -> None:
         """Work by this policy from now on."""
         self._rules = policy.tenants
+        in_routes = {tenant for route in policy.routes for tenant in route.when.tenant or ()}
+        self._named = frozenset(in_routes | policy.tenants.keys() - {EVERYBODY_ELSE})
+        shares_answers = policy.cache is not None and policy.cache.scope == "tenant"
+        self._tells_apart = bool(self._named or policy.tenants or shares_answers)
 
     @property
     def has_quotas(self) -> bool:
@@ -214,11 +228,9 @@ class Tenants:
 
     def refusal(self, request: Request, names: Collection[str], *, is_adapter: bool) -> TenantRefusal | None:
         """Why the tenant may not ask for this, now; None if it may. `names` are those of the model that answers."""
-        if not self._rules:
-            return None
         tenant = charged_tenant(request)
-        if request.tenant not in {None, tenant}:
-            return TenantRefusal(ErrorCode.INVALID_REQUEST, f"tenant: the user belongs to the tenant {tenant!r}")
+        if (foreign := self._foreign(request)) is not None:
+            return TenantRefusal(ErrorCode.INVALID_REQUEST, foreign)
         rule, elsewhere = self.rule_of(tenant), self.misplaced(request)
         if rule is None or elsewhere is not None:
             return elsewhere
@@ -229,6 +241,18 @@ class Tenants:
             message = f"priority: this tenant may ask for {rule.priority} at most"
             return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
         return self._exhausted(tenant, rule) if rule.has_quota else None
+
+    def _foreign(self, request: Request) -> str | None:
+        """Why the request's `tenant` cannot be its user's. Where the policy tells tenants apart, a user without one
+        belongs to those that it names alone: nobody can make up a tenant with limits, routes or a cache of its own.
+        """
+        is_named = tenant_of(request.user_id) is not None or request.tenant in {None, ""} | self._named
+        if is_named or not self._tells_apart:
+            return foreign_tenant(request)
+        return (
+            f"tenant: the user {request.user_id!r} has none, and the policy names no tenant {request.tenant!r}; the "
+            f"users of a tenant are tenant/user"
+        )
 
     def _exhausted(self, tenant: str, rule: TenantRule) -> TenantRefusal | None:
         own, others = self.figures.own_minute(tenant), self.figures.others_minute(tenant)

@@ -13,7 +13,7 @@ from app.wire.codes import ErrorCode
 from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.depth import check_depth, check_digits
 from app.wire.error import WireError
-from app.wire.ids import partition_for
+from app.wire.ids import partition_for, tenant_of
 from app.wire.limits import (
     INT64,
     MAX_BEST_OF,
@@ -129,6 +129,14 @@ def validate_tool_result(result: ToolResultRecord, key: bytes | None) -> None:
         _check_lengths(result, "tool_call_id")
 
 
+def foreign_tenant(request: Request) -> str | None:
+    """What is wrong with the request's `tenant` if its user belongs to another one."""
+    own = tenant_of(request.user_id)
+    if own is None or not request.tenant or request.tenant == own:
+        return None
+    return f"tenant: is {request.tenant!r}, and the user {request.user_id!r} belongs to {own!r}"
+
+
 def prompt_bytes(request: Request) -> int:
     """Bytes of everything that the prompt is built from."""
     messages = request.messages or ()
@@ -184,6 +192,8 @@ def _check_names(request: Request) -> None:
     if request.previous_request_id is not None and not is_request_id(request.previous_request_id):
         raise _WrongError("previous_request_id: must be 1-64 of A-Z a-z 0-9 . _ : -")
     _check_lengths(request, "conversation_id", "tenant", "model")
+    if (foreign := foreign_tenant(request)) is not None:
+        raise _WrongError(foreign)
 
 
 def _check_lengths(record: object, *names: str) -> None:

@@ -13,7 +13,7 @@ MASK63 = (1 << 63) - 1
 
 def prompt_of(job: Job) -> dict[str, Any]:
     """A `TokensPrompt`: the prompt, then the tokens of the answer so far. Only requests of one user share prefixes."""
-    return {"prompt_token_ids": [*job.prompt, *job.generated], "cache_salt": f"{job.tenant}/{job.user}"}
+    return {"prompt_token_ids": [*job.prompt, *job.generated], "cache_salt": f"{job.tenant}\0{job.user}"}
 
 
 def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:

@@ -18,6 +18,8 @@ POLICY = """
 [cache]
 ttl_s = 60
 scope = "tenant"
+[tenants.a]
+[tenants.b]
 """
 GREEDY = {"temperature": 0, "max_tokens": 8}
 

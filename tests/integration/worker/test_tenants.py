@@ -113,9 +113,11 @@ async def test_what_a_tenant_may_use_is_answered_and_listed(
 async def test_a_producer_cannot_name_another_tenant_and_routes_may_choose_any_model(client: Client) -> None:
     assert code_of(await client.asked("acme/nina", "hello", tenant="few")) == "invalid_request"
     assert code_of(await client.asked(client.user(), "hello")) == "invalid_request", "everybody else asks for batch"
-    user = client.user()
-    answer = await client.asked(user, "hello", tenant="routed", max_tokens=1)
-    assert answer.segments[0].model_version == "large@1"
+    assert code_of(await client.asked(client.user(), "hello", tenant="made-up", priority="batch")) == "invalid_request"
+    for user, fields in ((client.user(), {"tenant": "routed"}), ("routed/nina", {})):
+        answer = await client.asked(user, "hello", max_tokens=1, **fields)
+        assert answer.segments[0].model_version == "large@1"
+        assert (await client.turns_of(user, 1))[-1].tenant == "routed"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.policy.file import Policy, TenantRule
-from app.policy.tenants import MINUTE_MS, TenantFigures, Tenants, charged_tenant, month_start
+from app.policy.file import CacheRules, Policy, Route, TenantRule, When
+from app.policy.tenants import MINUTE_MS, TenantFigures, Tenants, month_start, with_tenant
 from app.wire.codes import ErrorCode
 from app.wire.request import Priority, Request
 from app.wire.usage import Latencies, UsageWindow
@@ -69,7 +69,11 @@ def window(partition: int, ago_ms: int = 0, **fields: Any) -> UsageWindow:
         ({"user_id": "omar", "tenant": "acme"}, None),
         ({"user_id": "omar", "priority": Priority.BATCH}, None),
         ({"user_id": "omar"}, ErrorCode.INVALID_REQUEST),
-        ({"user_id": "omar", "tenant": "rival", "priority": Priority.BATCH, "model": "small"}, None),
+        ({"user_id": "omar", "priority": Priority.BATCH, "model": "small"}, None),
+        ({"user_id": "rival/omar", "priority": Priority.BATCH, "model": "small"}, None),
+        ({"user_id": "rival/omar", "tenant": "acme"}, ErrorCode.INVALID_REQUEST),
+        ({"user_id": "omar", "tenant": "rival", "priority": Priority.BATCH}, ErrorCode.INVALID_REQUEST),
+        ({"user_id": "omar", "tenant": "*", "priority": Priority.BATCH}, ErrorCode.INVALID_REQUEST),
         ({"user_id": "omar", "priority": Priority.BATCH, "model": "default"}, ErrorCode.MODEL_NOT_FOUND),
     ],
 )
@@ -79,9 +83,35 @@ def test_a_tenant_may_ask_for_what_its_rule_names(fields: dict[str, Any], code: 
 
 def test_without_tenants_everything_is_as_it_was() -> None:
     tenants = Tenants(Policy(), TenantFigures(lambda: NOW, lambda: {0}, 1))
-    request = Request(request_id="r", user_id="acme/nina", tenant="rival", priority=Priority.INTERACTIVE)
-    assert tenants.refusal(request, {"any"}, is_adapter=False) is None
-    assert charged_tenant(request) == "acme"
+    for fields in ({"user_id": "acme/nina"}, {"user_id": "nina", "tenant": "acme"}):
+        request = Request(request_id="r", priority=Priority.INTERACTIVE, **fields)
+        assert tenants.refusal(request, {"any"}, is_adapter=False) is None
+        assert with_tenant(request).tenant == "acme"
+    assert with_tenant(Request(request_id="r", user_id="nina", tenant="")).tenant is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_refused"),
+    [
+        (Policy(), False),
+        (Policy(cache=CacheRules(ttl_s=1)), False),
+        (Policy(cache=CacheRules(ttl_s=1, scope="tenant")), True),
+        (Policy(routes=(Route(name="a", when=When(tenant=("lab",)), model="default"),)), True),
+        (Policy(routes=(Route(name="a", when=When(tenant=("acme",)), model="default"),)), False),
+        (Policy(tenants={"*": TenantRule()}), True),
+        (Policy(tenants={"acme": TenantRule()}), False),
+    ],
+)
+def test_a_user_without_a_tenant_belongs_only_to_tenants_that_the_policy_names(
+    policy: Policy, *, is_refused: bool
+) -> None:
+    tenants = Tenants(policy, TenantFigures(lambda: NOW, lambda: {0}, 1))
+    request = Request(request_id="r", user_id="nina", tenant="acme")
+    refusal = tenants.refusal(request, {"any"}, is_adapter=False)
+    assert (refusal is not None) == is_refused
+    if refusal is not None:
+        assert "'nina'" in refusal.message
+        assert "'acme'" in refusal.message
 
 
 def test_a_limit_counts_the_last_minute_and_lets_go_of_it() -> None:

@@ -133,6 +133,16 @@ def test_value_at_the_edge_of_the_contract_is_taken(fields: dict[str, Any]) -> N
     validate_request(request(**fields), b"ann", max_prompt_bytes=LIMIT)
 
 
+def test_a_user_of_a_tenant_is_of_no_other_one() -> None:
+    for tenant in (None, "", "acme"):
+        validate_request(request(user_id="acme/ann", tenant=tenant), b"acme/ann", max_prompt_bytes=LIMIT)
+    error = refusal(request(user_id="acme/ann", tenant="rival"), b"acme/ann")
+    assert error.code is ErrorCode.INVALID_REQUEST
+    assert "'rival'" in error.message
+    assert "'acme/ann'" in error.message
+    assert error.dead_letter
+
+
 @pytest.mark.parametrize("key", [None, b"", b"bob", b"\xff", b"ann\n"])
 def test_key_that_is_not_the_user_is_refused(key: bytes | None) -> None:
     error = refusal(request(), key)

@@ -153,7 +153,7 @@ async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
     assert (given.temperature, given.top_p, given.top_k, given.seed, given.min_p) == (0.5, 0.9, 7, 3, 0.1)
     assert (given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (0.2, 0.3, 1.1)
     assert (given.logit_bias, given.logprobs, given.detokenize) == ({5: 1.0}, 1, False)
-    assert (priority, prompt["cache_salt"]) == (2, "acme/")
+    assert (priority, prompt["cache_salt"]) == (2, "acme\0")
     assert reported[0].logprob == -0.5
     assert reported[0].top[0] == (reported[0].token, -0.5)
     salts = {prompt_of(job(PROMPT, tenant=tenant, user=user))["cache_salt"] for tenant in "ab" for user in "xy"}
