@@ -23,6 +23,7 @@ from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.attempts import Attempts
 from app.policy.response_cache import ResponseCache
 from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
 from app.reader.answer import Answer
@@ -56,14 +57,16 @@ class Answering:
         cache: ResponseCache,
         candidates: Candidates,
         tenants: Tenants,
+        attempts: Attempts,
     ) -> None:
+        self._attempts = attempts
         self._tenants = tenants
         self._decisions = decisions
         self._settings = settings
         self._servings = servings
         self._rules = rules
         self._tool_calls = ToolCalls(settings)
-        self._generating = Generating(batches, decisions, cache, candidates)
+        self._generating = Generating(batches, decisions, cache, candidates, attempts)
 
     def may_look(self, inflight: InFlightRequest) -> bool:
         """Whether models, judges and the index may see the request: not if its tenant belongs to another region or
@@ -117,14 +120,13 @@ class Answering:
                 await self._tool_calls.ask(partition, inflight, answer, end)
             except ToolCallsTooLargeError:
                 return await answer.done(FinishReason.LENGTH, end.usage)
-            finally:
-                inflight.has_begun()
 
     async def _before_round(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog
     ) -> TokenEvent | None:
         """Wait for the results of the last round's calls; the end of the answer if it has none after them."""
         if inflight.rounds == inflight.made and inflight.made.missing:
+            await self._attempts.interrupt(partition, inflight)
             stopped_by = await self._tool_calls.wait(partition, inflight, answer)
             if stopped_by is not None:
                 return await stopped(answer, stopped_by)

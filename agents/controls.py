@@ -65,9 +65,9 @@ class Controls:
             case Cancel():
                 self._cancel(partition, record, control)
             case Erase():
-                partition.spawn(self._erase(partition, record, control.user_id))
+                partition.spawn(self._erase(partition, record, control.user_id), about=record)
             case Audit():
-                partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))))
+                partition.spawn(partition.commit(Commit(record, audit=audit_of_gateway(control))), about=record)
 
     def _cancel(self, partition: Partition, record: Record, cancel: Cancel) -> None:
         key = (cancel.user_id, cancel.request_id)

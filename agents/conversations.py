@@ -18,25 +18,30 @@ import msgspec
 from agents.answering import Answering
 from agents.charging import Charging
 from agents.comparing import Comparing
+from agents.containment import Containment
 from agents.decisions import Decisions
 from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
+from app.delivery.escalation import ESCALATING, described
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.attempts import Attempts
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, lost_attempts
 from app.delivery.resume.recovery import RequestKey
+from app.delivery.resume.tokens import EventRefusedError
 from app.policy.tenants import with_tenant
 from app.settings import Settings
 from app.wire.codec import decode_request
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
-from app.wire.event import EventType
+from app.wire.event import EventType, TokenEvent
 from app.wire.headers import trace_headers_of
+from app.wire.request import Request
 from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
 from models.generation import FinishReason
@@ -67,7 +72,11 @@ class Conversations:
         charging: Charging,
         answering: Answering,
         comparing: Comparing,
+        attempts: Attempts,
+        containment: Containment,
     ) -> None:
+        self._attempts = attempts
+        self._containment = containment
         self._charging = charging
         self._decisions = decisions
         self._settings = settings
@@ -82,9 +91,7 @@ class Conversations:
         """Accept a new record: queue its request, or deal with a record that is not a valid request."""
         at = partition.ownership.clock.time_of(record.timestamp)
         try:
-            request = decode_request(record.value, record.headers)
-            validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
-            check_partition(request, record.partition, self._settings.partitions)
+            request = self._read(record)
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
@@ -94,10 +101,48 @@ class Conversations:
         if partition.ownership.known(inflight.key, at):
             partition.spawn(partition.commit(Commit(record)))
             return
-        self._admit(partition, inflight)
+        try:
+            self._admit(partition, inflight)
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this request
+            partition.lanes.withdraw(inflight.conversation, inflight)
+            partition.spawn(self._end_contained(partition, inflight, error))
+
+    def _read(self, record: Record) -> Request:
+        """The valid request in the record; raises `WireError`."""
+        try:
+            request = decode_request(record.value, record.headers)
+            validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            check_partition(request, record.partition, self._settings.partitions)
+        except WireError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this record
+            raise self._containment.refusal(record, error) from None
+        return request
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
+        try:
+            end, commit = await self._answer(partition, inflight)
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this request
+            await self._end_contained(partition, inflight, error)
+        else:
+            await self._commit(partition, inflight, end, commit)
+
+    async def _end_contained(self, partition: Partition, inflight: InFlightRequest, error: Exception) -> None:
+        end, commit = await self._containment.end(partition, inflight, error)
+        await self._commit(partition, inflight, end, commit)
+
+    async def _answer(self, partition: Partition, inflight: InFlightRequest) -> tuple[TokenEvent, Commit]:
+        """Write the answer, and return its end with what it leaves behind."""
+        if inflight.key in partition.context.refused:
+            raise EventRefusedError
+        index = 0 if inflight.recovered is None else inflight.recovered.position
+        if self._is_open(inflight):
+            await self._attempts.begin(partition, inflight, index)
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight) and self._answering.may_look(inflight):
             inflight.plan = self._decisions.planner.plan(inflight)
@@ -116,7 +161,7 @@ class Conversations:
             inflight.rounds = inflight.made
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
-        if inflight.attempt >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
+        if inflight.lost_attempts >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
             end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
             commit = quarantine_of(inflight, answer, end, _QUARANTINED, self._settings, partition.ownership.clock.now())
             log.error("partition %s: request %s is quarantined: %s", partition.number, inflight.key, _QUARANTINED)
@@ -129,22 +174,30 @@ class Conversations:
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
             commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
+        return end, commit
+
+    async def _commit(self, partition: Partition, inflight: InFlightRequest, end: TokenEvent, commit: Commit) -> None:
         await partition.commit(commit, urgent=partition.lanes.has_queue(inflight.conversation))
         partition.ownership.inflight_requests.pop(inflight.key, None)
         partition.ownership.calls.forget(inflight.key)
         partition.begun.pop(inflight.key, None)
+        partition.context.refused.discard(inflight.key)
         inflight.abandon()
-        self._charging.charge(inflight, end)
-        self._comparing.begin(partition, inflight, end)
-        self._observer.answered(partition.number, inflight, answer, end)
         for settle in inflight.on_commit:
             settle()
+        try:
+            self._charging.charge(inflight, end)
+            self._comparing.begin(partition, inflight, end)
+            if inflight.answer is not None:
+                self._observer.answered(partition.number, inflight, inflight.answer, end)
+        except Exception as error:  # noqa: BLE001 - the request is committed; what follows must cost nobody anything
+            log.warning("request %s is committed, but not reported whole: %s", inflight.key, described(error))
 
     @staticmethod
     def _is_open(inflight: InFlightRequest) -> bool:
         """Whether anything of the answer may still be generated."""
         has_end = inflight.recovered is not None and inflight.recovered.end is not None
-        return not has_end and inflight.stop.reason is None and inflight.attempt < MOST_ATTEMPTS
+        return not has_end and inflight.stop.reason is None and inflight.lost_attempts < MOST_ATTEMPTS
 
     def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
         ownership = partition.ownership
@@ -155,7 +208,7 @@ class Conversations:
         is_reported = recovered is not None and recovered.end is not None
         if refusal.event is not None:
             ownership.refused.add(key)  # a second request with this id is a duplicate from now on
-        partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported))
+        partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported), about=record)
 
     async def _report_refusal(
         self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, is_reported: bool
@@ -203,8 +256,10 @@ class Conversations:
             inflight.logged = inflight.plan = plan
             inflight.at = inflight.at if plan.at is None else plan.at
         begins_at = inflight.recovered.position if inflight.recovered else 0
-        lost = lost_attempts(ownership.recovered.attempts.pop(inflight.key, None), begins_at)
-        inflight.attempt = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
+        last = ownership.recovered.attempts.pop(inflight.key, None)
+        lost = lost_attempts(last, begins_at)
+        inflight.lost_attempts = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
+        inflight.attempts_from, inflight.lost_at = begins_at, 0 if last is None else last.at
 
     def _stop_waiting(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
         """Cancel a request that has not begun without waiting for its conversation.

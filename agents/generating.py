@@ -4,12 +4,14 @@
     else:                   attempt -> `best_of`: candidates -> the choice -> the best one
                                     -> else: the engine's stream -> token events, and a recording for the cache
 
-Attempts to answer a record that was in the log before this ownership are counted there (resume/quarantine.py).
+Attempts to answer a record that was in the log before this ownership are counted (resume/quarantine.py): the first
+begins before anything is decided, and further ones here, when a model has failed or a round of calls is over.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from itertools import chain
 
@@ -21,7 +23,8 @@ from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.quarantine import Isolation
+from app.delivery.resume.attempts import Attempts
+from app.delivery.resume.tokens import EventTooLargeError
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.codes import ErrorCode
 from app.wire.event import CACHED, FILTERED, TokenEvent
@@ -29,6 +32,8 @@ from app.wire.tools import ToolMode
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage
 from models.private.put_back import PutBack
 from models.registry import ServedModel
+
+log = logging.getLogger(__name__)
 
 
 class Generating:
@@ -40,12 +45,13 @@ class Generating:
         decisions: Decisions,
         cache: ResponseCache,
         candidates: Candidates,
+        attempts: Attempts,
     ) -> None:
+        self._attempts = attempts
         self._decisions = decisions
         self._batches = batches
         self._cache = cache
         self._candidates = candidates
-        self._isolation = Isolation()
 
     async def answer_to(
         self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, serving: ServedModel, job: Job
@@ -90,25 +96,8 @@ class Generating:
         job: Job,
         recording: Recording | None = None,
     ) -> TokenEvent | End | Failure:
-        if not inflight.replayed:
-            return await self._generate(partition, inflight, answer, engine, job, recording)
-        inflight.has_begun()
-        beginning = await self._isolation.enter(inflight.attempt + 1)
-        try:
-            inflight.attempt += 1
-            partition.begun[inflight.key] = inflight.attempt
-            await answer.attempt(inflight.attempt)
-            end = await self._generate(partition, inflight, answer, engine, job, recording, beginning.leave)
-        except BaseException:
-            beginning.leave()
-            raise
-        if isinstance(end, End):
-            inflight.beginning = beginning  # a round of calls is progress once it is committed
-        else:
-            beginning.leave()
-        if isinstance(end, Failure):
-            inflight.attempt -= 1  # the worker has survived it
-        return end
+        await self._attempts.begin(partition, inflight, answer.index)
+        return await self._generate(partition, inflight, answer, engine, job, recording)
 
     async def _generate(
         self,
@@ -118,7 +107,6 @@ class Generating:
         engine: Engine,
         job: Job,
         recording: Recording | None,
-        on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure:
         def observed(event: StreamEvent) -> None:
             if isinstance(event, Delta) and not answer.index:
@@ -129,7 +117,7 @@ class Generating:
         if (inflight.request.best_of or 1) > 1 and inflight.plan.chosen is None and not answer.index:
             return await self._best_of(partition, inflight, answer, engine, job, observed)
         async with self._batches.stream(partition.number, engine, job, inflight) as stream:
-            end = await self._read(inflight, answer, job, stream, observed, on_token)
+            end = await self._read(inflight, answer, job, stream, observed)
         return end or await answer.error(ErrorCode.ENGINE_ERROR, "the engine stopped without finishing the answer")
 
     async def _best_of(
@@ -158,7 +146,6 @@ class Generating:
         job: Job,
         stream: Stream,
         observed: Callable[[StreamEvent], None] = lambda _event: None,
-        on_token: Callable[[], None] = lambda: None,
     ) -> TokenEvent | End | Failure | None:
         """Write what comes from the stream; None if it stops without an end."""
         gate = self._decisions.moderating.gate(inflight, answer)
@@ -173,8 +160,12 @@ class Generating:
                     return await _ended(inflight, answer, event)
                 if not answer.has_room_for(event):
                     return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
-                await answer.say(event)
-                on_token()
+                try:
+                    await answer.say(event)
+                except EventTooLargeError as error:
+                    log.warning("request %s ends early: %s", inflight.key, error)
+                    return await answer.done(FinishReason.LENGTH, Usage(len(job.prompt), answer.tokens_of_round))
+                inflight.has_begun()
         return None
 
 

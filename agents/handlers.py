@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from agents.containment import Containment
 from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.history import History
@@ -12,6 +13,7 @@ from agents.outcomes import reduced
 from agents.tool_results import ToolResults
 from agents.usage import UsageWindows
 from app.delivery.commits.commit import Commit
+from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlightRequest
 from app.delivery.ownership import FencedError
 from app.delivery.partition import Partition
@@ -35,11 +37,13 @@ class Handlers:
         history: History,
         usage: UsageWindows,
         tool_results: ToolResults,
+        containment: Containment,
         *,
         expect_rebalance: Callable[[Partition, FencedError], None],
         broken: Callable[[BaseException], None],
     ) -> None:
         self._settings = settings
+        self._containment = containment
         self._of_topic = {REQUESTS: conversations.handle, CONTROLS: controls.handle, TURNS: history.handle}
         self._conversations = conversations
         self._history = history
@@ -49,13 +53,21 @@ class Handlers:
         self._broken = broken
 
     def handle(self, partition: Partition, record: Record) -> None:
-        self._of_topic[record.topic](partition, record)
+        try:
+            self._of_topic[record.topic](partition, record)
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this record
+            partition.spawn(partition.commit(self.failed(record, error)))
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         await self._conversations.answer(partition, inflight)
 
     def reduced(self, commit: Commit, reason: str) -> Commit:
         return reduced(commit, reason, self._settings)
+
+    def failed(self, record: Record, error: Exception) -> Commit:
+        return self._containment.letter(record, error)
 
     def owned(self, partition: Partition) -> None:
         self._usage.begin(partition)

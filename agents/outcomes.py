@@ -52,7 +52,7 @@ def commit_of(
 
     `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
     """
-    ended = _ended(inflight, now)
+    ended = ended_rows(inflight, now)
     audit = audit_of_request(inflight, answer, end, now)
     if end.type is not EventType.DONE:
         return Commit(inflight.record, ended, audit=audit)
@@ -96,10 +96,11 @@ def quarantine_of(
     error = WireError(ErrorCode.ENGINE_ERROR, reason, request_id=inflight.request.request_id)
     letter = dead_letter_of(inflight.record, error, settings)
     audit = audit_of_request(inflight, answer, end, now)
-    return Commit(inflight.record, _ended(inflight, now), (letter,), audit)
+    return Commit(inflight.record, ended_rows(inflight, now), (letter,), audit)
 
 
-def _ended(inflight: InFlightRequest, now: int) -> tuple[Change, ...]:
+def ended_rows(inflight: InFlightRequest, now: int) -> tuple[Change, ...]:
+    """The rows that say that the request has ended."""
     ended = Change(Table.ENDED, records.key(*inflight.key), records.encode(Ended(now)))
     return (ended, row(*inflight.key, None)) if inflight.made.rounds else (ended,)
 

@@ -21,9 +21,10 @@ from collections.abc import Sequence
 import msgspec
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from agents.containment import Containment
 from agents.outcomes import dead_letter_of
-from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError
+from app.delivery.escalation import ESCALATING, WORKER_ERRORS, described
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
@@ -45,8 +46,9 @@ _RETRY_S = 2.0
 
 
 class ToolResults:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, containment: Containment) -> None:
         self._settings = settings
+        self._containment = containment
 
     def begin(self, partition: Partition) -> None:
         """Take results until the ownership ends."""
@@ -59,8 +61,10 @@ class ToolResults:
                 await self._follow(partition)
             except LostError:
                 return
-            except RETRIABLE_ERRORS as error:
-                log.warning("tool results of partition %s: %r; retrying", partition.number, error)
+            except WORKER_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001 - answers that wait end by their time-outs
+                log.warning("tool results of partition %s: %s; retrying", partition.number, described(error))
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, partition: Partition) -> None:
@@ -113,6 +117,10 @@ class ToolResults:
                     letters.append(dead_letter_of(record, error, self._settings))
             except WireError as error:
                 letters.append(dead_letter_of(record, error, self._settings))
+            except ESCALATING:
+                raise
+            except Exception as error:  # noqa: BLE001 - of this record
+                letters.append(dead_letter_of(record, self._containment.refusal(record, error), self._settings))
         progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(position)))
         await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
         partition.ownership.calls.wake(changes)

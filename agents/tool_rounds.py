@@ -60,7 +60,7 @@ class ToolCalls:
         await partition.commit(Commit(None, (change,), outputs), urgent=True)
         inflight.made = inflight.rounds = rounds
         answer.continue_after(rounds)
-        inflight.attempt = 0  # the answer has grown (resume/quarantine.py, 2)
+        inflight.has_begun()
         await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": [_shown_call(call) for call in one.calls]})
 
     async def wait(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog) -> FinishReason | None:

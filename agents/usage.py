@@ -22,8 +22,8 @@ from collections.abc import Iterable
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
-from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError
+from app.delivery.escalation import WORKER_ERRORS, described
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
 from app.prices import PriceList
@@ -67,8 +67,10 @@ class UsageWindows:
                 await self._follow(partition, windows)
             except LostError:
                 return
-            except RETRIABLE_ERRORS as error:
-                log.warning("usage of partition %s: %r; retrying", partition.number, error)
+            except WORKER_ERRORS:
+                raise
+            except Exception as error:  # noqa: BLE001 - usage is late; nothing else waits for it
+                log.warning("usage of partition %s: %s; retrying", partition.number, described(error))
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, partition: Partition, windows: Windows) -> None:
@@ -94,9 +96,11 @@ class UsageWindows:
         for number, record in enumerate(records, 1):
             try:
                 turn = decode_turn(record.value, record.headers)
+                windows.count(self._counted(turn), now=now)
             except WireError:
                 continue  # the agent on `turns` writes the dead letter
-            windows.count(self._counted(turn), now=now)
+            except Exception as error:  # noqa: BLE001 - of this turn
+                log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, described(error))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 

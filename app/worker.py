@@ -19,6 +19,7 @@ from agents.auditing import audit_of_retreat
 from agents.candidates import Candidates
 from agents.charging import Charging
 from agents.comparing import Comparing
+from agents.containment import Containment
 from agents.controls import Controls
 from agents.conversations import Conversations
 from agents.decisions import Decisions
@@ -34,10 +35,12 @@ from app.delivery.batches import Batches
 from app.delivery.cancels import Cancels
 from app.delivery.clients import Clients
 from app.delivery.commits.commit import Commit
+from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import Flow, PartitionManager
+from app.delivery.resume.attempts import Attempts
 from app.guard.guard import Guard, GuardStats
 from app.guard.judges.judges import Judges
 from app.policy.canary import Canaries
@@ -155,6 +158,7 @@ class Worker:
             region=settings.region,
             group=settings.worker_group,
         )
+        attempts, containment = Attempts(), Containment(settings, loaded.servings)
         answering = Answering(
             settings,
             loaded.servings,
@@ -164,6 +168,7 @@ class Worker:
             self.cache,
             Candidates(batches, loaded.embedder),
             self.tenants,
+            attempts,
         )
         shadows = Shadows(loaded.policy)
         conversations = Conversations(
@@ -176,6 +181,8 @@ class Worker:
             Charging(prices, self.tenants, loaded.servings),
             answering,
             Comparing(settings, loaded.servings, batches, shadows, prices),
+            attempts,
+            containment,
         )
         self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
         self._controls = Controls(settings, cancels, self._history, self.cache.forget)
@@ -185,7 +192,8 @@ class Worker:
             self._controls,
             self._history,
             UsageWindows(settings, prices),
-            ToolResults(settings),
+            ToolResults(settings, containment),
+            containment,
             expect_rebalance=self._expect_rebalance,
             broken=broken,
         )
@@ -278,10 +286,15 @@ class Worker:
             self._broken(error)
 
     async def _sweep(self) -> None:
-        try:
-            await self._sweeper.run()
-        except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
-            self._broken(error)
+        while True:
+            try:
+                await self._sweeper.run()
+            except WORKER_ERRORS as error:
+                self._broken(error)
+                return
+            except Exception:
+                log.exception("a sweep has failed; the next one begins in %g s", self._settings.sweep_interval_s)
+                await asyncio.sleep(self._settings.sweep_interval_s)
 
     def _retreated(self, number: int, experiment: str, arm: str) -> None:
         if (partition := self.owner.owned(number)) is not None:

@@ -56,7 +56,7 @@ class Batches:
             return await asked.stream
         except asyncio.CancelledError:
             batcher.remove(asked)
-            if asked.stream.done() and not asked.stream.cancelled():
+            if asked.stream.done() and not asked.stream.cancelled() and asked.stream.exception() is None:
                 asked.stream.result().cancel()
             raise
 
@@ -73,10 +73,25 @@ class Batches:
 
 
 def _flush(engine: Engine, batch: Sequence[_Asked]) -> None:
+    """Submit a batch. What the engine raises about one job fails that job alone."""
     now = time.time_ns()
-    for asked, stream in zip(batch, engine.submit([asked.job for asked in batch]), strict=True):
+    try:
+        streams: list[Stream | Exception] = list(engine.submit([asked.job for asked in batch]))
+    except Exception:  # noqa: BLE001 - of one of them; which one shows if each is submitted alone
+        streams = [_submitted(engine, asked.job) for asked in batch]
+    for asked, stream in zip(batch, streams, strict=True):
         asked.inflight.timeline.batched = now
-        if asked.stream.cancelled():
+        if isinstance(stream, Exception):
+            if not asked.stream.done():
+                asked.stream.set_exception(stream)
+        elif asked.stream.cancelled():
             stream.cancel()
         else:
             asked.stream.set_result(stream)
+
+
+def _submitted(engine: Engine, job: Job) -> Stream | Exception:
+    try:
+        return engine.submit([job])[0]
+    except Exception as error:  # noqa: BLE001 - handed to the request
+        return error

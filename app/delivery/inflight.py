@@ -35,8 +35,10 @@ class InFlightRequest:
     replayed: Its record was in the log before this ownership began.
     retried: Its model has failed in this answer and is tried again.
     failed_models: The models that have failed in this answer, by name.
-    attempt: The number of its attempts, as recorded in the log (resume/quarantine.py).
-    beginning: Its attempt, while no other replayed request may begin.
+    lost_attempts, attempts_from, lost_at: How many workers in a row were lost while they tried to continue its answer
+        from that token index, and when the last of these attempts was recorded (resume/quarantine.py).
+    is_attempting: The log counts one more attempt, that of this worker.
+    beginning: That attempt, until its first token.
     made: The calls of tools over Kafka that it has made, and their results, as committed.
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
     related: Older turns that may stand in its prompt; None if none were looked for.
@@ -64,7 +66,10 @@ class InFlightRequest:
     replayed: bool = False
     retried: bool = False
     failed_models: set[str] = field(default_factory=set)
-    attempt: int = 0
+    lost_attempts: int = 0
+    attempts_from: int = 0
+    lost_at: int = 0
+    is_attempting: bool = False
     beginning: Beginning | None = None
     made: ToolRounds = field(default_factory=ToolRounds)
     rounds: ToolRounds = field(default_factory=ToolRounds)
@@ -95,6 +100,11 @@ class InFlightRequest:
         events = self.recovered.segments if self.recovered is not None else []
         return [event for event in events if (event.index or 0) >= (self.plan.from_index or 0)]
 
+    @property
+    def is_beginning(self) -> bool:
+        """Whether its attempt has written no token yet."""
+        return self.beginning is not None and not self.beginning.is_over
+
     def has_begun(self) -> None:
         """Its attempt has got somewhere: other replayed requests may begin."""
         if self.beginning is not None:
@@ -114,6 +124,13 @@ class InFlightRequest:
     @property
     def conversation(self) -> tuple[str, str]:
         return self.request.user_id, self.request.conversation_id
+
+    @property
+    def written_end(self) -> TokenEvent | None:
+        """The end that readers have, or will get; None if the answer is open."""
+        if self.answer is not None and self.answer.end is not None:
+            return self.answer.end
+        return None if self.recovered is None else self.recovered.end
 
     @property
     def is_committing(self) -> bool:

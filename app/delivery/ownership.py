@@ -67,7 +67,10 @@ class FencedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PartitionContext:
-    """Which partition to take over, and the resources for it."""
+    """Which partition to take over, and the resources for it.
+
+    `refused` are requests of which the broker has refused an event for its size (resume/tokens.py).
+    """
 
     number: int
     settings: Settings
@@ -77,6 +80,7 @@ class PartitionContext:
     pacer: CommitPacer = field(default_factory=CommitPacer)
     open_store: OpenStore = PartitionStore.open
     observer: Observer = UNOBSERVED
+    refused: set[RequestKey] = field(default_factory=set)
 
     def topic_partition(self, topic: str) -> TopicPartition:
         return TopicPartition(self.settings.topic(topic), self.number)
@@ -387,6 +391,7 @@ def _own(
         context.number,
         wire_format=context.settings.wire_format,
         on_failure=failed,
+        on_refused=context.refused.add,
         clock=clock,
         pace=context.token_producer.pace,
     )

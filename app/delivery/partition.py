@@ -12,15 +12,18 @@ import enum
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from app.delivery.clients import RETRIABLE_ERRORS
-from app.delivery.commits.commit import Commit, RecordRefusedError
+from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.commits.offsets import LostRecordError
+from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS, described
 from app.delivery.inflight import InFlightRequest
 from app.delivery.keyed_executor import KeyedExecutor
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
 from app.delivery.record import REQUESTS, SOURCES, Record
+from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
 
 log = logging.getLogger(__name__)
@@ -29,6 +32,9 @@ _RETRY_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 # An ownership that ends sooner counts as one more failure in a row.
 _STEADY_S = 10.0
 _RELEASE_S = 1.0
+_NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
+# Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
+_MOST_UNEXPECTED = 4
 # Records dropped at a rebalance are delivered again within a moment; a busy machine may take seconds.
 _SESSIONS = 2
 
@@ -52,13 +58,16 @@ class Agent(Protocol):
     """How a partition's records are processed."""
 
     def handle(self, partition: Partition, record: Record) -> None:
-        """Called in offset order for each new record; must not block."""
+        """Called in offset order for each new record; must not block. Raises only what escalates (escalation.py)."""
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
-        """Called when no earlier request of the conversation is open."""
+        """Called when no earlier request of the conversation is open. Raises only what escalates."""
 
     def reduced(self, commit: Commit, reason: str) -> Commit:
-        """What to commit instead of outputs that the broker rejects."""
+        """What to commit instead of a commit that cannot be made."""
+
+    def failed(self, record: Record, error: Exception) -> Commit:
+        """What to commit for a record whose processing has failed."""
 
     def owned(self, partition: Partition) -> None:
         """An ownership has begun; open records are processed next."""
@@ -69,7 +78,7 @@ class Agent(Protocol):
     def fenced(self, partition: Partition, error: FencedError) -> None: ...
 
     def broken(self, error: BaseException) -> None:
-        """An unexpected error. The worker must stop, so that another one can try."""
+        """The worker must stop (escalation.py)."""
 
 
 def _place_of(commit: Commit) -> str:
@@ -199,11 +208,18 @@ class Partition:
             await committed
         except RecordRefusedError as error:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(commit), error)
-            await self._commit_reduced(self._agent.reduced(commit, str(error)))
+            await self._commit_reduced(self._reduced(commit, str(error)))
         if commit.record is not None:
             held = self._open[commit.record.topic].pop(commit.record.offset, None)
             self._bytes[commit.record.topic] -= 0 if held is None else held.cost
             self._on_load(self)
+
+    def _reduced(self, commit: Commit, reason: str) -> Commit:
+        try:
+            return self._agent.reduced(commit, reason)
+        except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
+            log.critical("partition %s: %s leaves no record: %s", self.number, _place_of(commit), described(error))
+            return Commit(commit.record)
 
     async def _commit_reduced(self, commit: Commit) -> None:
         try:
@@ -212,11 +228,13 @@ class Partition:
             log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(commit), error)
             await self.context.queue.put(Commit(commit.record))
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a task that is cancelled when the ownership ends."""
+    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> None:
+        """Run a task that is cancelled when the ownership ends. If it fails, the record that it is `about` becomes a
+        dead letter; one about no record starts the partition over.
+        """
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._worked)
+        task.add_done_callback(partial(self._worked, about))
 
     def renew(self) -> None:
         """The partition was assigned to this worker again: begin a new epoch and continue the answers.
@@ -273,21 +291,22 @@ class Partition:
 
     async def _take_attempts_back(self) -> None:
         """See resume/quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
-        with suppress(*RETRIABLE_ERRORS):
+        tokens = self.ownership.tokens
+        with suppress(LostError, *RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):
-                    if inflight.answer is not None and inflight.attempt and inflight not in self._taken_back:
+                    if inflight.is_attempting and inflight not in self._taken_back:
                         self._taken_back.append(inflight)
-                        await inflight.answer.attempt(inflight.attempt - 1)
+                        await write_attempt(tokens, inflight, inflight.lost_attempts)
 
     def _count_attempts_again(self) -> None:
         taken_back, self._taken_back = self._taken_back, []
         for inflight in taken_back:
-            if inflight.answer is not None and self.ownership.inflight_requests.get(inflight.key) is inflight:
-                self.spawn(inflight.answer.attempt(inflight.attempt))
+            if inflight.is_attempting and self.ownership.inflight_requests.get(inflight.key) is inflight:
+                self.spawn(write_attempt(self.ownership.tokens, inflight, inflight.lost_attempts + 1))
 
     async def _run(self) -> None:
-        failures, clock = 0, asyncio.get_running_loop().time
+        failures, unexpected, clock = 0, 0, asyncio.get_running_loop().time
         while True:
             try:
                 await self._settled.wait()
@@ -300,7 +319,8 @@ class Partition:
                 try:
                     await self._ownership.run()
                 finally:
-                    failures = 0 if clock() - began > _STEADY_S else failures
+                    if clock() - began > _STEADY_S:
+                        failures = unexpected = 0
             except FencedError as error:
                 self._become(State.FENCED)
                 self.context.queue.close()
@@ -309,10 +329,13 @@ class Partition:
             except RETRIABLE_ERRORS as error:
                 self._become(State.TAKING_OVER)
                 log.warning("partition %s: %r; taking it over again", self.number, error)
-            except Exception as error:  # noqa: BLE001 - handed on: the worker ends with it
+            except Exception as error:
                 self._become(State.TAKING_OVER)
-                self._agent.broken(error)
-                return
+                unexpected += 1
+                if isinstance(error, WORKER_ERRORS) or unexpected > _MOST_UNEXPECTED:
+                    self._agent.broken(error)
+                    return
+                log.exception("partition %s: an unexpected error; taking it over again", self.number)
             finally:
                 await self._let_go()
             await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
@@ -357,16 +380,22 @@ class Partition:
         finally:
             self._on_load(self)
 
-    def _worked(self, task: asyncio.Task[None]) -> None:
+    def _worked(self, about: Record | None, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        is_open = about is not None and self.state is State.OWNED and about.offset in self._open[about.topic]
+        if about is None or not is_open or not isinstance(error, Exception) or isinstance(error, _NOT_OF_RECORDS):
             self._on_error(error)
+        else:
+            self.spawn(self.commit(self._agent.failed(about, error)))
 
     def _on_error(self, error: BaseException) -> None:
-        if isinstance(error, RETRIABLE_ERRORS):
-            self.ownership.fail(error)
-        else:
+        """An error of a task that is not about one request: those are contained by the agents."""
+        if isinstance(error, WORKER_ERRORS):
             self._agent.broken(error)
+        elif not isinstance(error, PARTITION_ERRORS):
+            self.ownership.fail(error)
 
     def _become(self, state: State) -> None:
         if state not in _NEXT[self.state]:

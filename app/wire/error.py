@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.wire.codes import ErrorCode
-from app.wire.limits import MAX_MESSAGE_LENGTH
+from app.wire.limits import shortened
 from app.wire.request import DEFAULT_CONVERSATION
 
 
@@ -23,8 +23,7 @@ class WireError(Exception):
         user_id: str | None = None,
         conversation_id: str = DEFAULT_CONVERSATION,
     ) -> None:
-        if len(message) > MAX_MESSAGE_LENGTH:
-            message = f"{message[: MAX_MESSAGE_LENGTH - 3]}..."
+        message = shortened(message)
         super().__init__(message)
         self.code = code
         self.message = message

@@ -67,6 +67,11 @@ def is_conversation_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= MAX_NAME_LENGTH and _encodable(value)
 
 
+def shortened(message: str) -> str:
+    """The message of an error, cut to `MAX_MESSAGE_LENGTH`."""
+    return message if len(message) <= MAX_MESSAGE_LENGTH else f"{message[: MAX_MESSAGE_LENGTH - 3]}..."
+
+
 def json_bytes(text: str) -> int:
     """The length of the text within a JSON string."""
     return len(msgspec.json.encode(text)) - 2

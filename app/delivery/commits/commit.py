@@ -193,12 +193,17 @@ class GroupCommitter:
     async def _commit_within_timeout(self, group: Sequence[Waiting]) -> None:
         async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
             try:
-                await self._commit(group)
-            except RECORD_ERRORS as error:
-                await self._producer.abort_transaction()
+                prepared = self._prepare([entry.commit for entry in group])
+            except Exception as error:  # noqa: BLE001 - of one of these commits; nothing is begun yet
                 refused: Exception = error
             else:
-                return
+                try:
+                    await self._commit(group, prepared)
+                except RECORD_ERRORS as error:
+                    await self._producer.abort_transaction()
+                    refused = error
+                else:
+                    return
         if len(group) > 1:
             for entry in group:
                 await self._commit_within_timeout([entry])
@@ -223,16 +228,21 @@ class GroupCommitter:
             await self._commit_offsets({})
         return receipt
 
-    async def _commit(self, group: Sequence[Waiting]) -> None:
+    def _prepare(self, commits: Sequence[Commit]) -> tuple[list[Change], list[Outgoing]]:
+        """The rows and the records of these commits."""
+        head, links = extend(head_of(self._store), (one for commit in commits for one in commit.audit), self._settings)
+        changes = [*(change for commit in commits for change in commit.changes), *head]
+        outputs = [*(output for commit in commits for output in commit.outputs), *links]
+        return changes, outputs
+
+    async def _commit(self, group: Sequence[Waiting], prepared: tuple[list[Change], list[Outgoing]]) -> None:
         began = time.monotonic()
         commits = [entry.commit for entry in group]
         finished: dict[str, list[int]] = {}
         for commit in commits:
             if commit.record is not None:
                 finished.setdefault(commit.record.topic, []).append(commit.record.offset)
-        head, links = extend(head_of(self._store), (one for commit in commits for one in commit.audit), self._settings)
-        changes = [*(change for commit in commits for change in commit.changes), *head]
-        outputs = [*(output for commit in commits for output in commit.outputs), *links]
+        changes, outputs = prepared
         await self._producer.begin_transaction()
         receipts = await self._deliver([*map(self._changelog_record, changes), *outputs])
         await self._commit_offsets(finished)

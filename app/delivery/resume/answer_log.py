@@ -19,7 +19,6 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.tokens import TokenLog
 from app.wire.codes import ErrorCode
 from app.wire.event import (
-    ATTEMPT,
     DEGRADED,
     PLAN,
     RESUMED,
@@ -30,7 +29,7 @@ from app.wire.event import (
     PlanDetails,
     TokenEvent,
 )
-from app.wire.limits import MAX_TURN_BYTES, json_bytes
+from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.chat import ToolCall as ModelCall
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
@@ -62,6 +61,7 @@ class AnswerLog:
         self._begin = self._rounds.end
         self._inherited: tuple[int, ...] = ()
         self.has_open_calls = False
+        self.end: TokenEvent | None = None
         self._break = ""  # to write before the next text
         self.index = inflight.recovered.position if inflight.recovered else 0
         self.first_at = self._recovered[0].timestamp if self._recovered else None
@@ -193,11 +193,6 @@ class AnswerLog:
             message = f"{why}; {plan.model} answers"
             await self.notice(plan.notice, message, {"model": plan.model, "route": plan.route})
 
-    async def attempt(self, number: int) -> None:
-        """Record that an attempt begins, before the request can crash the worker."""
-        await self._send(self._notice(ATTEMPT, "the request is tried again", {"attempt": number}))
-        await self.delivered()
-
     async def notice(self, code: str, message: str, details: dict[str, Any]) -> None:
         """Show readers something that nothing depends on."""
         await self._send(self._notice(code, message, details))
@@ -206,12 +201,8 @@ class AnswerLog:
         await self._send(self._notice(RESUMED, "a worker was lost; the answer continues"))
 
     async def delivered(self) -> None:
-        """Wait for all deliveries.
-
-        An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
-        cancels what it waits for, so without the shields the timeout of one would cancel the deliveries of the other.
-        """
-        await asyncio.gather(*(asyncio.shield(one) for one in self._deliveries if not _is_delivered(one)))
+        """Wait for all deliveries."""
+        await self._tokens.delivered(self._deliveries)
 
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
@@ -242,13 +233,16 @@ class AnswerLog:
         return self._begin - self._rounds.end + round(usage.completion_tokens * own)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
-        return await self._end(self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, message)))
+        return await self._end(
+            self._event(EventType.ERROR, index=self.index, error=ErrorInfo(code, shortened(message)))
+        )
 
     async def _end(self, event: TokenEvent) -> TokenEvent:
         """Write the end and wait for all deliveries: the answer is complete in the log before the request is
         committed.
         """
         await self._send(event)
+        self.end = event
         self.ended_at = self._now()
         await self.delivered()
         return event
@@ -295,7 +289,3 @@ def call_id(user_id: str, request_id: str, index: int) -> str:
 def _size(delta: Delta) -> int:
     """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`, and its name needs some room."""
     return json_bytes(delta.text) + sum(json_bytes(call.arguments) + 256 * bool(call.name) for call in delta.calls)
-
-
-def _is_delivered(delivery: asyncio.Future[RecordMetadata]) -> bool:
-    return delivery.done() and not delivery.cancelled() and delivery.exception() is None

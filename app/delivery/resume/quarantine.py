@@ -3,23 +3,31 @@
 A request that crashes the engine or the whole process is replayed by the next owner and crashes that one, too. Neither
 the partition nor any worker of the group would ever get past it. Attempts are therefore counted in the log.
 
-1. Before a replayed request goes to the engine, its owner writes an `attempt` notice with the number n of this attempt
-   to `tokens`, and awaits its delivery. A fresh request writes none, so normal operation costs nothing.
+1. Before anything is decided, rendered or generated for a replayed request, its owner writes an `attempt` notice with
+   the number n of this attempt to `tokens`, and awaits its delivery (attempts.py). A fresh request writes none, so
+   normal operation costs nothing.
 2. n increases by one with each attempt that begins at the same token of the answer. If the answer has grown since the
    last attempt, n starts at 1 again: the request made progress before the worker was lost.
 3. An owner that releases a request in an orderly way (stop, rebalance) takes its attempt back with a notice n - 1. An
    owner that takes the partition over again after a failure of the broker knows that its own attempt was not a crash.
-   What remains is the number of owners that vanished while they ran the request.
+   So is the attempt of a request that waits for tools. What remains is the number of owners that vanished while they
+   ran the request. An exception is no crash: it ends its request, and the worker goes on.
 4. Requests that run beside the one at fault are lost with it, and counted. A request that was lost with its worker once
-   is therefore a suspect and begins alone: no other replayed request begins until its first token is written, or it has
-   ended. Innocent requests get that far; only the one at fault is counted again.
-5. A request with three lost attempts is not tried a fourth time. It ends with the error `engine_error`, and its record
+   is therefore a suspect and begins alone: no other request begins until its first token is written, or it has ended.
+   Innocent requests get that far; only the one at fault is counted again. Fresh requests wait for a suspect that is
+   slow to begin for `ALONE_S` at most.
+5. Workers are also lost to causes outside: kills, a node that is drained, a lack of memory. These come in series, and
+   know nothing of requests. The second attempt of a request therefore begins `_APART_S` after the record of its first,
+   and the third later still. A request at fault loses its worker each time it runs; an innocent one would have to run
+   for its moment at three times that lie 20 seconds apart, and each time be hit.
+6. A request with three lost attempts is not tried a fourth time. It ends with the error `engine_error`, and its record
    goes to `dead-letters`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -27,6 +35,9 @@ import msgspec
 from app.wire.event import ATTEMPT, Notice
 
 MOST_ATTEMPTS = 3
+ALONE_S = 2.0
+_APART_S = {1: 0.0, 2: 5.0, 3: 15.0}
+"""Least seconds between the record of the attempt before and the beginning of this one."""
 
 
 class AttemptDetails(msgspec.Struct, frozen=True):
@@ -35,18 +46,21 @@ class AttemptDetails(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The newest attempt of a request in the log: its number, and the token index at which it began."""
+    """The newest attempt of a request in the log: its number, the token index at which it began, and when it was
+    recorded (Unix milliseconds, 0 if that is not known).
+    """
 
     number: int
     index: int
+    at: int = 0
 
     @classmethod
-    def of(cls, notice: Notice, index: int) -> Attempt | None:
+    def of(cls, notice: Notice, index: int, at: int = 0) -> Attempt | None:
         """The attempt that a notice records, None for other notices."""
         if notice.code != ATTEMPT:
             return None
         try:
-            return cls(msgspec.convert(notice.details, AttemptDetails).attempt, index)
+            return cls(msgspec.convert(notice.details, AttemptDetails).attempt, index, at)
         except msgspec.ValidationError:
             return None
 
@@ -56,6 +70,14 @@ def lost_attempts(last: Attempt | None, index: int) -> int:
     return last.number if last is not None and last.index == index else 0
 
 
+def pause_before(number: int, lost_at: int, now: int) -> float:
+    """Seconds until the attempt of that number may begin. The attempt before it was recorded at `lost_at`; both times
+    are Unix milliseconds by the broker's clock. A clock that jumped makes no pause longer than it is.
+    """
+    apart_s = _APART_S.get(number, 0.0)
+    return min(apart_s, max(0.0, apart_s - (now - lost_at) / 1000))
+
+
 class Isolation:
     """Admits the replayed requests of a worker: first attempts together, suspects one at a time."""
 
@@ -63,6 +85,13 @@ class Isolation:
         self._together = 0
         self._is_alone = False
         self._changed = asyncio.Event()
+
+    async def pass_suspect(self) -> None:
+        """Let the suspect that begins at this moment, if there is one, get to its first token."""
+        if self._is_alone:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ALONE_S):
+                    await self._changed.wait()
 
     async def enter(self, attempt: int) -> Beginning:
         """Wait until an attempt of that number may begin; call `leave` once it has begun."""
@@ -88,6 +117,10 @@ class Beginning:
     def __init__(self, isolation: Isolation, *, is_suspect: bool) -> None:
         self._isolation: Isolation | None = isolation
         self._is_suspect = is_suspect
+
+    @property
+    def is_over(self) -> bool:
+        return self._isolation is None
 
     def leave(self) -> None:
         """The attempt has begun or ended. Only the first call counts."""

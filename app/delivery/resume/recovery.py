@@ -53,8 +53,9 @@ class RecoveredAnswers:
     def requests(self) -> set[RequestKey]:
         return self.answers.keys() | self.plans.keys() | self.attempts.keys()
 
-    def note(self, key: RequestKey, notice: Notice, index: int) -> None:
-        if attempt := Attempt.of(notice, index):
+    def note(self, key: RequestKey, notice: Notice, index: int, at: int = 0) -> None:
+        """Remember a notice of the token `index`, written `at` Unix milliseconds."""
+        if attempt := Attempt.of(notice, index, at):
             self.attempts[key] = attempt
         elif notice.code == PLAN and notice.details is not None:
             self.plans[key] = msgspec.convert(notice.details, PlanDetails)
@@ -90,7 +91,7 @@ async def recover(
                 update = rule.read(record.partition, record.offset, event)
                 if update is not None and event.notice is not None:
                     key = (update.answer.user_id, update.answer.request_id)
-                    recovered.note(key, event.notice, event.index or 0)
+                    recovered.note(key, event.notice, event.index or 0, event.timestamp or 0)
             except (WireError, msgspec.ValidationError):
                 continue  # not written by a worker; readers skip it too
     recovered.answers.update({key: one for key, one in rule.answers.items() if one.epoch >= 0 and not one.missing})

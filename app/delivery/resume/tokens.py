@@ -2,24 +2,43 @@
 
 Events are sent immediately through an idempotent producer that all partitions share, outside any transaction. An event
 counts only after its delivery: before a request is committed, the delivery of all its events is awaited, and a failed
-delivery makes the partition start over from what the log holds (partition.py).
+delivery makes the partition start over from what the log holds (partition.py). Whoever writes then gets `LostError`.
+
+An event that no record can hold is the fault of its answer, not of the broker: nothing is sent, and the writer gets
+`EventTooLargeError`. If only the broker finds it too large, because the topic's limit was lowered, it has been sent among
+others; the partition starts over, and `on_refused` names the request, which then ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import msgspec
 from aiokafka import AIOKafkaProducer
 from aiokafka.structs import RecordMetadata
 
+from app.delivery.clients import RECORD_ERRORS, RETRIABLE_ERRORS
 from app.delivery.clock import BrokerClock
+from app.delivery.commits.commit import LostError
+from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.token_pace import TokenPace
 from app.wire.codec import encode
 from app.wire.event import TokenEvent
+from app.wire.limits import MAX_RECORD_BYTES
+
+
+class EventTooLargeError(Exception):
+    """An event is larger than a record of Kafka can be; it was not sent."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it takes {size} bytes, and a record holds {MAX_RECORD_BYTES}")
+
+
+class EventRefusedError(Exception):
+    """The broker has refused an event of this answer for its size: `tokens` takes smaller records than it should."""
 
 
 class TokenLog:
@@ -33,6 +52,7 @@ class TokenLog:
         *,
         wire_format: str,
         on_failure: Callable[[BaseException], None],
+        on_refused: Callable[[RequestKey], None] = lambda _key: None,
         clock: BrokerClock,
         pace: TokenPace,
     ) -> None:
@@ -41,6 +61,7 @@ class TokenLog:
         self._partition = partition
         self._wire_format = wire_format
         self._on_failure = on_failure
+        self._on_refused = on_refused
         self._clock = clock
         self._pace = pace
         self._pending: set[asyncio.Future[RecordMetadata]] = set()
@@ -55,8 +76,19 @@ class TokenLog:
         """Wait until an answer may send its next event, after one with so many tokens (token_pace.py)."""
         self._pace.count(tokens)
         if self._pace.is_behind:
-            await asyncio.shield(delivery)
+            await self.delivered([delivery])
         await self._pace.end_of_window()
+
+    async def delivered(self, deliveries: Iterable[asyncio.Future[RecordMetadata]]) -> None:
+        """Wait for the deliveries. Raises `LostError` if one has failed.
+
+        An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`
+        cancels what it waits for, so without the shields the timeout of one would cancel the deliveries of the other.
+        """
+        try:
+            await asyncio.gather(*(asyncio.shield(one) for one in deliveries if not _is_delivered(one)))
+        except RETRIABLE_ERRORS as error:
+            raise LostError from error  # `_delivered` has reported it
 
     def now(self) -> int:
         """The broker's clock, Unix milliseconds."""
@@ -83,7 +115,12 @@ class TokenLog:
     async def send(
         self, event: TokenEvent, key: bytes | None, trace_headers: Sequence[tuple[str, bytes]] = ()
     ) -> asyncio.Future[RecordMetadata]:
-        """Hand the event to the producer; the future resolves with its delivery."""
+        """Hand the event to the producer; the future resolves with its delivery.
+
+        Raises:
+            EventTooLargeError: no record can hold it.
+            LostError: the producer has failed, and the ownership ends.
+        """
         while not self._open.is_set():  # events may be held again before this task runs
             await self._open.wait()
         self._sending += 1
@@ -93,7 +130,7 @@ class TokenLog:
             delivery = await self._send(event, key, trace_headers)
             self._pending.add(delivery)
             self._pace.undelivered += 1
-            delivery.add_done_callback(partial(self._delivered, sent_at))
+            delivery.add_done_callback(partial(self._delivered, sent_at, (event.user_id, event.request_id)))
         finally:
             self._sending -= 1
             if not self._sending:
@@ -106,9 +143,17 @@ class TokenLog:
         stamped = msgspec.structs.replace(event, epoch=self.epoch, timestamp=self.now())
         value, headers = encode(stamped, self._wire_format)
         headers.extend(trace_headers)
-        return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
+        try:
+            return await self._producer.send(self._topic, value, key=key, partition=self._partition, headers=headers)
+        except RECORD_ERRORS:
+            raise EventTooLargeError(len(value)) from None
+        except RETRIABLE_ERRORS as error:
+            self._on_failure(error)
+            raise LostError from error
 
-    def _delivered(self, sent_at: float, delivery: asyncio.Future[RecordMetadata]) -> None:
+    def _delivered(
+        self, sent_at: float, key: tuple[str | None, str | None], delivery: asyncio.Future[RecordMetadata]
+    ) -> None:
         if delivery in self._pending:
             self._pending.discard(delivery)
             self._pace.undelivered -= 1
@@ -116,7 +161,14 @@ class TokenLog:
             return
         error = delivery.exception()
         if error is not None:
+            user_id, request_id = key
+            if isinstance(error, RECORD_ERRORS) and user_id is not None and request_id is not None:
+                self._on_refused((user_id, request_id))
             self._on_failure(error)
         else:
             self._clock.acknowledged(delivery.result(), sent_at)
             self.position = max(self.position, delivery.result().offset + 1)
+
+
+def _is_delivered(delivery: asyncio.Future[RecordMetadata]) -> bool:
+    return delivery.done() and not delivery.cancelled() and delivery.exception() is None

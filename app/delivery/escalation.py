@@ -1,0 +1,45 @@
+"""Whose fault an error is, and so what it ends.
+
+1. An error about one request or record ends that request or record, whatever raised it: decoding, deciding, rendering,
+   generating, committing. The agents contain it (agents/containment.py); nobody else notices.
+2. An error of the broker ends the ownership of the partition, which is taken over again (partition.py). What writes to
+   the broker reports it there, and raises `LostError` to its caller, so that a request is never blamed for it.
+3. Only the errors of this list end the worker: after them, nothing that this process says can be trusted.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from app.delivery.commits.commit import LostError
+from app.delivery.commits.offsets import LostRecordError
+from models.token_stream import EngineDied
+from tables.store import StoreLockedError
+
+WORKER_ERRORS: tuple[type[Exception], ...] = (
+    EngineDied,  # the thread that computes answers has died or hangs
+    LostRecordError,  # a record was fetched and never delivered; only a restart reads it again
+    StoreLockedError,  # another process uses the data directory
+)
+
+PARTITION_ERRORS: tuple[type[Exception], ...] = (LostError,)
+"""The ownership has ended, or is about to: what it was doing is done again under the next one."""
+
+ESCALATING = (*WORKER_ERRORS, *PARTITION_ERRORS)
+"""What may leave the processing of one request or record."""
+
+_ROOT = Path(__file__).parents[2]
+
+
+def described(error: BaseException) -> str:
+    """The type of an error and where it was raised, without its text: that may quote a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT)]
+    ours = [frame for frame in inside if "site-packages" not in frame.filename] or frames
+    if not ours:
+        return type(error).__name__
+    frame = ours[-1]
+    name = Path(frame.filename)
+    path = name.relative_to(_ROOT) if name.is_relative_to(_ROOT) else Path(name.name)
+    return f"{type(error).__name__} in {path}:{frame.lineno} ({frame.name})"
