@@ -2,8 +2,8 @@
 
 Errors that are expected end their request where they are understood, with a message of their own. Whatever else is
 raised about one request or record arrives here: it is logged once, by type and place, its request ends with an `error`
-event, and its record goes to `dead-letters` and is committed, so that nothing behind it waits. What may pass is a closed
-list (app/delivery/escalation.py).
+event, and its record goes to `dead-letters` and is committed, so that nothing behind it waits. What may pass is a
+closed list (app/delivery/escalation.py).
 """
 
 from __future__ import annotations

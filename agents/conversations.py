@@ -133,8 +133,16 @@ class Conversations:
             await self._commit(partition, inflight, end, commit)
 
     async def _end_contained(self, partition: Partition, inflight: InFlightRequest, error: Exception) -> None:
-        end, commit = await self._containment.end(partition, inflight, error)
-        await self._commit(partition, inflight, end, commit)
+        try:
+            end, commit = await self._containment.end(partition, inflight, error)
+        except ESCALATING:
+            raise
+        except Exception as again:  # noqa: BLE001 - of the same request: its record is all that is left
+            await partition.commit(self._containment.letter(inflight.record, again))
+            partition.ownership.inflight_requests.pop(inflight.key, None)
+            inflight.abandon()
+        else:
+            await self._commit(partition, inflight, end, commit)
 
     async def _answer(self, partition: Partition, inflight: InFlightRequest) -> tuple[TokenEvent, Commit]:
         """Write the answer, and return its end with what it leaves behind."""

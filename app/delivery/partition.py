@@ -291,13 +291,12 @@ class Partition:
 
     async def _take_attempts_back(self) -> None:
         """See resume/quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
-        tokens = self.ownership.tokens
         with suppress(LostError, *RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):
                     if inflight.is_attempting and inflight not in self._taken_back:
                         self._taken_back.append(inflight)
-                        await write_attempt(tokens, inflight, inflight.lost_attempts)
+                        await write_attempt(self.ownership.tokens, inflight, inflight.lost_attempts)
 
     def _count_attempts_again(self) -> None:
         taken_back, self._taken_back = self._taken_back, []

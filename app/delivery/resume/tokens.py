@@ -5,7 +5,7 @@ counts only after its delivery: before a request is committed, the delivery of a
 delivery makes the partition start over from what the log holds (partition.py). Whoever writes then gets `LostError`.
 
 An event that no record can hold is the fault of its answer, not of the broker: nothing is sent, and the writer gets
-`EventTooLargeError`. If only the broker finds it too large, because the topic's limit was lowered, it has been sent among
+`EventTooLargeError`. If only the broker finds it too large, because the topic's limit was lowered, it was sent among
 others; the partition starts over, and `on_refused` names the request, which then ends.
 """
 
@@ -79,7 +79,8 @@ class TokenLog:
             await self.delivered([delivery])
         await self._pace.end_of_window()
 
-    async def delivered(self, deliveries: Iterable[asyncio.Future[RecordMetadata]]) -> None:
+    @staticmethod
+    async def delivered(deliveries: Iterable[asyncio.Future[RecordMetadata]]) -> None:
         """Wait for the deliveries. Raises `LostError` if one has failed.
 
         An answer and a partition that is being released may wait for them at the same time. A cancelled `gather`

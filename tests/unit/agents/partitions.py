@@ -11,6 +11,7 @@ from typing import Any
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
+from app.delivery.record import Record
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.user_locks import UserLocks
 from tables import records
@@ -59,7 +60,7 @@ class FakePartition:
         self.finished.append(commit)
         self.ownership.store.apply(commit.changes, {}, now_ms=0)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> None:  # noqa: ARG002
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

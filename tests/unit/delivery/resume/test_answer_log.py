@@ -7,7 +7,9 @@ from typing import cast
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
 
+from app.delivery.commits.commit import LostError
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
 from models.generation import Delta, FinishReason, Usage
@@ -35,6 +37,8 @@ class SlowLog:
         if self.pauses:
             await asyncio.shield(delivery)
 
+    delivered = staticmethod(TokenLog.delivered)
+
     def deliver(self) -> None:
         for delivery in self.deliveries:
             if not delivery.done():
@@ -58,7 +62,7 @@ async def test_attempt_that_is_cut_short_leaves_the_answer_its_deliveries() -> N
     end = await ending(answer)
     with suppress(TimeoutError):
         async with asyncio.timeout(0):
-            await answer.attempt(0)
+            await write_attempt(cast(TokenLog, log), inflight_of(), 0)
     assert not any(delivery.cancelled() for delivery in log.deliveries)
     assert not end.done()
     log.deliver()
@@ -69,7 +73,7 @@ async def test_answer_that_is_cut_short_leaves_an_attempt_its_deliveries() -> No
     log = SlowLog()
     answer = answer_on(log)
     end = await ending(answer)
-    attempt = asyncio.create_task(answer.attempt(0))
+    attempt = asyncio.create_task(write_attempt(cast(TokenLog, log), inflight_of(), 0))
     await asyncio.sleep(0)
     end.cancel()
     await asyncio.gather(end, return_exceptions=True)
@@ -83,7 +87,7 @@ async def test_end_fails_where_a_delivery_before_it_failed() -> None:
     log.deliveries[0].set_exception(KafkaError("gone"))
     log.deliver()
     (failed,) = await asyncio.gather(end, return_exceptions=True)
-    assert isinstance(failed, KafkaError)
+    assert isinstance(failed, LostError)
 
 
 async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens() -> None:
