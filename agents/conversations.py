@@ -95,8 +95,6 @@ class Conversations:
         except WireError as error:
             self._refuse(partition, record, error, at)
             return
-        # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
-        request = with_tenant(msgspec.structs.replace(request, metadata=None))
         inflight = InFlightRequest(record, request, at, trace_headers=trace_headers_of(record.headers))
         if partition.ownership.known(inflight.key, at):
             partition.spawn(partition.commit(Commit(record)))
@@ -115,11 +113,13 @@ class Conversations:
             request = decode_request(record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
             check_partition(request, record.partition, self._settings.partitions)
+            request = with_tenant(request)
         except WireError:
             raise
         except Exception as error:  # noqa: BLE001 - of this record
             raise self._containment.refusal(record, error) from None
-        return request
+        # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
+        return msgspec.structs.replace(request, metadata=None)
 
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
