@@ -60,7 +60,7 @@ class FakePartition:
         self.finished.append(commit)
         self.ownership.store.apply(commit.changes, {}, now_ms=0)
 
-    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> None:  # noqa: ARG002
+    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
