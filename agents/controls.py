@@ -54,6 +54,7 @@ class Controls:
 
     def handle(self, partition: Partition, record: Record) -> None:
         try:
+            record.check_readable()
             control = decode_control(record.value, record.headers)
             validate_control(control, record.key)
             if not isinstance(control, Erase):

@@ -110,6 +110,7 @@ class Conversations:
     def _read(self, record: Record) -> Request:
         """The valid request in the record; raises `WireError`."""
         try:
+            record.check_readable()
             request = decode_request(record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
             check_partition(request, record.partition, self._settings.partitions)

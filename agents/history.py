@@ -42,6 +42,7 @@ class History:
 
     def handle(self, partition: Partition, record: Record) -> None:
         try:
+            record.check_readable()
             turn = decode_turn(record.value, record.headers)
         except WireError as error:
             partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))

@@ -28,6 +28,7 @@ from app.delivery.escalation import ESCALATING, WORKER_ERRORS, described
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
+from app.kafka.reading import cause_of
 from app.settings import Settings
 from app.wire.codec import decode_tool_result
 from app.wire.codes import ErrorCode
@@ -102,6 +103,7 @@ class ToolResults:
         for consumed in found:
             record = _record(consumed)
             try:
+                record.check_readable()
                 result = decode_tool_result(record.value, record.headers)
                 validate_tool_result(result, record.key)
                 check_partition(result, record.partition, self._settings.partitions)
@@ -165,4 +167,5 @@ def _record(consumed: ConsumerRecord) -> Record:
         key=consumed.key,
         value=consumed.value,
         headers=tuple(consumed.headers),
+        unreadable=cause_of(consumed),
     )

@@ -48,6 +48,7 @@ EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
 _GOODBYE_S = 10.0
 _HEARTBEAT_S = 0.5
+_POLL_RECORDS = 500
 
 
 class ParleyApp(consumer.App):
@@ -162,6 +163,8 @@ def create_app(parley: Settings) -> ParleyApp:
         broker_heartbeat_interval=min(_HEARTBEAT_S, parley.session_timeout_s / 4),
         broker_request_timeout=max(40.0, parley.session_timeout_s),
         consumer_auto_offset_reset="earliest",
+        # A batch may hold a million records; between two polls, the event loop does something else.
+        broker_max_poll_records=_POLL_RECORDS,
         consumer_group_instance_id=_instance_id(parley.data_dir),
         table_standby_replicas=parley.standby_replicas,
         topic_disable_leader=True,
@@ -244,6 +247,7 @@ def _record(topic: str, message: Any, after: int) -> Record:
         key=message.key,
         value=message.value,
         headers=tuple(message.headers or ()),
+        unreadable=message.unreadable,
     )
 
 

@@ -19,6 +19,7 @@ from aiokafka.structs import RecordMetadata
 
 _LOG_APPEND_TIME = 1
 _TOLERANCE_MS = 1000
+YEAR_2000_MS = 946_684_800_000
 
 
 class BrokerClock:
@@ -40,10 +41,10 @@ class BrokerClock:
             self._most_ahead_ms = min(self._most_ahead_ms, metadata.timestamp - sent_at * 1000)
 
     def time_of(self, timestamp: int) -> int:
-        """A producer's timestamp, or the current time if the timestamp is in the future by more than clocks may
-        differ.
+        """A producer's timestamp, or the current time if no clock can have shown it: in the future by more than clocks
+        may differ, or before the year 2000 (-1 means none).
         """
-        return timestamp if timestamp <= self._latest() + _TOLERANCE_MS else self.now()
+        return timestamp if YEAR_2000_MS <= timestamp <= self._latest() + _TOLERANCE_MS else self.now()
 
     def _latest(self) -> float:
         """The latest time that the broker's clock may show now."""

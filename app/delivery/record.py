@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.wire.codes import ErrorCode
+from app.wire.error import WireError
+from app.wire.headers import format_of
+from app.wire.salvage import salvage
+
 REQUESTS, CONTROLS, TURNS, TOOL_RESULTS = "requests", "controls", "turns", "tool-results"
 SOURCES = (REQUESTS, CONTROLS, TURNS)
 """The topics that a worker consumes as a member of its group. A user has the same partition in all of them, so one
@@ -21,7 +26,8 @@ HeaderList = Sequence[tuple[str, bytes | None]]
 class Record:
     """`topic` is the name without the prefix of the settings; `timestamp` is Unix milliseconds.
 
-    `after` is the offset of the record that was fetched before this one, -1 if that is not known.
+    `after` is the offset of the record that was fetched before this one, -1 if that is not known. `unreadable` says why
+    the record cannot be decoded (app/kafka/reading.py); its value then has the raw bytes.
     """
 
     topic: str
@@ -32,11 +38,18 @@ class Record:
     value: bytes | None
     headers: HeaderList = ()
     after: int = -1
+    unreadable: str = ""
     cost: int = field(init=False, compare=False, repr=False)
     """Upper bound of the memory that the record takes while it is held, in bytes; counted once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", self._count_cost())
+
+    def check_readable(self) -> None:
+        """Raise `WireError` for a record that Kafka's client cannot decode."""
+        if self.unreadable:
+            named = salvage(self.value, format_of(self.headers))
+            raise WireError(ErrorCode.INVALID_REQUEST, self.unreadable, **named._asdict())
 
     def _count_cost(self) -> int:
         """Upper bound of the memory that the record takes while it is held, raw and decoded, in bytes.

@@ -16,6 +16,7 @@ from app.faust.logs import tune_logs
 from app.faust.quick_wait import QuickWait
 from app.faust.same_loop import SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
+from app.kafka.reading import cause_of
 
 # aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
 # is enough.
@@ -64,6 +65,11 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
 
 
 class _Consumer(QuickWait, driver.Consumer):
+    def _to_message(self, tp: TP, record: Any) -> Any:
+        message = super()._to_message(tp, record)
+        message.unreadable = cause_of(record)
+        return message
+
     async def leave_group(self) -> None:
         """Leave the group now; a static member that only disconnects keeps its partitions until its session times out.
 

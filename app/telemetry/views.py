@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from faust.sensors.prometheus import setup_prometheus_sensors
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from app.faust.monitor import CachingMonitor
 from app.telemetry.health import Health, health_of
 from app.telemetry.telemetry import Telemetry
 
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 
 
 def add_views(app: Any, telemetry: Telemetry, worker: Callable[[], Worker | None]) -> None:
-    """Serve them, with Faust's own metrics included."""
-    setup_prometheus_sensors(app, registry=telemetry.registry, name_prefix="faust")
-    app.monitor = CachingMonitor(app.monitor._metrics)  # noqa: SLF001
-
     def health() -> Health:
         return health_of(worker(), telemetry.watch, rebalancing=bool(app.rebalancing))
 
@@ -32,3 +27,8 @@ def add_views(app: Any, telemetry: Telemetry, worker: Callable[[], Worker | None
     async def readyz(self: Any, request: Any) -> Any:  # noqa: ARG001
         now = health()
         return self.json(now.details, status=200 if now.ready else 503)
+
+    @app.page("/metrics")
+    async def metrics(self: Any, request: Any) -> Any:  # noqa: ARG001
+        reported = generate_latest(telemetry.registry)
+        return self.web.bytes(reported, content_type=None, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 
+from app.kafka.reading import check_readable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
@@ -155,6 +156,7 @@ async def _apply_until(
         while await reader.position(tp) < ends[tp]:
             batches: dict[TopicPartition, list[ConsumerRecord]] = await reader.getmany(tp, timeout_ms=200)
             for records in batches.values():
+                check_readable(records)
                 apply_records(store, table, records)
                 count += len(records)
             if time.monotonic() - logged_at > _PROGRESS_EVERY_S:

@@ -5,9 +5,9 @@ import time
 import pytest
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.clock import BrokerClock
+from app.delivery.clock import YEAR_2000_MS, BrokerClock
 
-HOUR_MS = 3_600_000
+BROKER_MS = 2 * 10**12
 
 
 def receipt(timestamp: int, kind: int = 1) -> RecordMetadata:
@@ -24,43 +24,50 @@ def monotonic(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_clock_is_the_brokers_however_wrong_the_process_is(monotonic: list[float]) -> None:
     clock = BrokerClock()
-    clock.acknowledged(receipt(5 * HOUR_MS), monotonic[0])
-    assert clock.now() == 5 * HOUR_MS
+    clock.acknowledged(receipt(5 * BROKER_MS), monotonic[0])
+    assert clock.now() == 5 * BROKER_MS
     monotonic[0] += 12.5
-    assert clock.now() == 5 * HOUR_MS + 12_500
+    assert clock.now() == 5 * BROKER_MS + 12_500
 
 
 def test_slow_acknowledgement_does_not_set_the_clock_back(monotonic: list[float]) -> None:
     clock = BrokerClock()
-    clock.acknowledged(receipt(HOUR_MS), monotonic[0])
+    clock.acknowledged(receipt(BROKER_MS), monotonic[0])
     monotonic[0] += 10
-    clock.acknowledged(receipt(HOUR_MS + 7000), monotonic[0])  # it took three seconds to get here
-    assert clock.now() == HOUR_MS + 10_000
-    clock.acknowledged(receipt(HOUR_MS + 11_000), monotonic[0])  # and this one came faster than the first
-    assert clock.now() == HOUR_MS + 11_000
+    clock.acknowledged(receipt(BROKER_MS + 7000), monotonic[0])  # it took three seconds to get here
+    assert clock.now() == BROKER_MS + 10_000
+    clock.acknowledged(receipt(BROKER_MS + 11_000), monotonic[0])  # and this one came faster than the first
+    assert clock.now() == BROKER_MS + 11_000
 
 
 def test_clock_is_the_processs_own_until_the_broker_has_told_its_time(monotonic: list[float]) -> None:
     clock = BrokerClock()
-    clock.acknowledged(receipt(HOUR_MS, kind=0), monotonic[0])  # a topic whose timestamps are the producers'
+    clock.acknowledged(receipt(BROKER_MS, kind=0), monotonic[0])  # a topic whose timestamps are the producers'
     assert clock.now() == 10**12
 
 
 def test_timestamp_is_believed_up_to_a_second_ahead(monotonic: list[float]) -> None:
     clock = BrokerClock()
-    clock.acknowledged(receipt(HOUR_MS), monotonic[0])
-    assert clock.time_of(HOUR_MS + 900) == HOUR_MS + 900
-    assert clock.time_of(HOUR_MS + 1100) == HOUR_MS
-    assert clock.time_of(5) == 5
+    clock.acknowledged(receipt(BROKER_MS), monotonic[0])
+    assert clock.time_of(BROKER_MS + 900) == BROKER_MS + 900
+    assert clock.time_of(BROKER_MS + 1100) == BROKER_MS
+    assert clock.time_of(YEAR_2000_MS) == YEAR_2000_MS
+
+
+@pytest.mark.parametrize("timestamp", [-(10**15), -1, 0, 5, YEAR_2000_MS - 1, 2**63 - 1])
+def test_a_timestamp_that_no_clock_has_shown_is_the_current_time(monotonic: list[float], timestamp: int) -> None:
+    clock = BrokerClock()
+    clock.acknowledged(receipt(BROKER_MS), monotonic[0])
+    assert clock.time_of(timestamp) == BROKER_MS
 
 
 def test_a_clock_that_is_known_to_a_few_seconds_moves_no_timestamp_back(monotonic: list[float]) -> None:
     clock, sent_at = BrokerClock(), monotonic[0]
     monotonic[0] += 2.0  # the acknowledgement comes to a worker that was suspended meanwhile
-    clock.acknowledged(receipt(HOUR_MS), sent_at)
-    assert clock.now() == HOUR_MS
-    assert clock.time_of(HOUR_MS + 2900) == HOUR_MS + 2900
-    assert clock.time_of(HOUR_MS + 3100) == HOUR_MS
-    clock.acknowledged(receipt(HOUR_MS + 2000), monotonic[0])  # a quick one is more exact
-    assert clock.now() == HOUR_MS + 2000
-    assert clock.time_of(HOUR_MS + 3100) == HOUR_MS + 2000
+    clock.acknowledged(receipt(BROKER_MS), sent_at)
+    assert clock.now() == BROKER_MS
+    assert clock.time_of(BROKER_MS + 2900) == BROKER_MS + 2900
+    assert clock.time_of(BROKER_MS + 3100) == BROKER_MS
+    clock.acknowledged(receipt(BROKER_MS + 2000), monotonic[0])  # a quick one is more exact
+    assert clock.now() == BROKER_MS + 2000
+    assert clock.time_of(BROKER_MS + 3100) == BROKER_MS + 2000

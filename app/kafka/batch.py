@@ -1,0 +1,189 @@
+"""A record batch as it lies in the log (message format 2), and its records one by one.
+
+aiokafka reads a batch as a whole: one record that it cannot decode hides those behind it. Here each record is read by
+itself, within the length that stands before it, so that one bad record is one bad record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.kafka.codecs import Codec
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = _HEADER.size
+MAGIC = 2
+_MAGIC_AT = 16
+_FRAME = struct.Struct(">qi")
+_LOG_APPEND_TIME = 8
+_CODEC_MASK = 7
+_CONTROL = 32
+_MOST_VARINT = 10
+_MOST_HEADERS = 1 << 16
+
+
+class MalformedError(Exception):
+    """The bytes are not what the format says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The head of a batch and the bytes of its records, which are compressed if it has a codec."""
+
+    raw: bytes
+    base_offset: int
+    last_offset: int
+    attributes: int
+    first_timestamp: int
+    max_timestamp: int
+
+    @classmethod
+    def of(cls, raw: bytes) -> Batch:
+        """Raises `MalformedError`."""
+        if len(raw) < HEADER_BYTES:
+            raise MalformedError(f"the batch has {len(raw)} bytes, fewer than its head")
+        if raw[_MAGIC_AT] != MAGIC:
+            raise MalformedError(f"the message format {raw[_MAGIC_AT]} is not supported")
+        base, _, _, _, _, attributes, delta, first, newest, *_ = _HEADER.unpack_from(raw)
+        return cls(raw, base, base + delta, attributes, first, newest)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & _CODEC_MASK
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    def expanded(self, records: memoryview) -> bytes:
+        """The same batch with these records, which are not compressed. Its checksum is not valid."""
+        base, _, *rest = _HEADER.unpack_from(self.raw)
+        rest[3] = self.attributes & ~_CODEC_MASK | Codec.NONE
+        length = HEADER_BYTES - _FRAME.size + len(records)
+        return b"".join((_HEADER.pack(base, length, *rest), records))
+
+
+def first_offset(raw: bytes) -> int:
+    """The offset of an entry of the log, whatever its format; -1 if it has none."""
+    return int(_FRAME.unpack_from(raw)[0]) if len(raw) >= _FRAME.size else -1
+
+
+def last_offset(raw: bytes) -> int:
+    """The last offset of an entry, -1 if its format is unknown."""
+    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < MAGIC:
+        return first_offset(raw)  # of the last message of a compressed set
+    try:
+        return Batch.of(raw).last_offset
+    except MalformedError:
+        return -1
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record of the batch, or the offsets up to `offset` if their records cannot be told apart.
+
+    `cause` is empty if the record is as it should be. What could be read of another one is there; its `value` is the
+    whole of its bytes if it has no readable value.
+    """
+
+    first: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    cause: str = ""
+
+
+def records_of(batch: Batch) -> Iterator[Read]:
+    """The records of a batch that is not compressed, in offset order."""
+    content, at, expected = batch.raw, HEADER_BYTES, batch.base_offset
+    while at < len(content) and expected <= batch.last_offset:
+        cursor = _Cursor(content, at, len(content))
+        try:
+            begin, end = cursor.span(cursor.varint())
+        except MalformedError as error:
+            yield Read(expected, batch.last_offset, batch.max_timestamp, None, content[at:], cause=str(error))
+            return
+        read = _record(batch, _Cursor(content, begin, end), expected)
+        yield read
+        expected, at = read.offset + 1, end
+
+
+def _record(batch: Batch, cursor: _Cursor, expected: int) -> Read:
+    whole = cursor.rest()
+    offset, timestamp, cause = expected, batch.max_timestamp, ""
+    key: bytes | None = None
+    value: bytes | None = whole
+    headers: list[tuple[str, bytes | None]] = []
+    try:
+        cursor.skip(1)  # attributes, which have no meaning yet
+        delta = cursor.varint()
+        if not batch.attributes & _LOG_APPEND_TIME:
+            timestamp = batch.first_timestamp + delta
+        offset = batch.base_offset + cursor.varint()
+        if not expected <= offset <= batch.last_offset:
+            wrong, offset = offset, expected
+            raise MalformedError(f"its offset {wrong} is not within the batch")
+        key = cursor.nullable()
+        value = cursor.nullable()
+        count = cursor.varint()
+        if not 0 <= count <= _MOST_HEADERS:
+            raise MalformedError(f"it has {count} headers")
+        for _ in range(count):
+            name = cursor.nullable() or b""
+            text = name.decode(errors="backslashreplace")
+            if text.encode() != name:
+                cause = cause or f"the header name {text[:64]!r} is not UTF-8"
+            headers.append((text, cursor.nullable()))
+        if cursor.rest():
+            raise MalformedError(f"{len(cursor.rest())} bytes stand behind its last header")
+    except MalformedError as error:
+        cause = f"the record is malformed: {error}"
+    return Read(offset, offset, timestamp, key, value, tuple(headers), cause)
+
+
+class _Cursor:
+    """Reads from `at` to `end`; raises `MalformedError` instead of reading beyond."""
+
+    def __init__(self, content: bytes, at: int, end: int) -> None:
+        self._content = content
+        self._at = at
+        self._end = end
+
+    def span(self, length: int) -> tuple[int, int]:
+        """Begin and end of the next `length` bytes, which are skipped."""
+        begin = self._at
+        if length < 0 or begin + length > self._end:
+            raise MalformedError(f"{length} bytes are announced, and {self._end - begin} are there")
+        self._at += length
+        return begin, self._at
+
+    def skip(self, length: int) -> None:
+        self.span(length)
+
+    def rest(self) -> bytes:
+        return self._content[self._at : self._end]
+
+    def nullable(self) -> bytes | None:
+        """Bytes behind their length; a negative length is null."""
+        length = self.varint()
+        if length < 0:
+            return None
+        begin, end = self.span(length)
+        return self._content[begin:end]
+
+    def varint(self) -> int:
+        """A number in zigzag encoding."""
+        number = 0
+        for place in range(_MOST_VARINT):
+            if self._at >= self._end:
+                break
+            byte = self._content[self._at]
+            self._at += 1
+            number |= (byte & 0x7F) << (7 * place)
+            if byte < 0x80:
+                return (number >> 1) ^ -(number & 1)
+        raise MalformedError("a number is cut off")
