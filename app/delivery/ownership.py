@@ -92,10 +92,11 @@ class PartitionContext:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: the checkpoint, and the first unfinished offset of each topic."""
+    """Where to begin: the checkpoint, and of each topic the first unfinished offset and those finished ahead of it."""
 
     checkpoint: Checkpoint
     heads: Mapping[str, int]
+    ahead: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Ownership:
@@ -115,10 +116,7 @@ class Ownership:
         self.watermark = Watermark()
         self.tokens = tokens
         self.store = store
-        self.offsets = {
-            topic: Offsets.resume(head, start.checkpoint.ahead if topic == REQUESTS else ())
-            for topic, head in start.heads.items()
-        }
+        self.offsets = {topic: Offsets.resume(head, start.ahead.get(topic, ())) for topic, head in start.heads.items()}
         self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
         self.refused: set[RequestKey] = set()
         self.calls = OpenCalls(store)
@@ -358,7 +356,7 @@ async def _start(context: PartitionContext, reader: AIOKafkaConsumer, mine: set[
     mine.add(checkpoint.epoch)
     first = await reader.beginning_offsets([context.topic_partition(topic) for topic in SOURCES])
     heads = {topic: max(committed[topic].offset, first[context.topic_partition(topic)]) for topic in SOURCES}
-    return Start(checkpoint, heads)
+    return Start(checkpoint, heads, {topic: _checkpoint(committed[topic]).ahead for topic in SOURCES})
 
 
 def _check_unbroken(checkpoint: Checkpoint, mine: set[int], context: PartitionContext) -> None:

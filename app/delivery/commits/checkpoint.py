@@ -1,4 +1,4 @@
-"""What a partition's owner commits in the metadata of the `requests` offset.
+"""What a partition's owner commits in the metadata of the `requests` offset; of the other topics' offsets, `a` alone.
 
 Layout: JSON in ASCII, `{"v":1,"e":epoch,"t":tokens_offset,"f":floor,"a":[gap,run,...],"l":lost_epoch}`.
 

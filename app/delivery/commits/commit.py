@@ -282,7 +282,9 @@ class GroupCommitter:
         heads = {self._at(REQUESTS): OffsetAndMetadata(checkpoint.head, encode_metadata(checkpoint))}
         for topic, done in finished.items():
             if topic != REQUESTS:
-                heads[self._at(topic)] = OffsetAndMetadata(self._offsets[topic].head(done), "")
+                offsets = self._offsets[topic]
+                ahead = Checkpoint(offsets.head(done), self.epoch, ahead=tuple(offsets.ahead(done)))
+                heads[self._at(topic)] = OffsetAndMetadata(ahead.head, encode_metadata(ahead))
         asked_at = time.monotonic()
         await self._producer.send_offsets_to_transaction(heads, self._settings.group)
         await self._producer.commit_transaction()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -36,6 +37,8 @@ from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.registry import ServedModel
 from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, ToolRounds
+
+_LEAST_LOGPROB = -9999.0
 
 
 class AnswerLog:
@@ -163,8 +166,8 @@ class AnswerLog:
         await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
 
     def _logprob(self, one: TokenLogprob) -> Logprob:
-        rivals = tuple(Logprob(token, self._text_of(token), logprob) for token, logprob in one.top)
-        return Logprob(one.token, self._text_of(one.token), one.logprob, rivals, one.rank)
+        rivals = tuple(Logprob(token, self._text_of(token), _finite(logprob)) for token, logprob in one.top)
+        return Logprob(one.token, self._text_of(one.token), _finite(one.logprob), rivals, one.rank)
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
         began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}
@@ -284,6 +287,15 @@ def call_id(user_id: str, request_id: str, index: int) -> str:
     """The id of call `index` of an answer."""
     place = f"{user_id}/{request_id}/{index}"
     return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
+
+
+def _finite(logprob: float) -> float:
+    """JSON has no infinity: what a constraint excludes gets OpenAI's value for that. Raises `ValueError` for NaN, after
+    which nothing of the model's figures can be believed.
+    """
+    if math.isnan(logprob):
+        raise ValueError("the model gives a log probability that is no number")
+    return max(_LEAST_LOGPROB, min(0.0, logprob)) if math.isinf(logprob) else logprob
 
 
 def _size(delta: Delta) -> int:

@@ -14,7 +14,7 @@ from app.delivery.clock import BrokerClock
 from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start, _give_up, take_over
-from app.delivery.record import SOURCES
+from app.delivery.record import REQUESTS, SOURCES
 from app.settings import Settings
 from tables import records
 from tables.records import Table
@@ -65,7 +65,7 @@ class Tokens:
 
 
 def ownership_of(former: Checkpoint, context: Any = None) -> Ownership:
-    start = Start(former, dict.fromkeys(SOURCES, 10))
+    start = Start(former, dict.fromkeys(SOURCES, 10), {REQUESTS: former.ahead})
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     return Ownership(context or place_of(40), cast(Any, None), cast(Any, Tokens()), store, start, BrokerClock())
 
