@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaConnectionError
 
 from app.delivery import partition as module
 from app.delivery.commits.commit import Commit, CommitQueue, RecordRefusedError
+from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Record
@@ -154,3 +155,27 @@ async def test_finish_that_kafka_refuses_is_reduced_and_at_last_finished_without
     await outcomes
     assert bench.agent.reasons == ["too large"]
     assert bench.agent.broke == []
+
+
+async def test_unexpected_error_of_a_partition_starts_it_over_and_ends_the_worker_only_if_it_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", (0.0,))
+    bench.partition.begin()
+    for number in range(module._MOST_UNEXPECTED + 1):
+        assert bench.agent.broke == [], number
+        await bench.until(State.OWNED)
+        bench.ownership.trouble.set_exception(ValueError("odd"))
+        await bench.until(State.TAKING_OVER)
+    await turns()
+    assert [type(error) for error in bench.agent.broke] == [ValueError]
+
+
+@pytest.mark.parametrize("error", WORKER_ERRORS)
+async def test_broken_invariant_ends_the_worker_at_once(bench: Bench, error: type[Exception]) -> None:
+    bench.partition.begin()
+    await bench.until(State.OWNED)
+    bench.ownership.trouble.set_exception(error("it is broken"))
+    await bench.until(State.TAKING_OVER)
+    await turns()
+    assert [type(error) for error in bench.agent.broke] == [error]

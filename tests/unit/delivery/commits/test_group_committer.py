@@ -16,6 +16,7 @@ from app.delivery.commits.offsets import Offsets
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, SOURCES, TURNS, Outgoing, Record
 from app.settings import Settings
+from app.wire.audit import AuditAction, AuditRecord
 from tests.simulation.memory_store import Disk, MemoryStore
 
 SMALL, LARGE = Outgoing("turns", b"k", b"small"), Outgoing("turns", b"k", b"large")
@@ -170,3 +171,17 @@ async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -
     assert {at.topic: head.offset for at, head in heads.items()} == {"requests": 1, "turns": 1}
     checkpoint = decode_checkpoint(1, heads[TopicPartition("requests", 0)].metadata)
     assert (checkpoint.head, checkpoint.epoch) == (1, 7)
+
+
+async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_made() -> None:
+    queue, producer = CommitQueue(), Producer()
+    finisher = finisher_of(producer, queue)
+    broken = AuditRecord(action=AuditAction.SEARCH, outcome="done", user_id="\ud800", at=1)
+    bad = queue.put(Commit(None, audit=(broken,)))
+    good = [queue.put(Commit(None, outputs=(SMALL,))) for _ in range(2)]
+    running = asyncio.ensure_future(finisher.run())
+    async with asyncio.timeout(5):
+        await asyncio.gather(*good)
+        with pytest.raises(RecordRefusedError):
+            await bad
+    running.cancel()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from app.delivery.resume import quarantine
 from app.delivery.resume.quarantine import Attempt, Isolation, lost_attempts
 from app.wire.event import Notice
 
@@ -56,3 +57,46 @@ async def test_suspect_begins_alone() -> None:
     assert len(done) == 1, "those that wait are not let in beside a suspect"
     for other in others:
         other.cancel()
+
+
+async def test_fresh_request_waits_for_a_suspect_that_begins_and_for_nothing_else() -> None:
+    isolation = Isolation()
+    async with asyncio.timeout(5):
+        await isolation.pass_suspect()
+        first = await isolation.enter(1)
+        await isolation.pass_suspect()
+        first.leave()
+        suspect = await isolation.enter(2)
+        fresh = asyncio.ensure_future(isolation.pass_suspect())
+        await asyncio.sleep(0)
+        assert not fresh.done()
+        suspect.leave()
+        await fresh
+
+
+async def test_fresh_request_does_not_wait_for_a_slow_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quarantine, "ALONE_S", 0.01)
+    isolation = Isolation()
+    await isolation.enter(2)
+    async with asyncio.timeout(5):
+        await isolation.pass_suspect()
+
+
+@pytest.mark.parametrize(
+    ("number", "now", "pause_s"),
+    [
+        (1, 0, 0.0),
+        (2, 0, 5.0),
+        (2, 4_000, 1.0),
+        (2, 5_000, 0.0),
+        (3, 5_000, 10.0),
+        (3, 60_000, 0.0),
+        (3, -60_000, 15.0),
+    ],
+)
+def test_attempts_of_a_suspect_lie_apart(number: int, now: int, pause_s: float) -> None:
+    assert quarantine.pause_before(number, lost_at=0, now=now) == pause_s
+
+
+def test_three_kills_within_15_seconds_cannot_meet_three_attempts() -> None:
+    assert sum(quarantine.pause_before(number, 0, 0) for number in range(1, quarantine.MOST_ATTEMPTS + 1)) > 15

@@ -5,12 +5,13 @@ from typing import Any, cast
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
 from app.delivery.clock import BrokerClock
+from app.delivery.commits.commit import LostError
 from app.delivery.resume.token_pace import TokenPace
-from app.delivery.resume.tokens import TokenLog
+from app.delivery.resume.tokens import EventTooLargeError, TokenLog
 from app.wire.codec import decode_token_event
 from app.wire.event import EventType, TokenEvent
 
@@ -169,3 +170,44 @@ async def test_events_that_are_never_delivered_do_not_keep_the_worker_busy_after
     late.set_exception(KafkaError("gone"))
     await asyncio.sleep(0)
     assert pace.undelivered == 0
+
+
+async def test_event_that_no_record_can_hold_is_its_answers_fault_alone() -> None:
+    class Small(Producer):
+        async def send(self, topic: str, value: bytes, **options: Any) -> asyncio.Future[Any]:
+            raise MessageSizeTooLargeError
+
+    failures: list[BaseException] = []
+    log = log_on(Small(), failures)
+    log.open(1)
+    with pytest.raises(EventTooLargeError):
+        await log.send(EVENT, b"u")
+    assert failures == []
+
+
+@pytest.mark.parametrize("error", [KafkaError("gone"), AssertionError(), OSError(), TimeoutError()])
+async def test_producer_that_fails_ends_the_ownership_and_blames_no_request(error: Exception) -> None:
+    class Broken(Producer):
+        async def send(self, topic: str, value: bytes, **options: Any) -> asyncio.Future[Any]:
+            raise error
+
+    failures: list[BaseException] = []
+    log = log_on(Broken(), failures)
+    log.open(1)
+    with pytest.raises(LostError):
+        await log.send(EVENT, b"u")
+    assert failures == [error]
+
+
+async def test_event_that_only_the_broker_refuses_names_its_request() -> None:
+    producer, failures, refused = Producer(), list[BaseException](), list[Any]()
+    log = log_on(producer, failures)
+    log._on_refused = refused.append
+    log.open(1)
+    delivery = await log.send(EVENT, b"u")
+    producer.sent[0][1].set_exception(MessageSizeTooLargeError())
+    with pytest.raises(LostError):
+        await log.delivered([delivery])
+    await asyncio.sleep(0)
+    assert refused == [("u", "r")]
+    assert len(failures) == 1
