@@ -29,7 +29,7 @@ from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
-from app.wire.event import NO_PLAN, TokenEvent
+from app.wire.event import TokenEvent
 from models.generation import End, Failure, FinishReason, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
@@ -72,7 +72,7 @@ class Answering:
         """Whether models, judges and the index may see the request: not if its tenant belongs to another region or
         group. An answer that has begun goes on.
         """
-        return _is_admitted(inflight) or self._tenants.misplaced(inflight.request) is None
+        return inflight.is_admitted or self._tenants.misplaced(inflight.request) is None
 
     async def speak(
         self,
@@ -85,7 +85,7 @@ class Answering:
         """Write the answer, or the error that it ends with; returns its last event."""
         if serving is None or inflight.stop.reason is not None:
             return await self._turned_away(inflight, answer)
-        if (refusal := self._refusal(inflight, serving)) is not None:
+        if (refusal := inflight.refusal or self._misplaced(inflight)) is not None:
             return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
         inflight.plan = self._decisions.recalling.plan(partition, inflight, inflight.memory)
@@ -132,21 +132,27 @@ class Answering:
                 return await stopped(answer, stopped_by)
         await self._decisions.masking.look_at_results(partition, inflight, answer)
         await self._decisions.moderating.look_at_results(inflight, answer)
+        if inflight.stop.reason is not None and inflight.rounds.rounds:  # what follows may be without a verdict
+            return await stopped(answer, inflight.stop.reason)
         return None if inflight.plan.filtered is None else await filtered(inflight, answer)
 
-    def _refusal(self, inflight: InFlightRequest, serving: ServedModel) -> TenantRefusal | None:
-        """Whether its tenant may not ask for this, or the guard cannot read it. What a former owner has admitted stays
-        admitted.
+    def _misplaced(self, inflight: InFlightRequest) -> TenantRefusal | None:
+        return None if inflight.is_admitted else self._tenants.misplaced(inflight.request)
+
+    def admit(self, inflight: InFlightRequest) -> None:
+        """Refuse it if its tenant may not ask for this, or the guard cannot read it: before anything is spent on it.
+        What a former owner has admitted stays admitted.
         """
-        if _is_admitted(inflight):
-            return None
+        serving = serving_of(inflight, self._servings)
+        if inflight.is_admitted or serving is None:
+            return
         if (wrong := self._decisions.masking.unsupported(inflight.request)) is not None:
-            return TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
+            inflight.refusal = TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
+            return
         names = {*serving.names, serving.model_version}
-        refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
-        if refusal is None:
+        inflight.refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
+        if inflight.refusal is None:
             self._tenants.count(charged_tenant(inflight.request), requests=1)
-        return refusal
 
     async def _turned_away(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """The end of a request that was stopped before it began, or that no model can answer."""
@@ -240,11 +246,6 @@ class Answering:
         if inflight.recovered is not None and inflight.recovered.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
         return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
-
-
-def _is_admitted(inflight: InFlightRequest) -> bool:
-    """Whether a former owner has admitted it."""
-    return inflight.recovered is not None or inflight.logged != NO_PLAN
 
 
 def _code_of(failure: Failure) -> ErrorCode:

@@ -155,16 +155,13 @@ class Conversations:
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight) and self._answering.may_look(inflight):
             inflight.plan = self._decisions.planner.plan(inflight)
-            memory = self._memory(inflight, self._conversation(partition, inflight))
-            await self._decisions.masking.look(partition, inflight, memory)
-            await self._decisions.moderating.look(inflight)
-            if inflight.plan.filtered is None:
-                await self._decisions.recalling.find(partition, inflight)
-                await self._decisions.masking.look_at_related(inflight)
+            self._answering.admit(inflight)
+            await self._look(partition, inflight)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged
-        conversation = self._conversation(partition, inflight)
-        inflight.mask = self._decisions.masking.mask_of(partition, inflight, self._memory(inflight, conversation))
+        memory = self._memory(inflight, self._conversation(partition, inflight))
+        inflight.mask = await self._decisions.masking.mask_of(partition, inflight, memory)
+        conversation = self._conversation(partition, inflight)  # an erasure may have passed
         if inflight.request.tool_mode is ToolMode.KAFKA:
             inflight.made = partition.ownership.calls.committed(inflight.key) or ToolRounds(inflight.at)
             inflight.rounds = inflight.made
@@ -201,6 +198,17 @@ class Conversations:
                 self._observer.answered(partition.number, inflight, inflight.answer, end)
         except Exception as error:  # noqa: BLE001 - the request is committed; what follows must cost nobody anything
             log.warning("request %s is committed, but not reported whole: %s", inflight.key, described(error))
+
+    async def _look(self, partition: Partition, inflight: InFlightRequest) -> None:
+        """Let the guard read the request, and find what it recalls, unless it is refused."""
+        if inflight.refusal is None:
+            memory = self._memory(inflight, self._conversation(partition, inflight))
+            await self._decisions.masking.look(partition, inflight, memory)
+        if inflight.refusal is None:
+            await self._decisions.moderating.look(inflight)
+        if inflight.refusal is None and inflight.plan.filtered is None:
+            await self._decisions.recalling.find(partition, inflight)
+            await self._decisions.masking.look_at_related(inflight)
 
     @staticmethod
     def _is_open(inflight: InFlightRequest) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from itertools import chain
 from types import MappingProxyType
 
 from agents.candidates import sampling_of_candidate
 from agents.dialogue import chat_message, check_dialogue, history_of, question_of, steps_of
-from agents.seen import seen_request, seen_steps, seen_turns
+from agents.off_loop import off_loop
+from agents.seen import seen_by_model, seen_now, seen_steps, seen_turns, size_of
 from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
+from app.wire.event import RecalledTurn
 from app.wire.ids import seed_for
 from app.wire.limits import MAX_PROMPT_LOGPROBS
 from app.wire.request import Priority as RequestPriority
@@ -19,7 +22,7 @@ from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
-from models.chat import PastTurn
+from models.chat import ChatMessage, PastTurn
 from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
 from models.prompts import BuiltPrompt
 from models.registry import ModelRegistry, ServedModel
@@ -70,17 +73,13 @@ async def prompt_of(
         DialogueError: the conversation does not have what the request refers to.
         UnsupportedError: the log probabilities of this prompt cannot be reported.
     """
-    mask = inflight.mask
-    request = seen_request(inflight.request, mask)
-    memory = seen_turns(memory, mask)
-    rounds = seen_steps(inflight.rounds.steps, mask)
+    request = await seen_by_model(inflight)
+    memory, rounds, recalled = await _seen_before(inflight, memory)
     reserve = min(request.max_tokens or settings.max_tokens, serving.engine.context_length // 4)
 
     check_dialogue(request, memory)
     whole = request.messages is not None and request.previous_request_id is None
     history = [] if whole else history_of(request, memory)
-    older = inflight.plan.recalled or ()
-    recalled = [PastTurn(mask.hide(turn.prompt), mask.hide(turn.answer)) for turn in older]
 
     def build() -> BuiltPrompt:
         if request.prompt_token_ids is not None:
@@ -106,6 +105,21 @@ async def prompt_of(
     if request.prompt_logprobs is not None:
         _check_prompt_logprobs(request, request.prompt_logprobs, prompt, settings)
     return prompt
+
+
+async def _seen_before(
+    inflight: InFlightRequest, memory: tuple[Turn, ...]
+) -> tuple[tuple[Turn, ...], tuple[ChatMessage, ...], list[PastTurn]]:
+    """The conversation's turns, the rounds of calls and the recalled turns, as the model sees them."""
+    mask, steps, older = inflight.mask, inflight.rounds.steps, inflight.plan.recalled or ()
+
+    def see() -> tuple[tuple[Turn, ...], tuple[ChatMessage, ...], list[PastTurn]]:
+        recalled = [PastTurn(mask.hide(turn.prompt), mask.hide(turn.answer)) for turn in older]
+        return seen_turns(memory, mask), seen_steps(steps, mask), recalled
+
+    size = size_of(turn.prompt + turn.answer for turn in chain[Turn | RecalledTurn](memory, older))
+    size += size_of(one.content for one in chain(steps, *((*turn.before, *turn.steps) for turn in memory)))
+    return await off_loop(size if mask else 0, see)
 
 
 def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, settings: Settings) -> None:
@@ -149,7 +163,7 @@ def job_of(
     Raises:
         UnsupportedError: the model does not give what the request asks for.
     """
-    request = seen_request(inflight.request, inflight.mask)
+    request = seen_now(inflight)
     for name, is_set in (("best_of", (request.best_of or 1) > 1), ("stop_when", request.stop_when is not None)):
         if is_set and not serving.has_logprobs:
             raise UnsupportedError(f"{name}: needs log probabilities, which this model's engine does not report")

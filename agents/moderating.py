@@ -12,16 +12,23 @@ Without a verdict, a request ends as `filtered` (`on_failure = "closed"`), or go
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from agents.seen import json_text, seen_request, texts_of_request, texts_of_rounds
+from agents.masking import asker_of
+from agents.off_loop import off_loop
+from agents.seen import json_text, seen_by_model, size_of, texts_of_request, texts_of_rounds
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.stop_handle import StoppedError
 from app.guard.guard import PASSED, Guard, Verdict
 from app.guard.judges.judge import JudgeError
 from app.guard.sentences import Sentences
+from app.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import INJECTION, UNJUDGED, Action
+from app.policy.tenants import TenantRefusal
+from app.wire.codes import ErrorCode
 from models.generation import Delta, End, Failure, StreamEvent
 
 _INSTRUCTING = frozenset({"system", "developer"})
@@ -36,24 +43,32 @@ class Moderating:
         """Judge the request, unless a former owner has decided or begun."""
         if not self._guard.rules.judges_prompts or inflight.is_resumed or inflight.logged.flagged is not None:
             return
-        request = seen_request(inflight.request, inflight.mask)
+        request = await seen_by_model(inflight)
         messages = request.messages or ()
         instructions = tuple(one for one in messages if one.role in _INSTRUCTING)
         others = tuple(one for one in messages if one.role not in _INSTRUCTING)
         actions = self._guard.rules.prompt
-        await self._judge(
-            inflight, texts_of_request(msgspec.structs.replace(request, messages=others or None)), actions
-        )
-        if instructions:
-            texts = [one.text for one in instructions]
-            await self._judge(inflight, texts, {name: actions[name] for name in actions if name != INJECTION})
+        texts = texts_of_request(msgspec.structs.replace(request, messages=others or None))
+        asker = asker_of(inflight)
+        try:
+            await inflight.stop.run(self._judge(inflight, texts, actions, asker))
+            if instructions:
+                texts = [one.text for one in instructions]
+                rest = {name: actions[name] for name in actions if name != INJECTION}
+                await inflight.stop.run(self._judge(inflight, texts, rest, asker))
+        except BusyError as error:
+            inflight.refusal = TenantRefusal(ErrorCode.OVERLOADED, str(error))
+        except StoppedError:
+            return  # nothing will be generated
 
     async def look_at_results(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
         """Judge the results of tools, unless the answer goes on behind them already."""
-        if not inflight.rounds.rounds or answer.index != inflight.begin:
+        if not inflight.rounds.rounds or answer.index != inflight.begin or not self._guard.rules.judges_prompts:
             return
-        seen = [inflight.mask.hide(text) for text in texts_of_rounds(inflight.rounds)]
-        await self._judge_and_write(inflight, answer, seen, self._guard.rules.prompt)
+        texts = texts_of_rounds(inflight.rounds)
+        seen = await off_loop(size_of(texts), lambda: [*map(inflight.mask.hide, texts)])
+        with suppress(StoppedError):
+            await inflight.stop.run(self._judge_and_write(inflight, answer, seen, self._guard.rules.prompt))
 
     def gate(self, inflight: InFlightRequest, answer: AnswerLog) -> AnswerGate:
         return AnswerGate(self, inflight, answer, is_open=not self._guard.rules.judges_answers)
@@ -67,16 +82,18 @@ class Moderating:
     ) -> None:
         """Add the verdict to the plan, and write that before anything that follows it."""
         before = inflight.plan
-        await self._judge(inflight, texts, actions)
+        await self._judge(inflight, texts, actions, asker_of(inflight, Patience.BEGUN))
         if inflight.plan != before:
             await answer.plan(inflight.plan)
 
-    async def _judge(self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action]) -> None:
+    async def _judge(
+        self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action], asker: Asker
+    ) -> None:
         """Add the verdict to the plan, unless the guard has ended the answer already."""
         plan = inflight.plan
         if plan.filtered is not None:
             return
-        verdict = await self._verdict(inflight, texts, actions)
+        verdict = await self._verdict(texts, actions, asker)
         if verdict.flagged:
             flagged = tuple(dict.fromkeys((*(plan.flagged or ()), *verdict.flagged)))
             plan = msgspec.structs.replace(plan, flagged=flagged)
@@ -84,9 +101,9 @@ class Moderating:
             plan = msgspec.structs.replace(plan, filtered=verdict.blocked)
         inflight.plan = plan
 
-    async def _verdict(self, inflight: InFlightRequest, texts: Sequence[str], actions: Mapping[str, Action]) -> Verdict:
+    async def _verdict(self, texts: Sequence[str], actions: Mapping[str, Action], asker: Asker) -> Verdict:
         try:
-            return await self._guard.judge(texts, actions, f"request {inflight.key}")
+            return await self._guard.judge(texts, actions, asker)
         except JudgeError:
             return PASSED if self._guard.rules.on_failure == "open" else Verdict(UNJUDGED)
 

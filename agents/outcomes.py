@@ -13,7 +13,7 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.timeline import milliseconds
-from app.policy.guard_rules import UNJUDGED
+from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.codes import ErrorCode
@@ -158,7 +158,7 @@ def _turn(
 ) -> Turn:
     request = inflight.request
     # A prompt without a verdict is not kept; an answer that ended for want of one later had a prompt with a verdict.
-    is_unjudged = inflight.plan.filtered == UNJUDGED and not answer.index
+    is_unjudged = inflight.plan.filtered in {UNJUDGED, TOO_MANY} and not answer.index
     hidden = inflight.forget or not request.store or is_unjudged
     prompt = "" if hidden else inflight.kept.hide(question_of(request, memory))
     text = "" if hidden else inflight.kept.hide(answer.text)

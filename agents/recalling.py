@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from agents.off_loop import off_loop
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.policy.file import Policy
@@ -50,7 +52,7 @@ class Recalling:
         ttl_ms = int(self._settings.history_ttl * 1000)
         query = Query(
             user_id=request.user_id,
-            text=inflight.mask.hide(request.question),
+            text=await off_loop(len(request.question), partial(inflight.mask.hide, request.question)),
             limit=2 * (count + self._settings.history_turns),  # a turn is two rows, and the last ones are left out
             since=partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
             until=inflight.at,

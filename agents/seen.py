@@ -1,13 +1,16 @@
-"""What a model sees of a request: its texts, with placeholders for private values. Pure functions without I/O."""
+"""What a model sees of a request: its texts, with placeholders for private values."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
+from agents.off_loop import off_loop
+from app.delivery.inflight import InFlightRequest
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat
 from models.chat import ChatMessage
@@ -36,6 +39,10 @@ def texts_of_rounds(rounds: ToolRounds) -> list[str]:
     return [text for one in rounds.steps for text in _texts_of_message(one) if text]
 
 
+def size_of(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
+
+
 def _texts_of_message(message: ChatMessage) -> Iterator[str]:
     yield message.content
     yield message.name
@@ -45,6 +52,21 @@ def _texts_of_message(message: ChatMessage) -> Iterator[str]:
 def json_text(text: str) -> str:
     """The strings, names and numbers in JSON text, a line each; text that is no JSON as it is."""
     return "\n".join(parts_of(text)) if is_json(text) else text
+
+
+async def seen_by_model(inflight: InFlightRequest) -> Request:
+    """The request with placeholders; made once for each mask."""
+    if inflight.seen is None or inflight.seen[0] is not inflight.mask:
+        mask, request = inflight.mask, inflight.request
+        inflight.seen = mask, await off_loop(len(inflight.record.value or b""), partial(seen_request, request, mask))
+    return inflight.seen[1]
+
+
+def seen_now(inflight: InFlightRequest) -> Request:
+    """The same, after the model's prompt has been built."""
+    if inflight.seen is None or inflight.seen[0] is not inflight.mask:
+        inflight.seen = inflight.mask, seen_request(inflight.request, inflight.mask)
+    return inflight.seen[1]
 
 
 def seen_request(request: Request, mask: Mask) -> Request:

@@ -185,7 +185,7 @@ class Worker:
             containment,
         )
         self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
-        self._controls = Controls(settings, cancels, self._history, self.cache.forget)
+        self._controls = Controls(settings, cancels, self._history, self._forget_cached)
         handlers = Handlers(
             settings,
             conversations,
@@ -300,6 +300,11 @@ class Worker:
         if (partition := self.owner.owned(number)) is not None:
             audit = audit_of_retreat(experiment, arm, partition.ownership.clock.now())
             partition.spawn(partition.commit(Commit(audit=audit)))
+
+    def _forget_cached(self, user_id: str) -> None:
+        """Drop what memories of this process hold of an erased user."""
+        self.cache.forget(user_id)
+        self._guard.forget(user_id)
 
     async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
         """The turn as the index may have it; None if its partition has left. Raises `AnalyzerError`."""

@@ -15,12 +15,12 @@ from app.reader.answer import Answer
 from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
 from app.wire.request import Request
 from models.private.mask import NO_MASK, Mask
-from models.private.value import PrivateValue
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
 
 if TYPE_CHECKING:
     from app.delivery.resume.answer_log import AnswerLog
+    from app.policy.tenants import TenantRefusal
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -45,8 +45,10 @@ class InFlightRequest:
     memory: The turns of its conversation that it sees.
     recalled: Its prompt contains earlier turns.
     mask: Hides private values from the model.
+    seen: The request as the model sees it, and the mask that made it so.
+    refusal: Why it ends before a model, a judge or the index sees it.
     redacts, kept: Whether private values are hidden in what is kept of the turn, and the mask that does it.
-    private: The private values that its turn may contain; None if nothing has looked for them.
+    private: The mask of the private values that its turn may contain; None if nothing has looked for them.
     forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
     forget_history: Its history may not be kept: its user was erased while it waited.
     trace_headers: Added to every record that is written for it.
@@ -77,9 +79,11 @@ class InFlightRequest:
     recalled: bool = False
     memory: tuple[Turn, ...] = ()
     mask: Mask = NO_MASK
+    seen: tuple[Mask, Request] | None = None
+    refusal: TenantRefusal | None = None
     redacts: bool = False
     kept: Mask = NO_MASK
-    private: tuple[PrivateValue, ...] | None = None
+    private: Mask | None = None
     forget: bool = False
     forget_history: bool = False
     trace_headers: tuple[tuple[str, bytes], ...] = ()
@@ -88,6 +92,11 @@ class InFlightRequest:
     span: Any = None
     answer: AnswerLog | None = None
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether a former owner has admitted it."""
+        return self.recovered is not None or self.logged != NO_PLAN
 
     @property
     def is_resumed(self) -> bool:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from models.generation import FinishReason
 
 OnStop = Callable[[FinishReason], object]
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """The request has been stopped, and its work is cancelled."""
 
 
 class StopHandle:
@@ -46,6 +52,18 @@ class StopHandle:
             yield
         finally:
             self._listeners.remove(listener)
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that the stop cancels; raises `StoppedError` then."""
+        task = asyncio.ensure_future(work)
+        with self.listening(lambda _reason: task.cancel()):
+            try:
+                return await task
+            except asyncio.CancelledError:
+                mine = asyncio.current_task()
+                if self.reason is None or (mine is not None and mine.cancelling()):
+                    raise
+                raise StoppedError from None
 
     def after(self, seconds: float, reason: FinishReason) -> None:
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.now, reason)

@@ -4,6 +4,8 @@
 |---|---|
 | guard.py | the guard of one worker, by the policy in force |
 | analyzer.py | find private values in texts, in a thread |
+| turns.py | users and tenants take turns at it, and at the judges |
+| remembered.py | verdicts about a user's last texts |
 | presidio.py | Presidio's engine and recognizers |
 | packaged_pipeline.py | the default spaCy pipeline |
 | hidden_turn.py | a record of `turns` as the index has it |

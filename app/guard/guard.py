@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from app.guard.analyzer import Analyzer, AnalyzerError, Analyzes
 from app.guard.judges.judge import JudgeError
 from app.guard.judges.judges import Judges, JudgesTexts
+from app.guard.turns import Asker, BusyError
 from app.policy.file import Policy, PolicyError
 from app.policy.guard_rules import Action, GuardRules, judged
 from models.private.value import PrivateValue
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class GuardStats:
     """Searches for private values, those of them without a verdict, and their duration in total. The same of
-    judgements, and how often a category has been blocked or flagged.
+    judgements, and how often a category has been blocked or flagged. `refused`: new requests for which the guard had no
+    time.
     """
 
     searches: int = 0
@@ -32,6 +34,7 @@ class GuardStats:
     judgements: int = 0
     judgement_failures: int = 0
     judgement_seconds: float = 0.0
+    refused: int = 0
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
@@ -79,6 +82,12 @@ class Guard:
             self._former.append(self._judges)
         self.rules, self._analyzer, self._judges = rules, analyzer, judges
 
+    def forget(self, user: str) -> None:
+        """Drop what is remembered of the user's texts."""
+        for part in (self._analyzer, self._judges):
+            if part is not None:
+                part.forget(user)
+
     async def stop(self) -> None:
         for judges in (*self._former, self._judges):
             if judges is not None:
@@ -91,33 +100,39 @@ class Guard:
         except (AnalyzerError, JudgeError) as error:
             raise PolicyError(f"guard: {error}") from None
 
-    async def find(self, texts: Sequence[str], about: str) -> tuple[PrivateValue, ...]:
-        """The private values in these texts; raises `AnalyzerError`. `about` names their source in the log."""
+    async def find(self, texts: Sequence[str], asker: Asker) -> tuple[PrivateValue, ...]:
+        """The private values in these texts; raises `AnalyzerError`, and `BusyError` for a new request."""
         if self._analyzer is None:
             return ()
         began = time.monotonic()
         self.stats.searches += 1
         try:
-            return await self._analyzer.find(texts)
+            return await self._analyzer.find(texts, asker)
         except AnalyzerError as error:
             self.stats.failures += 1
-            log.error("%s: %s", about, error)
+            log.error("%s: %s", asker.about, error)
+            raise
+        except BusyError:
+            self.stats.refused += 1
             raise
         finally:
             self.stats.seconds += time.monotonic() - began
 
-    async def judge(self, texts: Sequence[str], actions: Mapping[str, Action], about: str) -> Verdict:
-        """What `actions` say about these texts; raises `JudgeError`. `about` names their source in the log."""
+    async def judge(self, texts: Sequence[str], actions: Mapping[str, Action], asker: Asker) -> Verdict:
+        """What `actions` say about these texts; raises `JudgeError`, and `BusyError` for a new request."""
         categories = judged(actions)
         if self._judges is None or not categories or not any(text.strip() for text in texts):
             return PASSED
         began = time.monotonic()
         self.stats.judgements += 1
         try:
-            found = await self._judges.categories_of(texts, categories)
+            found = await self._judges.categories_of(texts, categories, asker)
         except JudgeError as error:
             self.stats.judgement_failures += 1
-            log.error("%s: %s", about, error)
+            log.error("%s: %s", asker.about, error)
+            raise
+        except BusyError:
+            self.stats.refused += 1
             raise
         finally:
             self.stats.judgement_seconds += time.monotonic() - began

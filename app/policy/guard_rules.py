@@ -15,6 +15,8 @@ PROFANITY = "profanity"
 INJECTION = "injection"
 UNJUDGED = "unjudged"
 """The category of a request that ends because there is no verdict about it."""
+TOO_MANY = "too_many_values"
+"""The category of a request that ends because it has more private values than a plan can hold."""
 
 Action = Literal["block", "flag", "off"]
 
@@ -90,8 +92,8 @@ class GuardRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         if judged(self.answer) & {INJECTION}:
             yield f"answer: {INJECTION} is a category of prompts"
         categories = {*self.prompt, *self.answer}
-        if UNJUDGED in categories:
-            yield f"{UNJUDGED} means that there is no verdict; it cannot be judged"
+        for name in sorted({UNJUDGED, TOO_MANY} & categories):
+            yield f"{name} means that there is no verdict; it cannot be judged"
         others = sorted(categories - {PROFANITY, INJECTION})
         if others and self.moderation is None and self.classifier is None:
             yield f"{', '.join(others)}: needs a classifier or a moderation server; without: {PROFANITY}, {INJECTION}"

@@ -24,6 +24,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from app.delivery.commits.changelog import changelog_topic
 from app.guard.guard import Guard
 from app.guard.hidden_turn import hidden_turn
+from app.guard.turns import Asker, Patience
 from app.kafka.clients import consumer, start
 from app.policy.file import NO_POLICY
 from app.search.collection import open_collection, read_layout
@@ -177,7 +178,9 @@ class Reindex:
             return turn
         values = turn.private
         if values is None:
-            values = await self.guard.find([turn.prompt, turn.answer], f"turn {turn.user_id}/{turn.request_id}")
+            about = f"turn {turn.user_id}/{turn.request_id}"
+            asker = Asker(turn.user_id, turn.tenant or "", about, Patience.BACKGROUND)
+            values = await self.guard.find([turn.prompt, turn.answer], asker)
         return hidden_turn(turn, self._secrets[partition], values)
 
     async def _erase_newer(self, collection: str) -> None:

@@ -30,6 +30,9 @@ MAX_REGEX_LENGTH = 4096
 MAX_SCHEMA_BYTES = 65536
 MAX_METADATA_BYTES = 16384
 MAX_MESSAGES = 2048
+MAX_PRIVATE_VALUES = 4096
+MAX_PRIVATE_BYTES = 192 << 10
+"""Of the private values of one request, as JSON: they stand in its plan, beside turns that are recalled."""
 MAX_TOKEN_ID = 2**31 - 1
 MAX_TOOLS = 128
 MAX_TOOL_CALLS = 128

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import regex
 
@@ -32,7 +32,10 @@ _TAG_LENGTH = 8
 _TAG = f"[{_ALPHABET}]{{{_TAG_LENGTH}}}"
 _PLACEHOLDER = re.compile(f"<[A-Z_]{{1,32}}_{_TAG}>")
 _SEPARATOR = re.compile(r"\\?[_\- ]")
+_LONG = 2048
 _CLOSINGS = ("\\>", "&gt;")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,9 @@ class Scan:
 
 
 class Mask:
-    """The placeholders of these values of one user."""
+    """The placeholders of these values of one user. What it has read of a long text it remembers, so that a thread can
+    read it before the event loop does.
+    """
 
     def __init__(self, secret: bytes, user_id: str, values: Iterable[PrivateValue]) -> None:
         self.values = tuple(dict.fromkeys(values))
@@ -63,6 +68,9 @@ class Mask:
                 self._values[name] = one.value
         self._own = frozenset(self._placeholders.values())
         self._kinds = tuple(sorted({one.kind for one in self.values}))
+        self._hidden: dict[str, str] = {}
+        self._hidden_json: dict[str, str] = {}
+        self._known: dict[str, frozenset[str]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._values)
@@ -77,8 +85,9 @@ class Mask:
 
     def hide(self, text: str) -> str:
         """The text with placeholders instead of the values."""
-        if not self or not text:
-            return text
+        return _remembered(self._hidden, text, self._hide) if self and text else text
+
+    def _hide(self, text: str) -> str:
         parts: list[str] = []
         at = 0
         kept = (found.span() for found in _PLACEHOLDER.finditer(text) if found[0] in self._own)
@@ -89,13 +98,17 @@ class Mask:
 
     def hide_json(self, text: str) -> str:
         """The same for the strings, names and numbers of JSON text; text that is no JSON is treated as text."""
-        if not self:
-            return text
+        return _remembered(self._hidden_json, text, self._hide_json) if self and text else text
+
+    def _hide_json(self, text: str) -> str:
         return with_parts(text, self.hide) if is_json(text) else self.hide(text)
 
     def values_in(self, texts: Sequence[str]) -> frozenset[str]:
         """The values that stand in these texts, also those that are a part of others."""
-        return frozenset(text[begin:end] for text in texts for begin, end in self._occurrences.all_in(text))
+        return frozenset().union(*(_remembered(self._known, text, self._values_in) for text in texts))
+
+    def _values_in(self, text: str) -> frozenset[str]:
+        return frozenset(text[begin:end] for begin, end in self._occurrences.all_in(text))
 
     def put_back(self, text: str) -> str:
         """The text with the values instead of their placeholders."""
@@ -135,6 +148,14 @@ class Mask:
 
 
 NO_MASK = Mask(b"", "", ())
+
+
+def _remembered(known: dict[str, T], text: str, read: Callable[[str], T]) -> T:
+    if len(text) < _LONG:
+        return read(text)
+    if text not in known:
+        known[text] = read(text)
+    return known[text]
 
 
 def in_strings(value: Any, change: Callable[[str], str]) -> Any:

@@ -18,10 +18,12 @@ from functools import partial
 import phonenumbers
 
 from app.guard.analyzer import Analyzer
+from app.guard.turns import Asker
 from app.policy.guard_rules import GuardRules
 from models.private.mask import Mask
 from models.private.value import PrivateValue
 
+_ASKER = Asker("a user")
 _FIRST = ("Anna", "James", "Jürgen", "María", "José", "Olga", "Wei", "Fatima", "Ahmed", "Priya", "Yuki", "Søren")
 _LAST = ("Schmidt", "Smith", "Müller", "García", "Ivanova", "Zhang", "Hassan", "Patel", "Tanaka", "Nielsen", "Yılmaz")
 _FRAMES = (
@@ -107,7 +109,7 @@ async def quality(analyzer: Analyzer, kinds: tuple[str, ...], count: int) -> Non
     for number in range(count):
         text, labels = sentences.next()
         labels = {one for one in labels if one.kind in kinds}
-        values = {*await analyzer.find([f"{text} "])}
+        values = {*await analyzer.find([f"{text} "], _ASKER)}
         right.update(one.kind for one in values & labels)
         found.update(one.kind for one in values)
         there.update(one.kind for one in labels)
@@ -131,7 +133,7 @@ async def costs(analyzer: Analyzer) -> None:
         history = " ".join(texts)
         hide = [_ms(partial(_hide, values, history)) for _ in range(100)]
         begin = time.perf_counter()
-        await analyzer.find([history])
+        await analyzer.find([history], _ASKER)
         print(
             f"  history of {size:,} characters, {len(values)} values: hide p50 {_at(hide, 0.5):.2f} ms, p99 "
             f"{_at(hide, 0.99):.2f} ms; analyzed for the first time {1000 * (time.perf_counter() - begin):.0f} ms"
@@ -140,7 +142,7 @@ async def costs(analyzer: Analyzer) -> None:
     for _ in range(300):
         text, _labels = sentences.next()
         begin = time.perf_counter()
-        await analyzer.find([f"{text} {random.random()}"])
+        await analyzer.find([f"{text} {random.random()}"], _ASKER)
         new.append(1000 * (time.perf_counter() - begin))
     print(f"  a new prompt of one sentence: p50 {_at(new, 0.5):.1f} ms, p99 {_at(new, 0.99):.1f} ms")
 

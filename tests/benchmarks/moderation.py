@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from app.guard.judges.judges import Judges
+from app.guard.turns import Asker
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
@@ -78,7 +79,7 @@ async def refusals(count: int) -> None:
     report(f"\nrefusals: {count} held-out dialogues\n")
     for name, texts, categories in kinds:
         began = time.monotonic()
-        found = {text: await judges.categories_of([text], categories) for text in texts}
+        found = {text: await judges.categories_of([text], categories, Asker("a user")) for text in texts}
         blocked = {text: names for text, names in found.items() if names}
         spent = 1000 * (time.monotonic() - began) / len(texts)
         report(f"{name}: {len(blocked)} of {len(texts)} blocked, {spent:.1f} ms each")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from app.guard.analyzer import AnalyzerError
+from app.guard.turns import Asker
 from models.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")
@@ -22,7 +23,7 @@ class FickleAnalyzer:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    async def find(self, texts: Sequence[str]) -> tuple[PrivateValue, ...]:
+    async def find(self, texts: Sequence[str], _asker: Asker) -> tuple[PrivateValue, ...]:
         await asyncio.sleep(0.05 * self._chance.random())
         if self._chance.random() < 0.05:
             raise AnalyzerError("the analyzer is away")
@@ -30,3 +31,6 @@ class FickleAnalyzer:
             return _MANY
         found = dict.fromkeys(value for text in texts for value in _VALUE.findall(text))
         return tuple(PrivateValue("PERSON", value) for value in found if self._chance.random() < 0.5)
+
+    def forget(self, user: str) -> None:
+        return None

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 from app.guard.judges.judge import JudgeError
+from app.guard.turns import Asker
 from tests.faults.moderation_verdict import BANNED
 
 
@@ -14,7 +15,7 @@ class FickleJudges:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    async def categories_of(self, texts: Sequence[str], categories: frozenset[str]) -> frozenset[str]:
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str], _asker: Asker) -> frozenset[str]:
         await asyncio.sleep(0.05 * self._chance.random())
         if self._chance.random() < 0.05:
             raise JudgeError("the judges are away")
@@ -24,4 +25,7 @@ class FickleJudges:
         return categories & found
 
     async def close(self) -> None:
+        return None
+
+    def forget(self, user: str) -> None:
         return None

@@ -7,20 +7,25 @@ labels add up to 1. A text that is longer than the model's context is judged in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
-from app.guard.judges.judge import JudgeError
+from app.guard.judges.judge import JudgeError, Turn
 
-_BATCH = 8
+_BATCH = 2
 _MOST_TOKENS = 512
 _OVERLAP = 32
+
+T = TypeVar("T")
 
 
 class ClassifierJudge:
     """Raises `JudgeError` if the folder is no classifier."""
 
     threshold = 0.5
+    width = 1
 
     def __init__(self, folder: str) -> None:
         import torch  # noqa: PLC0415 - as transformers, only for policies with a classifier
@@ -29,7 +34,7 @@ class ClassifierJudge:
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             self._model = AutoModelForSequenceClassification.from_pretrained(
-                folder, local_files_only=True, dtype=torch.float32
+                folder, local_files_only=True, dtype=torch.float32, use_safetensors=True
             ).eval()
         except (OSError, ValueError) as error:
             raise JudgeError(f"classifier {folder}: {str(error).splitlines()[0]}") from None
@@ -41,14 +46,26 @@ class ClassifierJudge:
         self._most = min(_MOST_TOKENS, positions, self._tokenizer.model_max_length)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="classifier")
 
-    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._scores, list(texts))
+    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
+        worst: list[dict[str, float]] = [dict.fromkeys(self.labels, 0.0) for _ in texts]
+        for at, text in enumerate(texts):
+            async with turn():
+                pieces, count = await self._in_thread(partial(self._pieces, text))
+            for start in range(0, count, _BATCH):
+                batch = {name: rows[start : start + _BATCH] for name, rows in pieces.items()}
+                async with turn():
+                    rows = await self._in_thread(partial(self._scores, batch))
+                for row in rows:
+                    for label, score in zip(self.labels, row, strict=True):
+                        worst[at][label] = max(worst[at][label], score)
+        return list(worst)
 
-    def _scores(self, texts: list[str]) -> list[Mapping[str, float]]:
-        import torch  # noqa: PLC0415
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    def _pieces(self, text: str) -> tuple[dict[str, Any], int]:
         pieces = self._tokenizer(
-            texts,
+            [text],
             truncation=True,
             max_length=self._most,
             stride=min(_OVERLAP, self._most // 4),
@@ -56,13 +73,12 @@ class ClassifierJudge:
             padding=True,
             return_tensors="pt",
         )
-        owners = pieces.pop("overflow_to_sample_mapping").tolist()
-        worst: list[dict[str, float]] = [dict.fromkeys(self.labels, 0.0) for _ in texts]
-        for start in range(0, len(owners), _BATCH):
-            batch = {name: rows[start : start + _BATCH] for name, rows in pieces.items()}
-            with torch.inference_mode():
-                scores = self._activation(self._model(**batch).logits).tolist()
-            for owner, row in zip(owners[start : start + _BATCH], scores, strict=True):
-                for label, score in zip(self.labels, row, strict=True):
-                    worst[owner][label] = max(worst[owner][label], score)
-        return list(worst)
+        count = len(pieces.pop("overflow_to_sample_mapping"))
+        return dict(pieces), count
+
+    def _scores(self, batch: Mapping[str, Any]) -> list[list[float]]:
+        import torch  # noqa: PLC0415
+
+        with torch.inference_mode():
+            scores: list[list[float]] = self._activation(self._model(**batch).logits).tolist()
+        return scores

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import ItemsView, Mapping, Sequence
 
-from app.guard.judges.judge import JudgeError
+from app.guard.judges.judge import JudgeError, Turn
 from app.policy.guard_rules import ModerationServer
 
 
@@ -16,6 +16,7 @@ class EndpointJudge:
     """Raises `JudgeError` if the package `openai` or the key is missing."""
 
     threshold = 1.0
+    width = 8
 
     def __init__(self, server: ModerationServer, timeout_s: float) -> None:
         try:
@@ -27,11 +28,18 @@ class EndpointJudge:
             raise JudgeError(f"moderation: the environment has no {server.api_key_env}")
         self._error = openai.OpenAIError
         self._model = server.model
-        self._client = openai.AsyncOpenAI(base_url=server.url, api_key=key or "none", timeout=timeout_s, max_retries=1)
+        self._client = openai.AsyncOpenAI(
+            base_url=server.url,
+            api_key=key or "none",
+            timeout=timeout_s,
+            max_retries=1,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),  # a text goes to this server alone
+        )
 
-    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
+    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
         try:
-            answer = await self._client.moderations.create(input=list(texts), model=self._model)
+            async with turn():
+                answer = await self._client.moderations.create(input=list(texts), model=self._model)
             results: list[Mapping[str, float]] = [_scores(result.to_dict(warnings=False)) for result in answer.results]
         except self._error as error:
             status = getattr(error, "status_code", None)

@@ -12,10 +12,11 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from app.guard.judges.injection_patterns import PATTERNS
-from app.guard.judges.judge import JudgeError
+from app.guard.judges.judge import JudgeError, Turn
 from app.guard.judges.passages import passages_of
 from app.policy.guard_rules import INJECTION
 from models.embedder import EmbedderError
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 _MOST_PASSAGES = 128
 """Of one text; what follows is only searched for patterns."""
+_WINDOW = 32768
+"""Characters that are searched for patterns at once: meanwhile no other thread runs."""
+_OVERLAP = 1024
 _INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 
 
@@ -34,25 +38,28 @@ class Embeds(Protocol):
 
 class InjectionJudge:
     threshold = 0.5
+    width = 1
 
     def __init__(self, embedder: Embeds | None) -> None:
         self._embedder = embedder
         self._known: Vectors | None = None  # the attacks, then the harmless sentences
 
-    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return [{INJECTION: await self._score(text)} for text in texts]
+    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
+        return [{INJECTION: await self._score(text, turn)} for text in texts]
 
-    async def _score(self, original: str) -> float:
-        text = plain(original)
-        if await asyncio.to_thread(_has_pattern, text):  # some 20 ms for the longest prompts
+    async def _score(self, original: str, turn: Turn) -> float:
+        async with turn():
+            has_pattern, passages = await asyncio.to_thread(_read, original)  # some 20 ms for the longest prompts
+        if has_pattern:
             return 1.0
-        passages = list(passages_of(text))[:_MOST_PASSAGES]
         if self._embedder is None or not passages:
             return 0.0
         try:
-            if self._known is None:
-                self._known = await self._embedder.embed([*known("attacks.txt"), *known("harmless.txt")], query=True)
-            found = await self._embedder.embed(passages, query=True)
+            async with turn():
+                if self._known is None:
+                    examples = [*known("attacks.txt"), *known("harmless.txt")]
+                    self._known = await self._embedder.embed(examples, query=True)
+                found = await self._embedder.embed(passages, query=True)
         except EmbedderError as error:
             raise JudgeError(f"{INJECTION}: {error}") from None
         nearness = found @ self._known.T
@@ -61,8 +68,14 @@ class InjectionJudge:
         return min(1.0, max(0.0, *(attack * (attack > harmless)).tolist()))
 
 
-def _has_pattern(text: str) -> bool:
-    line = " ".join(text.split())
+def _read(original: str) -> tuple[bool, list[str]]:
+    """Whether a pattern is in the text, and its first passages."""
+    windows = (original[at : at + _WINDOW + _OVERLAP] for at in range(0, len(original), _WINDOW))
+    has_pattern = any(_has_pattern(" ".join(plain(window).split())) for window in windows)
+    return has_pattern, list(islice(passages_of(plain(original[:_WINDOW])), _MOST_PASSAGES))
+
+
+def _has_pattern(line: str) -> bool:
     return any(pattern.search(line) for pattern in PATTERNS)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 
@@ -10,11 +11,20 @@ class JudgeError(Exception):
     """There is no verdict about a text; the message is one line, and does not quote the text."""
 
 
+Turn = Callable[[], AbstractAsyncContextManager[None]]
+"""Waits for the asker's turn. A judge does everything that takes time in turns of a fraction of a second."""
+
+
 class Judge(Protocol):
-    """A text belongs to a category if its score is at least the policy's threshold, by default the judge's own."""
+    """A text belongs to a category if its score is at least the policy's threshold, by default the judge's own.
+    `width` judgements may be under way at once.
+    """
 
     @property
     def threshold(self) -> float: ...
 
-    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
+    @property
+    def width(self) -> int: ...
+
+    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
         """For each text, the score of each category, 0 to 1; raises `JudgeError`."""

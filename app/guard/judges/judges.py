@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from cachetools import LRUCache
-
-from app.guard.digest import digest_of
 from app.guard.judges.classifier import ClassifierJudge
 from app.guard.judges.endpoint import EndpointJudge
 from app.guard.judges.injection import Embeds, InjectionJudge
 from app.guard.judges.judge import Judge, JudgeError
 from app.guard.judges.profanity import ProfanityJudge
+from app.guard.remembered import Remembered
+from app.guard.turns import Asker, Turns
 from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
 
-_REMEMBERED = 4096
+_PIECE = 2000
+"""Characters of a text that count as one piece of work."""
+Scores = Mapping[str, float]
 
 
 class JudgesTexts(Protocol):
@@ -24,8 +24,13 @@ class JudgesTexts(Protocol):
 
     async def close(self) -> None: ...
 
-    async def categories_of(self, texts: Sequence[str], categories: frozenset[str]) -> frozenset[str]:
-        """Those of the categories to which one of the texts belongs; raises `JudgeError`."""
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
+        """Those of the categories to which one of the texts belongs; raises `JudgeError`, and `BusyError` for a new
+        request.
+        """
+
+    def forget(self, user: str) -> None:
+        """Drop what is remembered of the user's texts."""
 
 
 class Judges:
@@ -37,42 +42,52 @@ class Judges:
     def __init__(self, rules: GuardRules, embedder: Embeds | None = None) -> None:
         self._rules = rules
         self._judges = {judge: names for judge, names in _judges_of(rules, embedder) if names}
-        self._known: LRUCache[tuple[Judge, bytes], Mapping[str, float]] = LRUCache(_REMEMBERED)
+        self._turns = {judge: Turns(rules.timeout_s, judge.width) for judge in self._judges}
+        self._known: dict[Judge, Remembered[Scores]] = {judge: Remembered() for judge in self._judges}
 
-    async def categories_of(self, texts: Sequence[str], categories: frozenset[str]) -> frozenset[str]:
-        wanted = {judge: names & categories for judge, names in self._judges.items() if names & categories}
-        try:
-            async with asyncio.timeout(self._rules.timeout_s):
-                found = await asyncio.gather(*(self._found(judge, texts, names) for judge, names in wanted.items()))
-        except TimeoutError:
-            raise JudgeError(f"the judgement took longer than {self._rules.timeout_s:g} s") from None
-        return frozenset().union(*found)
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
+        found: set[str] = set()
+        for judge, names in self._judges.items():
+            if wanted := names & categories:
+                found |= await self._found(judge, texts, wanted, asker)
+        return frozenset(found)
+
+    def forget(self, user: str) -> None:
+        for known in self._known.values():
+            known.forget(user)
 
     async def close(self) -> None:
         for judge in self._judges:
             if isinstance(judge, EndpointJudge):
                 await judge.close()
 
-    async def _found(self, judge: Judge, texts: Sequence[str], names: frozenset[str]) -> frozenset[str]:
-        rows = await self._scores(judge, [text for text in texts if text.strip()])
+    async def _found(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
+        rows = await self._scores(judge, [text for text in dict.fromkeys(texts) if text.strip()], asker)
         if missing := sorted(name for name in names if any(name not in row for row in rows)):
             raise JudgeError(f"{type(judge).__name__} has no score for {', '.join(missing)}")
         limits = {name: self._rules.thresholds.get(name, judge.threshold) for name in names}
         return frozenset(name for name, limit in limits.items() if any(row[name] >= limit for row in rows))
 
-    async def _scores(self, judge: Judge, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        keys = {text: (judge, digest_of(text)) for text in texts}
-        rows = {text: self._known[key] for text, key in keys.items() if key in self._known}
-        if unknown := [text for text in keys if text not in rows]:
+    async def _scores(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
+        memory = self._known[judge].of(asker.user)
+        rows = {text: row for text in texts if (row := memory.get(text)) is not None}
+        if unknown := [text for text in texts if text not in rows]:
+            for text, row in zip(unknown, await self._judgements(judge, unknown, asker), strict=True):
+                rows[text] = row
+                memory.put(text, row)
+        return [rows[text] for text in texts]
+
+    async def _judgements(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
+        limit_s = self._rules.timeout_s
+        with self._turns[judge].job(asker, 1 + sum(map(len, texts)) // _PIECE, limit_s) as job:
             try:
-                judgements = await judge.scores(unknown)
+                return await judge.scores(texts, job.turn)
             except JudgeError:
                 raise
+            except TimeoutError:
+                raise JudgeError(f"the judgement took longer than {limit_s:g} s") from None
             except Exception as error:  # noqa: BLE001 - a library may raise anything, and its message may quote the text
                 raise JudgeError(f"{type(judge).__name__} failed: {type(error).__name__}") from None
-            for text, row in zip(unknown, judgements, strict=True):
-                rows[text] = self._known[keys[text]] = row
-        return list(rows.values())
 
 
 def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Judge, frozenset[str]]]:

@@ -7,18 +7,26 @@ A text scores as the worst of its passages. The model knows no context: "how do 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from app.guard.judges.judge import JudgeError
+from app.guard.judges.judge import JudgeError, Turn
 from app.guard.judges.passages import passages_of
 from app.policy.guard_rules import PROFANITY
+
+T = TypeVar("T")
+
+_BATCH = 64
+"""Passages that are judged in one turn."""
 
 
 class ProfanityJudge:
     """Raises `JudgeError` if the package is missing."""
 
     threshold = 0.9
+    width = 1
 
     def __init__(self) -> None:
         try:
@@ -28,8 +36,25 @@ class ProfanityJudge:
         self._predict = profanity_check.predict_prob
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profanity")
 
-    async def scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._scores, texts)
+    async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:
+        async with turn():
+            passages = await self._in_thread(partial(_passages, texts))
+        worst = [0.0] * len(texts)
+        for start in range(0, len(passages), _BATCH):
+            batch = passages[start : start + _BATCH]
+            async with turn():
+                scores = await self._in_thread(partial(self._scores, [passage for _at, passage in batch]))
+            for (at, _passage), score in zip(batch, scores, strict=True):
+                worst[at] = max(worst[at], score)
+        return [{PROFANITY: score} for score in worst]
 
-    def _scores(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return [{PROFANITY: max(map(float, self._predict([*passages_of(text)] or [""])))} for text in texts]
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _scores(self, passages: Sequence[str]) -> list[float]:
+        return [*map(float, self._predict(passages))]
+
+
+def _passages(texts: Sequence[str]) -> list[tuple[int, str]]:
+    """All passages, each with the number of its text."""
+    return [(at, one) for at, text in enumerate(texts) for one in passages_of(text)]
