@@ -30,10 +30,9 @@ from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
 from app.wire.event import TokenEvent
-from models.generation import End, Failure, FinishReason, Usage
+from models.generation import ConstraintError, End, Failure, FinishReason, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
-from models.structured.grammar import ConstraintError
 from tables.conversations import MemoryRules
 from tables.records import Conversation
 from tables.tool_calls import ToolRounds

@@ -30,10 +30,9 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.comparison import Comparison
 from app.wire.event import TokenEvent
-from models.generation import Delta, End, Failure, FinishReason, Priority
+from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
 from models.prompts import PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
-from models.structured.grammar import ConstraintError
 
 log = logging.getLogger(__name__)
 

@@ -65,7 +65,7 @@ class ConstraintKind(enum.StrEnum):
     REGEX = "regex"
     CHOICES = "choices"
     GRAMMAR = "grammar"
-    LARK = "lark"
+    TOOLS = "tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,15 @@ class OutputConstraint:
     """An output constraint: the form of an answer's text, if the answer ends by itself.
 
     `rule` is a JSON schema as JSON text, a regular expression that matches the whole answer, a JSON list of strings,
-    a grammar of a request in Lark or GBNF, or one of this package in llguidance's Lark.
+    a grammar of a request in Lark or GBNF, or tools and how they may be called (models/tools/rule.py).
     """
 
     kind: ConstraintKind
     rule: str
+
+
+class ConstraintError(Exception):
+    """A constraint has no meaning or is too large; one line for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,9 +320,10 @@ class Worker:
     def _fail(self, row: SequenceState, code: str, error: Exception) -> None:
         message = first_line(error)
         if isinstance(error, ConstraintError):
-            code, message = "invalid_request", f"response_format: {message}"
+            field = "tools" if row.job.tools is not None else "response_format"
+            code, message = "invalid_request", f"{field}: {message}"
             # The message may quote the constraint, which is user data: it goes to the sender only.
-            log.warning("answer %r failed: its response_format cannot be followed", row.job.id)
+            log.warning("answer %r failed: its %s cannot be followed", row.job.id, field)
         else:
             log.warning("answer %r failed: %s", row.job.id, error)
         self._end(row, Failure(row.answered, code, message), forget=True)

@@ -1,10 +1,10 @@
 """Compile output constraints, without delaying the engine.
 
 Compiling usually takes a millisecond, and tens of milliseconds for the largest schemas that a request can contain.
-llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still take a second, so the
-compilers are shared fairly: the next constraint is of the user with the fewest in progress. A caller may cancel its
-future, and a constraint whose callers have all left is not compiled at all. The most recently used compiled constraints
-are kept.
+llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile constraint can still take seconds, so the
+compilers are shared fairly: the next constraint is of the user with the fewest in progress. After `LONGEST_S` a
+constraint is refused and its thread counts no more. A caller may cancel its future, and a constraint whose callers have
+all left is not compiled at all. The most recently used compiled constraints, and refusals, are kept.
 """
 
 from __future__ import annotations
@@ -13,24 +13,28 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from models.generation import OutputConstraint
-from models.structured.grammar import TOO_LARGE, ConstraintError, compile_error, grammar_of
+from models.generation import ConstraintKind, OutputConstraint
+from models.structured.grammar import TOO_LARGE, TOO_SLOW, ConstraintError, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
+from models.structured.tool_grammar import lark_of_tools
+from models.tools.rule import ToolRule, tool_rule
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
 KEPT = 256
 COMPILERS = 2
 """So that a large schema does not delay a small one."""
+LONGEST_S = 20.0
 QUIET = 0
+_TOGETHER = "they cannot be followed together"
 
 
 class _Compiled(NamedTuple):
@@ -92,8 +96,6 @@ class ConstraintCompiler:
             self._waiting.clear()
         for asker in waiting:
             asker.cancel()
-        if "_compilers" in self.__dict__:
-            self._compilers.shutdown(wait=False, cancel_futures=True)
 
     def _start(self) -> None:
         while len(self._running) < COMPILERS and not self._stopped:
@@ -105,11 +107,20 @@ class ConstraintCompiler:
             del self._waiting[task.constraint]
             self._running[task.constraint] = task
             self._users[task.user] += 1
-            self._compilers.submit(self._compile, task)
+            threading.Thread(target=self._compile, args=(task,), name="constraint").start()
 
     def _compile(self, task: _Task) -> None:
+        limit = threading.Timer(LONGEST_S, self._finish, (task, _Compiled(None, ConstraintError(TOO_SLOW))))
+        limit.daemon = True
+        limit.start()
         compiled = _compile(task.constraint, self._tokenizer)
+        limit.cancel()
+        self._finish(task, compiled)
+
+    def _finish(self, task: _Task, compiled: _Compiled) -> None:
         with self._lock:
+            if self._running.get(task.constraint) is not task:
+                return  # it took too long
             del self._running[task.constraint]
             self._users[task.user] -= 1
             if not self._users[task.user]:
@@ -121,10 +132,6 @@ class ConstraintCompiler:
             self._start()
         for asker in askers:
             compiled.give(asker)
-
-    @cached_property
-    def _compilers(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(COMPILERS, thread_name_prefix="constraints")
 
     def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first constraint."""
@@ -140,15 +147,38 @@ def _left(task: _Task) -> bool:
 
 def _compile(constraint: OutputConstraint, tokenizer: Callable[[], LLTokenizer]) -> _Compiled:
     try:
-        matcher = LLMatcher(tokenizer(), grammar_of(constraint), log_level=QUIET)
-        if not matcher.is_error():
-            # A constraint that allows no first token is rejected before the answer begins.
-            matcher.compute_bitmask()
-        if matcher.is_error():
-            return _Compiled(None, ConstraintError(compile_error(matcher.get_error())))
-        return _Compiled(Matcher(matcher))
+        if constraint.kind is ConstraintKind.TOOLS:
+            return _Compiled(_matcher_of_tools(tool_rule(constraint), tokenizer()))
+        return _Compiled(_matcher(grammar_of(constraint), tokenizer()))
     except ConstraintError as error:
         return _Compiled(None, error)
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
-        log.warning("a constraint could not be compiled: %s", type(error).__name__)
+        log.warning("a constraint could not be compiled: %s", type_and_place(error))
         return _Compiled(None, ConstraintError(TOO_LARGE))
+
+
+def _matcher(grammar: str, tokenizer: LLTokenizer) -> Matcher:
+    """Raises `ConstraintError` if llguidance rejects the grammar."""
+    matcher = LLMatcher(tokenizer, grammar, log_level=QUIET)
+    if not matcher.is_error():
+        # A constraint that allows no first token is rejected before the answer begins.
+        matcher.compute_bitmask()
+    if matcher.is_error():
+        raise ConstraintError(compile_error(matcher.get_error()))
+    return Matcher(matcher)
+
+
+def _matcher_of_tools(rule: ToolRule, tokenizer: LLTokenizer) -> Matcher:
+    """Raises `ConstraintError`, which names the tool that is at fault if it is one alone."""
+    try:
+        return _matcher(LLMatcher.grammar_from_lark(lark_of_tools(rule)), tokenizer)
+    except ConstraintError:
+        for tool in rule.tools:
+            try:
+                _matcher(schema_grammar(tool.schema), tokenizer)
+            except ConstraintError as error:
+                raise ConstraintError(f"{tool.name}: {error}") from None
+        if rule.content is not None:
+            _matcher(grammar_of(rule.content), tokenizer)
+        # llguidance's own words quote the grammar of all tools, which nobody has sent.
+        raise ConstraintError(_TOGETHER) from None

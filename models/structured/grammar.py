@@ -15,15 +15,17 @@ from llguidance.gbnf_to_lark import any_to_lark
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-from models.generation import ConstraintKind, OutputConstraint
+from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.schema import closed
 
 LONGEST_ERROR = 300
 IMPOSSIBLE = "it can never be satisfied"
 TOO_LARGE = "it is too large"
+TOO_SLOW = "it takes too long to compile"
 NOT_KEPT_TO = "the answer so far violates it"
 _IMPOSSIBLE = re.compile(r"\bNoExtension")
-_TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex", re.IGNORECASE)
+_TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex|^panic\b", re.IGNORECASE)
+"""A panic of llguidance is an assertion about its own limits."""
 
 
 MOST_REMAINDERS = 20_000
@@ -34,14 +36,10 @@ WHITESPACE: JsonCompileOptions = {"whitespace_flexible": False, "item_separator"
 """JSON is written like Python's `json.dumps`: free whitespace misleads small models."""
 
 
-class ConstraintError(Exception):
-    """A constraint has no meaning or is too large; one line for people."""
-
-
 def grammar_of(constraint: OutputConstraint) -> str:
-    """Raises `ConstraintError` if it is not JSON; compiling it shows whether the grammar makes sense."""
-    if constraint.kind is ConstraintKind.LARK:
-        return LLMatcher.grammar_from_lark(constraint.rule)
+    """Raises `ConstraintError` if it is not JSON; compiling it shows whether the grammar makes sense. Tools have a
+    grammar of their own (tool_grammar.py).
+    """
     if constraint.kind is ConstraintKind.GRAMMAR:
         return LLMatcher.grammar_from_lark(_lark_of(constraint.rule))
     if constraint.kind is ConstraintKind.REGEX:
@@ -56,7 +54,12 @@ def grammar_of(constraint: OutputConstraint) -> str:
         )
     if not isinstance(rule, dict):
         raise ConstraintError("the schema must be an object")
-    return LLMatcher.grammar_from_json_schema(prepared(rule), overrides=WHITESPACE)
+    return schema_grammar(rule)
+
+
+def schema_grammar(schema: Mapping[str, Any]) -> str:
+    """Raises `ConstraintError` if the schema is too large."""
+    return LLMatcher.grammar_from_json_schema(prepared(schema), overrides=WHITESPACE)
 
 
 def _lark_of(grammar: str) -> str:
@@ -70,11 +73,18 @@ def _lark_of(grammar: str) -> str:
 
 
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as it is enforced; raises `ConstraintError` if that would take too long."""
-    if _remainders(schema) > MOST_REMAINDERS:
+    """The schema as it is enforced; raises `ConstraintError`, and nothing else, if it cannot be."""
+    try:
+        is_too_large = _remainders(schema) > MOST_REMAINDERS
+    except (ArithmeticError, ValueError):  # numbers that no decimal holds
+        is_too_large = True
+    if is_too_large:
         raise ConstraintError(f"multipleOf: {TOO_LARGE}")
-    # this keyword would change llguidance's interpretation
-    return closed({name: value for name, value in schema.items() if name != "x-guidance"})
+    try:
+        # this keyword would change llguidance's interpretation
+        return closed({name: value for name, value in schema.items() if name != "x-guidance"})
+    except RecursionError:
+        raise ConstraintError(f"nesting: {TOO_LARGE}") from None
 
 
 def _remainders(schema: object) -> int:
@@ -93,11 +103,16 @@ def _remainders(schema: object) -> int:
             waiting.extend(part.values())
             joined = joined or "allOf" in part or ("$ref" in part and len(part) > 1)
             factor = part.get("multipleOf")
-            if isinstance(factor, int | float) and not isinstance(factor, bool) and math.isfinite(factor):
+            if _is_number(factor):
                 # tens are free: the last digits decide
                 digits = Decimal(str(factor)).normalize().as_tuple().digits
                 factors.append(max(1, int("".join(map(str, digits)))))
     return math.prod(factors) if joined else sum(factors)
+
+
+def _is_number(factor: object) -> bool:
+    is_whole = isinstance(factor, int) and not isinstance(factor, bool)
+    return is_whole or (isinstance(factor, float) and math.isfinite(factor))
 
 
 def one_line(text: str) -> str:

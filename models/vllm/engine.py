@@ -13,8 +13,9 @@ from typing import Any
 
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
-from models.generation import EngineStats, Failure, FinishReason, Job, Stream
+from models.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
 from models.token_stream import TokenStream
+from models.unexpected import type_and_place
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
 
@@ -130,7 +131,8 @@ class VllmEngine:
         )
 
         try:
-            sampling = sampling_of(job, self._checkpoint.eos, reading.room)
+            # a grammar of tools takes its time to write
+            sampling = await asyncio.to_thread(sampling_of, job, self._checkpoint.eos, reading.room)
             outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
             async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
                 async for output in outputs:
@@ -140,8 +142,13 @@ class VllmEngine:
                         return
         except EngineDeadError as error:
             self._die(f"vLLM's engine has died: {error}".splitlines()[0])
+        except ConstraintError as error:
+            stream.push(reading.fail("invalid_request", f"tools: {error}"))
         except (VLLMValidationError, ValueError) as error:
-            stream.push(reading.fail("invalid_request", str(error)))
+            log.warning("vLLM refuses answer %r: %s", job.id, type_and_place(error))
+            field = getattr(error, "parameter", None)
+            named = f"{field}: " if isinstance(field, str) and field.isidentifier() else ""
+            stream.push(reading.fail("invalid_request", f"{named}the model's engine refuses the request"))
 
     def _over(self, task: asyncio.Task[None], stream: TokenStream, reading: Reading) -> None:
         """The task has ended, even if it never began."""
@@ -156,8 +163,9 @@ class VllmEngine:
                 stream.push(reading.end(reason))
             return
         error = task.exception()
-        log.warning("an answer failed: %s", error, exc_info=error)
-        stream.push(reading.fail("engine_error", str(error or "vLLM ended the answer without saying why")))
+        why = "it ended without a reason" if error is None else type_and_place(error)
+        log.warning("answer of vLLM failed: %s", why)
+        stream.push(reading.fail("engine_error", "the model's engine failed in this answer"))
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
         if (task := self._tasks.get(stream)) is not None:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from models.generation import ConstraintKind, Job, OutputConstraint
+from models.structured.tool_grammar import lark_of_tools
+from models.tools.rule import tool_rule
 
 GOLDEN = 0x9E3779B97F4A7C15
 MASK63 = (1 << 63) - 1
@@ -62,5 +64,7 @@ def structure_of(constraint: OutputConstraint) -> dict[str, Any]:
             return {"regex": constraint.rule}
         case ConstraintKind.CHOICES:
             return {"choice": json.loads(constraint.rule)}
-        case ConstraintKind.LARK | ConstraintKind.GRAMMAR:
+        case ConstraintKind.GRAMMAR:
             return {"grammar": constraint.rule}
+        case ConstraintKind.TOOLS:
+            return {"grammar": lark_of_tools(tool_rule(constraint))}

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import functools
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +10,9 @@ import pytest
 
 from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
+from models.structured.tool_grammar import lark_of_tools
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
+from models.tools.rule import tool_rule
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, constraints, matcher_of, tokenizer, walk
 from tests.unit.models.tools.test_parser import every_format, written
@@ -108,7 +112,49 @@ def test_an_answer_without_calls_has_the_form_of_the_response_format(
     assert (accepts(kept, digits, "12/1"), accepts(kept, digits, "a")) == (True, False)
 
 
-def test_a_schema_that_is_too_large_is_refused() -> None:
+def test_a_schema_that_is_too_large_is_refused(kept: ConstraintCompiler) -> None:
     large = Tool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}})
     with pytest.raises(ConstraintError, match="multipleOf"):
-        tool_constraint(FORMATS["json"], [large])
+        matcher_of(kept, tool_constraint(FORMATS["json"], [HELP, large]))
+
+
+@pytest.mark.parametrize(
+    ("schema", "reported"),
+    [
+        ({"multipleOf": int("1" * 310)}, "bad: multipleOf: it is too large"),
+        ({"multipleOf": 1e-300}, "bad: it is too large"),
+        ({"type": "strin"}, "bad: .*strin"),
+        ({"not": {"type": "string"}}, "bad: .*not"),
+        ({"type": "string", "pattern": "(a"}, "bad: .*(pattern|group)"),
+        ({"$ref": "http://127.0.0.1/schema"}, "bad: .*127.0.0.1"),
+        (functools.reduce(lambda inner, _: {"items": inner}, range(2000), {}), "cannot be written as JSON"),
+    ],
+)
+def test_the_tool_that_cannot_be_followed_is_named(
+    kept: ConstraintCompiler, schema: dict[str, Any], reported: str
+) -> None:
+    bad = Tool("bad", "", {"type": "object", "properties": {"x": schema}})
+    for form in FORMATS.values():
+        with pytest.raises(ConstraintError, match=reported) as caught:
+            matcher_of(kept, tool_constraint(form, [ORDER, bad, HELP]))
+        assert "\n" not in str(caught.value)
+        assert "arguments_" not in str(caught.value)  # a rule of the grammar, which nobody has sent
+
+
+def test_tools_that_are_too_large_together_are_refused_in_plain_words(kept: ConstraintCompiler) -> None:
+    one = {"type": "object", "properties": {f"p{number}": {"enum": ["x" * 10]} for number in range(2000)}}
+    with pytest.raises(ConstraintError, match="they cannot be followed together"):
+        matcher_of(kept, tool_constraint(FORMATS["hermes"], [Tool(f"t{number}", "", one) for number in range(14)]))
+
+
+def test_a_megabyte_of_tools_costs_its_caller_next_to_nothing() -> None:
+    """The grammar is written by the compiler's thread: the rule is some encoding, measured against Python's own."""
+    properties = {f"property_{number}": {"type": "string", "description": "d" * 40} for number in range(100)}
+    tools = [Tool(f"tool_{number}", "", {"type": "object", "properties": properties}) for number in range(128)]
+    began = time.process_time()
+    constraint = tool_constraint(FORMATS["hermes"], tools)
+    taken = time.process_time() - began
+    assert len(constraint.rule) > 900_000
+    began = time.process_time()
+    lark_of_tools(tool_rule(constraint))
+    assert taken < time.process_time() - began

@@ -1,0 +1,54 @@
+"""What a job says about its tools, as plain data.
+
+It costs next to nothing to write; the grammar follows where constraints are compiled (models/structured), because a
+request may bring a megabyte of schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.tools.format import ToolFormat
+
+
+@dataclass(frozen=True, slots=True)
+class CallableTool:
+    name: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", **self.parameters}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    """What `tool_constraint` was given; the rule of an `OutputConstraint` is this as JSON."""
+
+    form: ToolFormat
+    tools: tuple[CallableTool, ...]
+    is_required: bool
+    is_single: bool
+    marker: int | None
+    content: OutputConstraint | None
+
+
+def written(rule: ToolRule) -> OutputConstraint:
+    """Raises `ConstraintError` for schemas that are no JSON."""
+    try:
+        return OutputConstraint(ConstraintKind.TOOLS, _ENCODER.encode(rule).decode())
+    except (RecursionError, ValueError, TypeError):
+        raise ConstraintError("tools: the schemas cannot be written as JSON") from None
+
+
+def tool_rule(constraint: OutputConstraint) -> ToolRule:
+    return _DECODER.decode(constraint.rule)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(ToolRule)
