@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 from llguidance import LLMatcher, LLTokenizer
 from llguidance.hf import from_tokenizer
 
-from models.generation import ConstraintKind, OutputConstraint
-from models.structured.grammar import TOO_LARGE, TOO_SLOW, ConstraintError, compile_error, grammar_of, schema_grammar
+from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.rule import ToolRule, tool_rule

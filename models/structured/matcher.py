@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from models.structured.grammar import ConstraintError, step_error
+from models.generation import ConstraintError
+from models.structured.grammar import step_error
 
 
 class Matcher:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from models.generation import ConstraintKind, OutputConstraint
-from models.structured.grammar import WHITESPACE, ConstraintError, prepared
+from models.generation import ConstraintError, ConstraintKind, OutputConstraint
+from models.structured.grammar import WHITESPACE, prepared
 from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
