@@ -24,7 +24,7 @@ from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
 from models.chat import ChatMessage, PastTurn
 from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
-from models.prompts import BuiltPrompt
+from models.prompts import BuiltPrompt, PromptTooSlow
 from models.registry import ModelRegistry, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
 from tables.records import Turn
@@ -101,7 +101,10 @@ async def prompt_of(
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *history)) + prompt_bytes(request)
     size += sum(len(message.content) for message in rounds)
-    prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+    try:
+        prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)
+    except PromptTooSlow:
+        prompt = await asyncio.to_thread(build)
     if request.prompt_logprobs is not None:
         _check_prompt_logprobs(request, request.prompt_logprobs, prompt, settings)
     return prompt

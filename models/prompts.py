@@ -7,24 +7,29 @@ compares the two. Names of special tokens in users' text are removed and never b
 from __future__ import annotations
 
 import hashlib
+import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import TemplateError
-
 from models.chat import ChatMessage, PastTurn
+from models.chat_template import ChatTemplate, PromptError, PromptTooSlow
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
 from models.tools.constraint import Tool
 from models.tools.format import FORMATS, ToolFormat, format_of
 from models.tools.rendering import clean_json, described, without_tools
+from models.unexpected import type_and_place
 
 if TYPE_CHECKING:
     from models.checkpoints import Checkpoint
+
+__all__ = ["BuiltPrompt", "PromptBuilder", "PromptError", "PromptTooLong", "PromptTooSlow"]
+
+log = logging.getLogger(__name__)
 
 PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
@@ -36,8 +41,16 @@ class PromptTooLong(Exception):  # noqa: N818  the name its readers use
     """The prompt alone does not fit into the model's context; the message is one line."""
 
 
-class PromptError(Exception):
-    """The checkpoint's chat template rejects these messages; the message is one line."""
+@contextmanager
+def _containing() -> Iterator[None]:
+    """Whatever a template, a tokenizer or a text raises is about this prompt alone."""
+    try:
+        yield
+    except (PromptError, PromptTooLong):
+        raise
+    except Exception as error:
+        log.warning("a prompt cannot be built: %s", type_and_place(error))
+        raise PromptError("no prompt of this model can be built from these messages") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +73,7 @@ class PromptBuilder:
         """`tool_format`: a name of `FORMATS`; empty means the form that the chat template shows."""
         self._tokenizer = checkpoint.tokenizer
         template = self._tokenizer.chat_template
+        self._template = ChatTemplate(self._tokenizer)
         self._template_has_tools = isinstance(template, str) and "tools" in template
         self.tool_format: ToolFormat = FORMATS[tool_format] if tool_format else format_of(template)
         self._context_length = checkpoint.context_length
@@ -73,6 +87,7 @@ class PromptBuilder:
         self._system_role = self._renders_system()
         self._preambles: dict[str, tuple[int, ...]] = {}
 
+    @_containing()
     def build(
         self,
         system: str,
@@ -92,6 +107,11 @@ class PromptBuilder:
         If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
         that a template sees.
+
+        Raises:
+            PromptTooLong: the messages do not fit.
+            PromptTooSlow: this thread runs an event loop and has to let another one build the prompt.
+            PromptError: for whatever other reason no prompt can be built from them.
         """
         kept = list(history)[-self._history_turns :] if self._history_turns else []
         turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
@@ -129,6 +149,7 @@ class PromptBuilder:
         ids: list[int] = self._tokenizer(self._special.removed_from(text), add_special_tokens=False)["input_ids"]
         return ids
 
+    @_containing()
     def raw(self, text: str) -> BuiltPrompt:
         """`text` as the model reads it, without chat template; names of special tokens in it are special tokens.
 
@@ -136,6 +157,7 @@ class PromptBuilder:
         """
         return self.of_ids(self._tokenizer(text)["input_ids"])
 
+    @_containing()
     def of_ids(self, ids: Sequence[int]) -> BuiltPrompt:
         """The prompt with these token ids; raises `PromptTooLong`."""
         self._must_fit(ids)
@@ -192,19 +214,7 @@ class PromptBuilder:
         if not self._tokenizer.chat_template:
             lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
             return "\n".join(lines if continues else [*lines, "Assistant:"])
-        moment = datetime.fromtimestamp(at, UTC)
-        try:
-            rendered: Any = self._tokenizer.apply_chat_template(
-                talk,
-                tools=list(tools) or None,
-                tokenize=False,
-                add_generation_prompt=not continues,
-                continue_final_message=continues,
-                strftime_now=moment.strftime,
-            )
-        except (TemplateError, ValueError, TypeError) as error:
-            raise PromptError(f"the model's chat template rejects these messages: {error}") from error
-        return str(rendered)
+        return self._template.render(talk, tools, at, continues=continues)
 
     def _renders_system(self) -> bool:
         marker = "7c1d"

@@ -11,9 +11,12 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from models.chat import ChatMessage
 from models.tools.format import FORMATS, ToolFormat
 
+MOST_LEVELS = 64
 _INTRODUCTION = "You can call tools. To call one, reply with {example} and nothing else. The tools are:"
 
 
@@ -25,7 +28,7 @@ def described(message: ChatMessage, form: ToolFormat, clean: Callable[[str], str
             {
                 "id": _id_for(call.id, form),
                 "type": "function",
-                "function": {"name": clean(call.name), "arguments": clean_json(_parsed(call.arguments), clean)},
+                "function": {"name": clean(call.name), "arguments": _parsed(call.arguments, clean)},
             }
             for call in message.calls
         ]
@@ -53,13 +56,20 @@ def without_tools(
     return plain
 
 
-def clean_json(value: Any, clean: Callable[[str], str]) -> Any:
-    """The JSON value with `clean` applied to all its strings, keys included."""
+def clean_json(value: Any, clean: Callable[[str], str], levels: int = MOST_LEVELS) -> Any:
+    """The JSON value with `clean` applied to all its strings, keys included.
+
+    Raises `ValueError` for one that is nested too deeply.
+    """
     if isinstance(value, str):
         return clean(value)
+    if not isinstance(value, dict | list):
+        return value
+    if not levels:
+        raise ValueError(f"nested deeper than {MOST_LEVELS} levels")
     if isinstance(value, dict):
-        return {clean(key): clean_json(one, clean) for key, one in value.items()}
-    return [clean_json(one, clean) for one in value] if isinstance(value, list) else value
+        return {clean(key): clean_json(one, clean, levels - 1) for key, one in value.items()}
+    return [clean_json(one, clean, levels - 1) for one in value]
 
 
 def _plain(message: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
@@ -76,12 +86,14 @@ def _plain(message: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
     return {"role": message["role"], "content": message["content"]}
 
 
-def _parsed(arguments: str) -> Any:
-    """Templates print an object as JSON, and a string as a string."""
+def _parsed(arguments: str, clean: Callable[[str], str]) -> Any:
+    """Templates print an object as JSON, and a string as a string: one that models and templates cannot read as JSON,
+    because it is none or is nested too deeply.
+    """
     try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return arguments
+        return clean_json(msgspec.json.decode(arguments or "{}"), clean)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return clean(arguments)
 
 
 def _id_for(call_id: str, form: ToolFormat) -> str:

@@ -1,0 +1,110 @@
+"""A checkpoint's chat template: messages in, text out, within limits of time and size.
+
+The text is what transformers' `apply_chat_template` gives. Rendering is done here because transformers' has no limits,
+and because its errors quote the conversation, which may contain the service's own system prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers.utils.chat_template_utils import _compile_jinja_template
+
+from models.bounded_templates import BoundedEnvironment, TemplateTooLarge, TemplateTooSlow, time_limit
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
+
+INLINE_S = 0.02
+"""On a thread that runs an event loop, a template may hold that up for so long."""
+LONGEST_S = 2.0
+_END = "\ufdd0end of the message that is continued\ufdd0 "
+"""Between noncharacters, which no template writes; the space shows whether the template removes some."""
+_LONGEST_REASON = 200
+
+
+class PromptError(Exception):
+    """The checkpoint's chat template rejects these messages; the message is one line that quotes nothing of them."""
+
+
+class PromptTooSlow(PromptError):  # noqa: N818  what happened, as its readers say it
+    """The chat template takes longer than an event loop can wait: render it in a thread."""
+
+
+class ChatTemplate:
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def render(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[Any], at: float, *, continues: bool = False
+    ) -> str:
+        """`at`: the Unix time that the template sees. Raises `PromptError`."""
+        is_inline = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
+        moment = _moment(at)
+        source = ""
+        try:
+            source = self._tokenizer.get_chat_template(None, list(tools) or None)
+            with time_limit(INLINE_S if is_inline else LONGEST_S):
+                text = _environment().render(
+                    source,
+                    messages=_marked(messages) if continues else list(messages),
+                    tools=list(tools) or None,
+                    documents=None,
+                    add_generation_prompt=not continues,
+                    **{**self._tokenizer.special_tokens_map, "strftime_now": moment.strftime},
+                )
+        except TemplateTooSlow as error:
+            kind = PromptTooSlow if is_inline else PromptError
+            raise kind(f"the model's chat template takes longer than {LONGEST_S:g} s for these messages") from error
+        except Exception as error:
+            raise PromptError(_reason(error, source)) from error
+        return _until_end(text, messages[-1]["content"]) if continues else text
+
+
+def _moment(at: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        raise PromptError("the request's time is none that a calendar has") from None
+
+
+def _reason(error: Exception, source: str) -> str:
+    """A template's own words if they stand in it word by word: anything else may quote the conversation."""
+    known = " ".join(str(error).split())
+    if type(error) is TemplateError and known and known in source:
+        return f"the model's chat template rejects these messages: {known[:_LONGEST_REASON]}"
+    if isinstance(error, TemplateTooLarge):
+        return "the model's chat template writes too large a text for these messages"
+    log.warning("a chat template failed: %s", type_and_place(error))
+    return f"the model's chat template rejects these messages ({type(error).__name__})"
+
+
+def _marked(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + _END}]
+
+
+def _until_end(text: str, message: str) -> str:
+    """The text up to where the message that is continued ends."""
+    at = text.rfind(_END.rstrip())
+    if at < 0 or message.strip() not in text:
+        raise PromptError("continue_final_message: the model's chat template does not keep the last message as it is")
+    return text[:at] if text.startswith(_END, at) else text[:at].rstrip()
+
+
+@cache
+def _environment() -> BoundedEnvironment:
+    """One for all checkpoints: it has what transformers' has."""
+    known = _compile_jinja_template("").environment
+    environment = BoundedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[type(one) for one in known.extensions.values()]
+    )
+    environment.filters |= known.filters
+    environment.globals |= {name: value for name, value in known.globals.items() if name not in environment.globals}
+    environment.bound()
+    return environment
