@@ -16,7 +16,7 @@ from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.event import RecalledTurn
 from app.wire.ids import seed_for
-from app.wire.limits import MAX_PROMPT_LOGPROBS
+from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES
 from app.wire.request import Priority as RequestPriority
 from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
@@ -39,6 +39,8 @@ PRIORITIES = MappingProxyType(
 
 # Tokenizing a shorter text takes a millisecond or two; a longer one would block the event loop.
 _INLINE_BYTES = 8192
+_ENTRY_BYTES = 100
+"""Of a log probability in an event, beside the token's text."""
 
 
 class UnsupportedError(ValueError):
@@ -136,6 +138,12 @@ def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, sett
         raise UnsupportedError(
             f"prompt_logprobs: {len(prompt.ids)} tokens with {top} alternatives each are more than "
             f"{MAX_PROMPT_LOGPROBS} entries"
+        )
+    # Each token of the prompt is quoted, and an escape in JSON has six characters.
+    size = _ENTRY_BYTES * len(prompt.ids) * (1 + top) + 6 * prompt_bytes(request)
+    if size > MAX_RECORD_BYTES:
+        raise UnsupportedError(
+            f"prompt_logprobs: they would be some {size} bytes, and one event has {MAX_RECORD_BYTES}"
         )
 
 

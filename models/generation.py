@@ -175,6 +175,20 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
+MOST_WEIGHT = 1 << 18
+"""Of a delta that is merged from several: far below the size of a record."""
+_TOKEN_WEIGHT = 12
+_CHARACTER_WEIGHT = 6  # an escape in JSON
+_LOGPROB_WEIGHT = 256  # a token's text is not known here
+
+
+def weight(delta: Delta) -> int:
+    """About how many bytes its event takes at most."""
+    entries = sum(1 + len(one.top) for one in (*delta.logprobs, *delta.prompt_logprobs))
+    characters = len(delta.text) + sum(len(call.name) + len(call.arguments) for call in delta.calls)
+    return _TOKEN_WEIGHT * len(delta.tokens) + _CHARACTER_WEIGHT * characters + _LOGPROB_WEIGHT * entries
+
+
 def merged(parts: Sequence[Delta]) -> Delta:
     """Successive deltas as one."""
     if len(parts) == 1:

@@ -33,6 +33,7 @@ from models.tools.format import FORMATS
 NAME = "paced"
 VERSION = f"{NAME}@1"
 CONTEXT = 1 << 20
+_MOST_AT_ONCE = 4096
 
 
 def word(prompt: Sequence[int], index: int, version: str = VERSION) -> tuple[int, str]:
@@ -77,7 +78,9 @@ class PacedStream:
             if self._reason.done():
                 yield self._end(index, self._reason.result())
                 return
-            drawn = [word(job.prompt, index + at, self._version) for at in range(min(count, most - index))]
+            drawn = [
+                word(job.prompt, index + at, self._version) for at in range(min(count, most - index, _MOST_AT_ONCE))
+            ]
             yield Delta(index, tuple(token for token, _ in drawn), "".join(text for _, text in drawn))
             index += len(drawn)
             due += self._pause_s * len(drawn)

@@ -55,7 +55,11 @@ class SegmentTokenizer:
         return found
 
     def _encode(self, text: str) -> array[int]:
-        return array("I", self._backend.encode(text, add_special_tokens=False).ids)
+        if len(text) <= LONGEST:
+            return array("I", self._backend.encode(text, add_special_tokens=False).ids)
+        # a batch, even of one text, is encoded without the GIL: a megabyte takes a second
+        (encoded,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
+        return array("I", encoded.ids)
 
     def _agrees(self, names: list[str]) -> bool:
         texts = ["".join(trial + name for trial in _TRIALS) for name in names[:8]]

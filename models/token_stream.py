@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
-from models.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
+from models.generation import MOST_WEIGHT, Delta, End, Failure, FinishReason, StreamEvent, merged, weight
 
 
 class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
@@ -14,7 +14,7 @@ class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
 
 
 class TokenStream:
-    """Events in order; a reader that falls behind gets the tokens that it missed as one `Delta`."""
+    """Events in order; a reader that falls behind gets the tokens that it missed as few `Delta`s of bounded size."""
 
     __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "admitted_at", "ended")
 
@@ -62,7 +62,8 @@ class TokenStream:
         if not isinstance(event, Delta) or not self._events or not isinstance(self._events[0], Delta):
             return event
         parts = [event]
-        while self._events and isinstance(more := self._events[0], Delta):
+        room = MOST_WEIGHT - weight(event)
+        while self._events and isinstance(more := self._events[0], Delta) and (room := room - weight(more)) >= 0:
             parts.append(more)
             self._events.popleft()
         return merged(parts)

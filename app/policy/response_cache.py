@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,7 +36,9 @@ _COMPLETE = frozenset({FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL
 _APART = frozenset({"id", "priority", "user", "tenant", "shared", "generated", "sampling", "tools"})
 """The fields of a job that do not change its answer, and those that are hashed in another form."""
 _EVENT_BYTES = 200
-"""What an event takes in memory beside its text and tokens."""
+"""What an event occupies in memory beside its text, tokens and log probabilities."""
+_LOGPROB_BYTES = 150
+_RIVAL_BYTES = 120
 
 
 class RecordingState(enum.Enum):
@@ -56,20 +59,19 @@ class CacheStats:
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """The events of one answer, and the streams that follow it."""
+    """The events of one answer, and the streams that follow it. `size`: about how many bytes they occupy; a recording
+    above `most` is abandoned.
+    """
 
     user_id: str
     request_id: str
     prompt_tokens: int
+    most: float = math.inf
+    size: int = _EVENT_BYTES
+    tokens: int = 0
     state: RecordingState = RecordingState.RUNNING
     events: list[StreamEvent] = field(default_factory=list)
     followers: list[TokenStream] = field(default_factory=list)
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes."""
-        deltas = [event for event in self.events if isinstance(event, Delta)]
-        return sum(4 * len(event.text) + 36 * len(event.tokens) + _EVENT_BYTES for event in deltas) + _EVENT_BYTES
 
     def follow(self) -> TokenStream:
         """A stream of all events from the beginning. If the recording is abandoned, it has no end."""
@@ -78,6 +80,8 @@ class Recording:
             stream.push(_repeated(event))
         if self.state is RecordingState.RUNNING:
             self.followers.append(stream)
+        elif self.state is RecordingState.ABANDONED:
+            stream.abandon()
         return stream
 
     def add(self, event: StreamEvent) -> None:
@@ -87,7 +91,12 @@ class Recording:
         if isinstance(event, Failure) or (isinstance(event, End) and event.reason not in _COMPLETE):
             self.abandon()
             return
+        self.size += _bytes_of(event)
+        if self.size > self.most:
+            self.abandon()
+            return
         self.events.append(event)
+        self.tokens += len(event.tokens) if isinstance(event, Delta) else 0
         for stream in self.followers:
             stream.push(_repeated(event))
 
@@ -102,6 +111,7 @@ class Recording:
     def abandon(self) -> None:
         """Followers generate the rest by themselves."""
         self.state = RecordingState.ABANDONED
+        self.events.clear()
         for stream in self.followers:
             stream.abandon()
         self.followers.clear()
@@ -109,8 +119,7 @@ class Recording:
     def _stop(self, stream: TokenStream, reason: FinishReason) -> None:
         if stream in self.followers:
             self.followers.remove(stream)
-        generated = sum(len(event.tokens) for event in self.events if isinstance(event, Delta))
-        stream.push(End(generated, reason, Usage(self.prompt_tokens, generated)))
+        stream.push(End(self.tokens, reason, Usage(self.prompt_tokens, self.tokens)))
 
 
 class ResponseCache:
@@ -155,17 +164,18 @@ class ResponseCache:
         """The recording to follow."""
         if (recording := self._complete.get(key)) is not None:
             self.stats.hits += 1
-        elif (recording := self._running.get(key)) is not None:
+        elif (recording := self._running.get(key)) is not None and recording.state is RecordingState.RUNNING:
             self.stats.hits += 1
             self.stats.joins += 1
         else:
+            recording = None
             self.stats.misses += 1
         return recording
 
     @contextmanager
     def recording(self, key: bytes, request: Request, job: Job) -> Iterator[Recording]:
         """Record an answer while it is generated. It is kept if it is complete at the end."""
-        recording = Recording(request.user_id, request.request_id, len(job.prompt))
+        recording = Recording(request.user_id, request.request_id, len(job.prompt), self._complete.maxsize)
         self._running.setdefault(key, recording)
         try:
             yield recording
@@ -174,8 +184,7 @@ class ResponseCache:
                 del self._running[key]
             if recording.is_whole:
                 recording.complete()
-                if recording.size <= self._complete.maxsize:
-                    self._complete[key] = recording
+                self._complete[key] = recording
             else:
                 recording.abandon()
 
@@ -185,6 +194,20 @@ class ResponseCache:
             self._complete.pop(key, None)
         for key in [key for key, one in self._running.items() if one.user_id == user_id]:
             self._running.pop(key).abandon()
+
+
+def _bytes_of(event: StreamEvent) -> int:
+    """About how many bytes it occupies."""
+    if isinstance(event, Failure):
+        return _EVENT_BYTES
+    calls = event.calls
+    texts = [event.text, *(one.arguments for one in calls)]
+    size = _EVENT_BYTES * (1 + len(calls)) + 4 * sum(map(len, texts))
+    if isinstance(event, End):
+        return size
+    logprobs = (*event.logprobs, *event.prompt_logprobs)
+    rivals = sum(len(one.top) for one in logprobs)
+    return size + 36 * len(event.tokens) + _LOGPROB_BYTES * len(logprobs) + _RIVAL_BYTES * rivals
 
 
 def _repeated(event: StreamEvent) -> StreamEvent:

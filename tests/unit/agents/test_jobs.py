@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,8 +15,8 @@ from app.wire.request import Message, Priority, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from models import generation
 from models.generation import ConstraintKind, OutputConstraint
-from models.paced import CONTEXT, paced
-from models.prompts import PromptTooLong
+from models.paced import CONTEXT, BytePrompts, paced
+from models.prompts import BuiltPrompt, PromptTooLong, PromptTooSlow
 from models.registry import ModelRegistry, ServedModel
 from tables.records import Turn
 from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
@@ -57,12 +59,38 @@ async def test_log_probabilities_do_not_reveal_the_services_system_prompt() -> N
         await prompt_of(inflight_of(prompt_logprobs=1, **allowed), (), SERVING, secret)
 
 
+class LongTokens(BytePrompts):
+    """A vocabulary with long tokens: few for a long text."""
+
+    def _of(self, ids: bytes, turns: int = 0, reserve: int = 1) -> BuiltPrompt:
+        return super()._of(ids[:4000], turns, reserve)
+
+
+class Slow(BytePrompts):
+    """A template that an event loop cannot wait for."""
+
+    def build(self, *args: Any, **kwargs: Any) -> BuiltPrompt:
+        if asyncio._get_running_loop() is not None:
+            raise PromptTooSlow("too slow")
+        return super().build(*args, **kwargs)
+
+
+async def test_a_prompt_whose_template_is_slow_is_built_in_a_thread() -> None:
+    slow = replace(SERVING, prompts=Slow())
+    assert await prompt_of(inflight_of(), MEMORY, slow, SETTINGS) == await prompt_of(
+        inflight_of(), MEMORY, SERVING, SETTINGS
+    )
+
+
 async def test_log_probabilities_of_a_prompt_have_room_in_one_event() -> None:
     inflight = inflight_of(prompt="x" * 1000, prompt_logprobs=3)
     prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
     assert job_of(inflight, prompt, SERVING, SETTINGS).prompt_logprobs == 3
     with pytest.raises(UnsupportedError, match="more than 4096 entries"):
         await prompt_of(inflight_of(prompt="x" * 1000, prompt_logprobs=4), (), SERVING, SETTINGS)
+    large = replace(SERVING, prompts=LongTokens())
+    with pytest.raises(UnsupportedError, match="one event has 1048576"):
+        await prompt_of(inflight_of(prompt="x" * 200_000, prompt_logprobs=0), (), large, SETTINGS)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 77), (5, 5), (CONTEXT * 2, CONTEXT - 8)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -116,3 +118,28 @@ def test_a_long_segment_is_not_kept() -> None:
     before = segments._cached.cache_info().currsize
     segments.ids("<s>" + "x" * (LONGEST + 1))
     assert segments._cached.cache_info().currsize == before
+
+
+def test_a_long_text_is_tokenized_without_the_interpreters_lock() -> None:
+    """Another thread, such as that of the event loop, goes on meanwhile."""
+    backend = Tokenizer.from_file(str(CHECKPOINT / "tokenizer.json"))
+    chance = random.Random(1)
+    text = " ".join(chance.choice(["order", "hello", "äö", "😀", "4711", "where"]) for _ in range(100_000))
+    ticks, done = 0, threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not done.is_set():
+            time.sleep(0.001)
+            ticks += 1
+
+    other = threading.Thread(target=tick)
+    other.start()
+    segments = SegmentTokenizer(backend)
+    before = ticks
+    found = segments.ids(text)
+    during = ticks - before
+    done.set()
+    other.join()
+    assert found == backend.encode(text, add_special_tokens=False).ids
+    assert during > 5

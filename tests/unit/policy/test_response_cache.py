@@ -2,15 +2,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import tracemalloc
 from typing import Any
 
 import pytest
 
 from app.policy.file import CacheRules, Policy
 from app.policy.response_cache import Recording, RecordingState, ResponseCache
+from app.wire.codec import encode
+from app.wire.event import EventType, Logprob, TokenEvent
+from app.wire.limits import MAX_RECORD_BYTES
 from app.wire.request import Request
 from app.wire.tools import ToolMode
-from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, StreamEvent, Usage
+from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, StreamEvent, TokenLogprob, Usage
 
 GREEDY = Sampling(temperature=0.0, seed=1)
 JOB = Job("ann/r1", (1, 2, 3), 10, sampling=GREEDY, user="ann")
@@ -177,3 +181,73 @@ def test_the_cache_is_bounded_and_its_rules_may_change() -> None:
     assert 19 in kept
     cached.cache.use(Policy())
     assert cached.key() is None
+
+
+def scored(count: int, begin: int = 0) -> tuple[TokenLogprob, ...]:
+    """Log probabilities with 20 alternatives each."""
+    return tuple(
+        TokenLogprob(
+            1000 + at, -0.1 * at - 0.01, tuple((5000 + at + rival, -1.5 * at - rival * 0.3) for rival in range(20))
+        )
+        for at in range(begin, begin + count)
+    )
+
+
+@pytest.mark.parametrize("is_prompt", [False, True])
+def test_the_size_of_a_recording_is_what_it_occupies(is_prompt: bool) -> None:
+    recording = Recording("u", "r", 10)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    if is_prompt:
+        recording.add(Delta(0, (1,), "x", prompt_logprobs=scored(195)))
+    for at in range(900):
+        recording.add(Delta(at, (1000 + at,), f" word{at}", () if is_prompt else scored(1, at)))
+    occupied = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert occupied / 2 < recording.size < occupied * 2
+
+
+async def test_a_recording_that_outgrows_the_cache_is_abandoned_on_its_way() -> None:
+    cached = Cached(max_mb=1)
+    key = cached.key()
+    assert key is not None
+    with cached.cache.recording(key, request(), JOB) as recording:
+        follower = recording.follow()
+        for at in range(1000):
+            recording.add(Delta(at, (at,), "x", scored(1, at)))
+        assert recording.state is RecordingState.ABANDONED
+        assert recording.events == []
+        assert cached.cache.find(key) is None
+        assert [event async for event in recording.follow()] == []
+    read = [event async for event in follower]
+    assert read
+    assert all(isinstance(event, Delta) for event in read)
+    assert cached.found() is None
+
+
+async def test_a_repeated_answer_with_log_probabilities_leaves_in_records_that_kafka_takes() -> None:
+    recording = Recording("u", "r", 10)
+    recording.add(Delta(0, (0,), "x", scored(1), prompt_logprobs=scored(195)))
+    for at in range(1, 1000):
+        recording.add(Delta(at, (at,), "x", scored(1, at)))
+    recording.add(End(1000, FinishReason.LENGTH, Usage(10, 1000)))
+    *deltas, end = await read(recording)
+    assert isinstance(end, End)
+    index = 0
+    for delta in deltas:
+        assert isinstance(delta, Delta)
+        assert delta.index == index
+        index += len(delta.tokens)
+        assert 4 * len(event_of(delta)) < MAX_RECORD_BYTES
+    assert index == 1000
+    assert len(deltas) < 100
+
+
+def event_of(delta: Delta) -> bytes:
+    def told(one: TokenLogprob) -> Logprob:
+        rivals = tuple(Logprob(token, "a token", logprob) for token, logprob in one.top)
+        return Logprob(one.token, "a token", one.logprob, rivals)
+
+    scores = {"logprobs": tuple(map(told, delta.logprobs)), "prompt_logprobs": tuple(map(told, delta.prompt_logprobs))}
+    event = TokenEvent(type=EventType.TOKEN, index=delta.index, tokens=delta.tokens, text=delta.text, **scores)
+    return encode(event)[0]
