@@ -106,7 +106,7 @@ class _Bounding(NodeTransformer):
         return _filtered(_JOINED, nodes.List(node.nodes, lineno=node.lineno))
 
 
-def _filtered(name: str, node: nodes.Expr) -> nodes.Filter:
+def _filtered(name: str, node: Any) -> nodes.Filter:
     return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
