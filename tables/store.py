@@ -7,22 +7,26 @@ whether a changelog is still the log that filled the store, or another one of th
 
 Rows and offsets change in one write batch, so at any crash the store equals a prefix of the changelog. A store that was
 offline for longer than the changelog keeps tombstones could miss deletions; it is wiped and restored from the
-beginning.
+beginning. So is a corrupt one: every read verifies checksums, an incomplete scan raises, and a store that has met
+corruption deletes its files when it is closed.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
+import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
 import rocksdict
 
+from tables import manifest
 from tables.records import Change, Table
+from tables.store_errors import CorruptStoreError, StoreError, meaning_of
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ _META = b"m"
 _PRINTS = b"f"
 _MOST_PRINTS = 8
 _WRITE_BUFFER = 4 << 20
+_TORN = "Corruption: its manifest ends within a record"
 
 
 class Fingerprint(msgspec.Struct, frozen=True, array_like=True):
@@ -58,17 +63,18 @@ def newest_prints(prints: Sequence[Fingerprint], newer: Fingerprint) -> list[Fin
     return [*prints, newer][-_MOST_PRINTS:]
 
 
-class StoreLockedError(Exception):
-    """Another process has the data directory open."""
-
-
 class PartitionStore:
-    """Rows of one partition. Not thread-safe. Every call is short, except `scan` and `wipe`."""
+    """Rows of one partition. Not thread-safe. Every call is short, except `open`, `wipe` and `close`, and a whole `scan`.
+
+    Every call may raise `StoreError`; after a `CorruptStoreError`, close the store and open it again.
+    """
 
     def __init__(self, path: Path, db: rocksdict.Rdict) -> None:
         self.path = path
+        self.is_corrupt = False
         self._db = db
         self._prints: dict[Table, list[Fingerprint]] = {}
+        self._scans: weakref.WeakSet[_Scan] = weakref.WeakSet()
 
     @classmethod
     def open(cls, path: Path, *, now_ms: int, tombstones_kept_ms: int) -> PartitionStore:
@@ -76,18 +82,13 @@ class PartitionStore:
         changelog.
 
         Raises:
-            StoreLockedError: another process has it open.
+            StoreError: another process has it open, or the machine does not let it be used.
         """
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            store = cls(path, _open(path))
-            seen = store.up_to_date_at()
-        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
-            if "lock" in str(error).lower():
-                raise StoreLockedError(
-                    f"{path} is open in another process; give each worker its own PARLEY_DATA_DIR"
-                ) from None
-            log.warning("%s cannot be read (%s); it is wiped and restored from the changelog", path, error)
+            store = cls._opened(path)
+            seen = store._up_to_date_at_or_close()
+        except CorruptStoreError as error:
+            log.warning("%s", error)
             return cls._fresh(path)
         if seen is not None and now_ms - seen > tombstones_kept_ms:
             log.warning("%s was offline for longer than the changelog keeps deletions; it is wiped and restored", path)
@@ -96,12 +97,40 @@ class PartitionStore:
         return store
 
     @classmethod
+    def _opened(cls, path: Path) -> PartitionStore:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not manifest.is_whole(path):
+                raise RuntimeError(_TORN)
+            return cls(path, _open(path))
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+            raise meaning_of(error, path) from None
+
+    @classmethod
     def _fresh(cls, path: Path) -> PartitionStore:
-        shutil.rmtree(path, ignore_errors=True)
-        return cls(path, _open(path))
+        _delete(path)
+        return cls._opened(path)
+
+    def _up_to_date_at_or_close(self) -> int | None:
+        try:
+            return self.up_to_date_at()
+        except StoreError:
+            self.close()
+            raise
 
     def get(self, table: Table, key: bytes) -> bytes | None:
-        return self._db.get(_PREFIX[table] + key)
+        return self._read(_PREFIX[table] + key)
+
+    def _read(self, row: bytes) -> bytes | None:
+        try:
+            return self._db.get(row)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+            raise self._met(error) from None
+
+    def _met(self, error: Exception) -> StoreError:
+        meaning = meaning_of(error, self.path)
+        self.is_corrupt |= isinstance(meaning, CorruptStoreError)
+        return meaning
 
     def apply(
         self,
@@ -128,31 +157,33 @@ class PartitionStore:
             self._prints[table] = newest_prints(self.prints(table), newer)
             batch.put(_PRINTS + table.value.encode(), msgspec.json.encode(self._prints[table]))
         batch.put(_META, str(now_ms).encode())
-        self._db.write(batch)
+        try:
+            self._db.write(batch)
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+            raise self._met(error) from None
 
     def offset(self, table: Table) -> int | None:
         """Offset of the last applied changelog record."""
-        raw = self._db.get(_META + table.value.encode())
+        raw = self._read(_META + table.value.encode())
         return None if raw is None else int(raw)
 
     def prints(self, table: Table) -> list[Fingerprint]:
         """Fingerprints of the last few applied records, oldest first; empty if an older version wrote the store."""
         if table not in self._prints:
-            raw = self._db.get(_PRINTS + table.value.encode())
+            raw = self._read(_PRINTS + table.value.encode())
             self._prints[table] = [] if raw is None else msgspec.json.decode(raw, type=list[Fingerprint])
         return self._prints[table]
 
     def up_to_date_at(self) -> int | None:
-        raw = self._db.get(_META)
+        raw = self._read(_META)
         return None if raw is None else int(raw)
 
     def scan(self, table: Table, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Rows in key order, as of the start of the scan."""
+        """Rows in key order, as of the start of the scan. Raises `StoreError` rather than end before the last row."""
         start = _PREFIX[table] + prefix
-        for row, value in self._db.items(from_key=start):
-            if not row.startswith(start):
-                return
-            yield row[1:], value
+        scan = _Scan(self._db.iter(), start, self._met)
+        self._scans.add(scan)
+        return scan
 
     def size_bytes(self) -> int:
         """Approximate size of all rows, on disk and in memory."""
@@ -162,12 +193,72 @@ class PartitionStore:
     def wipe(self) -> None:
         """Delete all rows and offsets."""
         self._prints.clear()
-        self._db.close()
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._db = _open(self.path)
+        self._close()
+        _delete(self.path)
+        self.is_corrupt = False
+        self._db = self._opened(self.path)._db
 
     def close(self) -> None:
-        self._db.close()
+        """Close the files, and delete them if they are corrupt."""
+        self._close()
+        if self.is_corrupt:
+            _delete(self.path)
+
+    def _close(self) -> None:
+        for scan in list(self._scans):
+            scan.end()
+        try:
+            self._db.close()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+            # What was not written to disk comes from the changelog again.
+            log.warning("%s was not closed in an orderly way: %s", self.path, self._met(error))
+
+
+class _Scan(Iterator[tuple[bytes, bytes]]):
+    """RocksDB's iterator ends at a block that it cannot read as it does at the last row; only its status tells.
+
+    A scan that its reader has left half-way keeps the whole store locked, so the store ends it when it closes.
+    """
+
+    __slots__ = ("__weakref__", "_met", "_rows", "_start")
+
+    def __init__(self, rows: rocksdict.RdictIter, start: bytes, met: Callable[[Exception], StoreError]) -> None:
+        rows.seek(start)
+        self._rows: rocksdict.RdictIter | None = rows
+        self._start = start
+        self._met = met
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        rows = self._rows
+        if rows is None:
+            raise StoreError("the store was closed during a scan")
+        if not rows.valid():
+            self._check(rows)
+            raise StopIteration
+        row: bytes = rows.key()
+        if not row.startswith(self._start):
+            raise StopIteration
+        value: bytes = rows.value()
+        rows.next()
+        return row[1:], value
+
+    def _check(self, rows: rocksdict.RdictIter) -> None:
+        try:
+            rows.status()
+        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+            raise self._met(error) from None
+
+    def end(self) -> None:
+        self._rows = None
+
+
+def _delete(path: Path) -> None:
+    try:
+        shutil.rmtree(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise meaning_of(error, path) from None
 
 
 def _open(path: Path) -> rocksdict.Rdict:

@@ -11,7 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tables.records import Change, Table
-from tables.store import Fingerprint, PartitionStore, StoreLockedError, newest_prints
+from tables.store import Fingerprint, PartitionStore, newest_prints
+from tables.store_errors import StoreLockedError
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tables.records import Change, Table
-from tables.store import Fingerprint, PartitionStore, StoreLockedError
+from tables.store import Fingerprint, PartitionStore
+from tables.store_errors import StoreLockedError
 from tests.simulation.memory_store import Disk, MemoryStore
 
 Open = Callable[..., PartitionStore]
