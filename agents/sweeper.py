@@ -16,12 +16,14 @@ from collections.abc import Iterator
 from agents.history import REPEATED_FOR_MS, History
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
 from app.settings import Settings
 from tables.conversations import MemoryRules
 from tables.expiry import tombstones
 from tables.records import Change, Erased, Table, key_parts
+from tables.store_errors import CorruptStoreError
 
 # Small enough to keep the transaction short and the event loop responsive.
 _AT_ONCE = 200
@@ -69,6 +71,12 @@ class Sweeper:
 
     async def _sweep(self, partition: Partition) -> None:
         ownership = partition.ownership
+        try:
+            await self._sweep_rows(partition, ownership)
+        except CorruptStoreError as error:
+            ownership.fail(error)
+
+    async def _sweep_rows(self, partition: Partition, ownership: Ownership) -> None:
         watermark = await self._owner.watermark(partition)
         if watermark is None:
             return
@@ -86,9 +94,9 @@ class Sweeper:
         )
         more = True
         while more and self._owner.owned(partition.number) is partition and partition.ownership is ownership:
-            found, more = _some(expired)
-            rows = [row for row in found if not self._in_use(partition, row)]
             try:
+                found, more = _some(expired)
+                rows = [row for row in found if not self._in_use(partition, row)]
                 if rows:
                     await partition.commit(Commit(None, tuple(rows)))
             except LostError:

@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from agents.containment import Containment
 from agents.outcomes import dead_letter_of
 from app.delivery.commits.commit import Commit, LostError
-from app.delivery.escalation import ESCALATING, WORKER_ERRORS, described
+from app.delivery.escalation import ESCALATING, described
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
@@ -62,7 +62,7 @@ class ToolResults:
                 await self._follow(partition)
             except LostError:
                 return
-            except WORKER_ERRORS:
+            except ESCALATING:
                 raise
             except Exception as error:  # noqa: BLE001 - answers that wait end by their time-outs
                 log.warning("tool results of partition %s: %s; retrying", partition.number, described(error))

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from aiokafka import AIOKafkaConsumer, ConsumerRecord
 
 from app.delivery.commits.commit import Commit, LostError
-from app.delivery.escalation import WORKER_ERRORS, described
+from app.delivery.escalation import ESCALATING, described
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
 from app.prices import PriceList
@@ -67,7 +67,7 @@ class UsageWindows:
                 await self._follow(partition, windows)
             except LostError:
                 return
-            except WORKER_ERRORS:
+            except ESCALATING:
                 raise
             except Exception as error:  # noqa: BLE001 - usage is late; nothing else waits for it
                 log.warning("usage of partition %s: %s; retrying", partition.number, described(error))

@@ -40,6 +40,7 @@ from app.telemetry.views import add_views
 from app.tune_interpreter import tune_interpreter
 from app.worker import Loaded, Worker, load
 from models.checkpoint_files import CheckpointError
+from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +106,10 @@ class ParleyApp(consumer.App):
     def end_with(self, error: BaseException) -> None:
         """End the process; the next owners continue what is unfinished."""
         if self.exit_code is None:
-            self.exit_code = EXIT_WRONG_USE if _is_mismatch(error) else EXIT_FAILED
-            log.critical("the worker stops: %s", error, exc_info=error if self.exit_code == EXIT_FAILED else None)
+            is_wrong_setup = _is_mismatch(error) or (isinstance(error, StoreError) and error.is_wrong_setup)
+            self.exit_code = EXIT_WRONG_USE if is_wrong_setup else EXIT_FAILED
+            is_explained = is_wrong_setup or isinstance(error, StoreError)
+            log.critical("the worker stops: %s", error, exc_info=None if is_explained else error)
             self._ending = asyncio.ensure_future(self.crash(error))
 
 

@@ -27,6 +27,7 @@ import rocksdict
 from tables import manifest
 from tables.records import Change, Table
 from tables.store_errors import CorruptStoreError, StoreError, meaning_of
+from tables.store_errors import StoreLockedError as StoreLockedError  # noqa: PLC0414 - importers know it by this module
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ def newest_prints(prints: Sequence[Fingerprint], newer: Fingerprint) -> list[Fin
 
 
 class PartitionStore:
-    """Rows of one partition. Not thread-safe. Every call is short, except `open`, `wipe` and `close`, and a whole `scan`.
+    """Rows of one partition. Not thread-safe. Every call is short, except `open`, `wipe` and a whole `scan`.
 
     Every call may raise `StoreError`; after a `CorruptStoreError`, close the store and open it again.
     """
@@ -84,10 +85,15 @@ class PartitionStore:
         Raises:
             StoreError: another process has it open, or the machine does not let it be used.
         """
+        store: PartitionStore | None = None
         try:
-            store = cls._opened(path)
-            seen = store._up_to_date_at_or_close()
-        except CorruptStoreError as error:
+            store = cls(path, _open(path))
+            seen = store.up_to_date_at()
+        except StoreError as error:
+            if store is not None:
+                store.close()
+            if not isinstance(error, CorruptStoreError):
+                raise
             log.warning("%s", error)
             return cls._fresh(path)
         if seen is not None and now_ms - seen > tombstones_kept_ms:
@@ -97,26 +103,9 @@ class PartitionStore:
         return store
 
     @classmethod
-    def _opened(cls, path: Path) -> PartitionStore:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not manifest.is_whole(path):
-                raise RuntimeError(_TORN)
-            return cls(path, _open(path))
-        except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
-            raise meaning_of(error, path) from None
-
-    @classmethod
     def _fresh(cls, path: Path) -> PartitionStore:
         _delete(path)
-        return cls._opened(path)
-
-    def _up_to_date_at_or_close(self) -> int | None:
-        try:
-            return self.up_to_date_at()
-        except StoreError:
-            self.close()
-            raise
+        return cls(path, _open(path))
 
     def get(self, table: Table, key: bytes) -> bytes | None:
         return self._read(_PREFIX[table] + key)
@@ -196,7 +185,7 @@ class PartitionStore:
         self._close()
         _delete(self.path)
         self.is_corrupt = False
-        self._db = self._opened(self.path)._db
+        self._db = _open(self.path)
 
     def close(self) -> None:
         """Close the files, and delete them if they are corrupt."""
@@ -269,4 +258,10 @@ def _open(path: Path) -> rocksdict.Rdict:
     table_options = rocksdict.BlockBasedOptions()
     table_options.set_bloom_filter(10, block_based=False)
     options.set_block_based_table_factory(table_options)
-    return rocksdict.Rdict(str(path), options=options)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not manifest.is_whole(path):
+            raise RuntimeError(_TORN)
+        return rocksdict.Rdict(str(path), options=options)
+    except Exception as error:  # noqa: BLE001 - rocksdict raises bare Exceptions
+        raise meaning_of(error, path) from None

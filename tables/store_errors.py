@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -31,10 +32,11 @@ _REMEDIES: Mapping[int, str] = MappingProxyType(
         errno.EPERM: "let this process's user read and write it",
         errno.EROFS: "mount its disk writable",
         errno.ENOTDIR: "something else has its name: choose another PARLEY_DATA_DIR",
+        errno.EISDIR: "something else has its name: choose another PARLEY_DATA_DIR",
         errno.ENOLCK: "its file system has no locks: choose another PARLEY_DATA_DIR",
     }
 )
-_WRONG_SETUP = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOLCK})
+_WRONG_SETUP = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOLCK})
 _LOCKED = (os.strerror(errno.EAGAIN), "lock hold by current process")
 
 
@@ -82,9 +84,13 @@ def meaning_of(error: Exception, path: Path) -> StoreError:
 
 
 def _code_of(error: Exception, cause: str) -> int | None:
-    if isinstance(error, OSError):
-        return error.errno if error.errno in _REMEDIES else None
+    of_rust = _OF_RUST.search(cause)
+    code = error.errno if isinstance(error, OSError) and of_rust is None else of_rust and int(of_rust[1])
+    if code in _REMEDIES:
+        return code
     return next((code for code in _REMEDIES if cause.endswith(_ENDS[code]) or _ENDS[code] + " " in cause), None)
 
 
+# rocksdict writes a file of its own.
+_OF_RUST = re.compile(r"\(os error (\d{1,5})\)")
 _ENDS = MappingProxyType({code: f": {os.strerror(code)}" for code in _REMEDIES})

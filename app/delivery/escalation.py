@@ -2,8 +2,9 @@
 
 1. An error about one request or record ends that request or record, whatever raised it: decoding, deciding, rendering,
    generating, committing. The agents contain it (agents/containment.py); nobody else notices.
-2. An error of the broker ends the ownership of the partition, which is taken over again (partition.py). What writes to
-   the broker reports it there, and raises `LostError` to its caller, so that a request is never blamed for it.
+2. An error of the broker, or a corrupt store, ends the ownership of the partition, which is taken over again
+   (partition.py). What writes to the broker reports it there, and raises `LostError` to its caller, so that a request
+   is never blamed for it.
 3. Only the errors of this list end the worker: after them, nothing that this process says can be trusted.
 """
 
@@ -15,18 +16,19 @@ from pathlib import Path
 from app.delivery.commits.commit import LostError
 from app.delivery.commits.offsets import LostRecordError
 from models.token_stream import EngineDied
-from tables.store import StoreLockedError
+from tables.store_errors import CorruptStoreError, StoreLockedError, StoreUnusableError
 
 WORKER_ERRORS: tuple[type[Exception], ...] = (
     EngineDied,  # the thread that computes answers has died or hangs
     LostRecordError,  # a record was fetched and never delivered; only a restart reads it again
     StoreLockedError,  # another process uses the data directory
+    StoreUnusableError,  # files, space or rights are lacking, or the disk loses what is written
 )
 
 PARTITION_ERRORS: tuple[type[Exception], ...] = (LostError,)
 """The ownership has ended, or is about to: what it was doing is done again under the next one."""
 
-ESCALATING = (*WORKER_ERRORS, *PARTITION_ERRORS)
+ESCALATING = (*WORKER_ERRORS, *PARTITION_ERRORS, CorruptStoreError)
 """What may leave the processing of one request or record."""
 
 _ROOT = Path(__file__).parents[2]

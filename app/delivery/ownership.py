@@ -49,6 +49,7 @@ from app.wire.event import EventType, TokenEvent
 from tables import records
 from tables.records import Ended, Table
 from tables.store import PartitionStore
+from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +308,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
     Raises:
         FencedError: another worker has owned the partition since.
         RETRIABLE_ERRORS: the broker could not be reached; nothing is held, try again.
-        StoreLockedError: another process uses the data directory.
+        StoreError: the store cannot be opened, or is corrupt; after a CorruptStoreError, try again.
     """
     if mine:
         _check_unbroken(await _committed(context), mine, context)
@@ -317,7 +318,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
     try:
         await asyncio.gather(producer.start(), reader.start())
         start = await _start(context, reader, mine)
-        store = open_store(context)
+        store = await open_store(context)
         ownership = _own(context, producer, await context.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
@@ -366,9 +367,17 @@ def _check_unbroken(checkpoint: Checkpoint, mine: set[int], context: PartitionCo
         )
 
 
-def open_store(context: PartitionContext) -> PartitionStore:
+async def open_store(context: PartitionContext) -> PartitionStore:
+    """Open the store in a thread: RocksDB reads its log, and a wipe deletes files."""
     now_ms = time.time_ns() // 1_000_000
-    return context.open_store(context.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
+    call = partial(context.open_store, context.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
+    opening = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        with suppress(StoreError):
+            (await opening).close()  # a store that stays open locks out the next owner
+        raise
 
 
 def _own(

@@ -1,7 +1,7 @@
 """A partition that is assigned to this worker: one ownership after another, and the records that arrive meanwhile.
 
-A failure of the broker ends an ownership, and a new one begins (ownership.py). Open records are kept here and processed
-again, because Faust delivers each record once.
+A failure of the broker, or a corrupt store, ends an ownership, and a new one begins (ownership.py). Open records are
+kept here and processed again, because Faust delivers each record once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import enum
 import logging
+import math
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
@@ -25,12 +26,15 @@ from app.delivery.ownership import FencedError, Ownership, PartitionContext, tak
 from app.delivery.record import REQUESTS, SOURCES, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
+from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)
 
 _RETRY_S = (0.05, 0.2, 1.0, 2.0, 5.0)
 # An ownership that ends sooner counts as one more failure in a row.
 _STEADY_S = 10.0
+# A store that is corrupt again within this time has a disk that does not keep what is written.
+_CORRUPT_AGAIN_S = 600.0
 _RELEASE_S = 1.0
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
@@ -117,6 +121,7 @@ class Partition:
         self._bytes = dict.fromkeys(SOURCES, 0)
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps: dict[str, _Gap] = {}
+        self._corrupt_at = -math.inf
         self._taken_back: list[InFlightRequest] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
@@ -174,6 +179,8 @@ class Partition:
         except LostRecordError as error:
             self._expect_again(record, error)
             return False
+        except CorruptStoreError as error:
+            self.ownership.fail(error)  # the record is open, and handled again
         finally:
             self._on_load(self)
         return True
@@ -328,6 +335,13 @@ class Partition:
             except RETRIABLE_ERRORS as error:
                 self._become(State.TAKING_OVER)
                 log.warning("partition %s: %r; taking it over again", self.number, error)
+            except CorruptStoreError as error:
+                self._become(State.TAKING_OVER)
+                if clock() - self._corrupt_at < _CORRUPT_AGAIN_S:
+                    self._agent.broken(StoreUnusableError(f"{error}, but soon after the last time: check the disk"))
+                    return
+                self._corrupt_at = clock()
+                log.warning("partition %s: %s", self.number, error)
             except Exception as error:
                 self._become(State.TAKING_OVER)
                 unexpected += 1

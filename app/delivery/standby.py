@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterable
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.ownership import PartitionContext, open_store
-from tables.store import StoreLockedError
+from tables.store_errors import StoreError, StoreLockedError
 
 log = logging.getLogger(__name__)
 
 _FOLLOW_S = 1.0
+_REST_S = 60.0
 
 
 class Standbys:
@@ -50,14 +51,17 @@ async def _follow(context: PartitionContext) -> None:
         except (*RETRIABLE_ERRORS, StoreLockedError) as error:
             log.warning("standby of partition %s: %r; retrying", context.number, error)
             await asyncio.sleep(_FOLLOW_S)
+        except StoreError as error:
+            log.warning("standby of partition %s: %s; trying again in %g s", context.number, error, _REST_S)
+            await asyncio.sleep(_REST_S)
 
 
 async def _copy(context: PartitionContext) -> None:
     logs = changelogs(context.settings, context.number)
+    store = await open_store(context)
     reader = context.clients.log_reader()
-    await reader.start()
-    store = open_store(context)
     try:
+        await reader.start()
         while True:
             copied = await restore(reader, store, logs)
             if copied:

@@ -1,6 +1,6 @@
 """Simulate many seeds, and print those that went wrong.
 
-python -m tests.simulation 1000 [first [erases | hostile | calm | killed | wide | crowded | tools | routed]]
+python -m tests.simulation 1000 [first [erases | hostile | calm | killed | wide | corrupt | crowded | tools | routed]]
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.simulation.faults import crowded_storm, routed_storm, storm, tool_storm, wide_storm
+from tests.simulation.faults import corrupt_storm, crowded_storm, routed_storm, storm, tool_storm, wide_storm
 from tests.simulation.hostile_storms import hostile_calm, hostile_storm, killed_thrice
 
 KINDS = {
@@ -16,6 +16,7 @@ KINDS = {
     "calm": hostile_calm,
     "killed": killed_thrice,
     "wide": wide_storm,
+    "corrupt": corrupt_storm,
     "crowded": crowded_storm,
     "tools": tool_storm,
     "routed": routed_storm,

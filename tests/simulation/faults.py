@@ -77,6 +77,13 @@ def expire_log(simulation: Simulation, _process: Process) -> None:
             log.retain(committed.offset)
 
 
+def corrupt(simulation: Simulation, process: Process) -> None:
+    """A block of a store that is open cannot be read any more; or a store is found so when it is opened."""
+    of_process = [image for image in simulation.disk.images.values() if image.owner in (process.name, None)]
+    if of_process:
+        simulation.random.choice(of_process).corrupt()
+
+
 def lose_tail(simulation: Simulation, _process: Process) -> None:
     """An unclean election of a partition of `tokens`: its newest records are gone, and others get their offsets."""
     broker = simulation.broker
@@ -144,6 +151,11 @@ def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)
     return simulation
+
+
+def corrupt_storm(seed: int) -> Simulation:
+    """A storm on stores whose disks lose blocks, with erasures and sweeps, which read all that there is."""
+    return wide_storm(seed, faults=(corrupt, corrupt, *FAULTS))
 
 
 def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:

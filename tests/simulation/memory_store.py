@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore, newest_prints
-from tables.store_errors import StoreLockedError
+from tables.store_errors import CorruptStoreError, StoreLockedError
 
 
 @dataclass(slots=True)
@@ -22,6 +22,13 @@ class Image:
     prints: dict[Table, list[Fingerprint]] = field(default_factory=dict)
     up_to_date_at: int | None = None
     owner: str | None = None
+    is_corrupt: bool = False
+    was_corrupt: bool = False
+    """A second time would end the worker, as its disk is broken."""
+
+    def corrupt(self) -> None:
+        if not self.was_corrupt:
+            self.is_corrupt = self.was_corrupt = True
 
 
 @dataclass(slots=True)
@@ -98,10 +105,15 @@ class MemoryStore(PartitionStore):
         image.up_to_date_at = None
 
     def close(self) -> None:
+        if self._image.is_corrupt:
+            self._image.is_corrupt = False
+            self.wipe()
         self._image.owner = None
         self._image = Image(owner="closed")
 
     @property
     def _open(self) -> Image:
         assert self._image.owner != "closed", "the store is closed"
+        if self._image.is_corrupt:
+            raise CorruptStoreError(f"{self.path} is corrupt")
         return self._image

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from tests.simulation.faults import (
+    corrupt_storm,
     crowded_storm,
     erasing_storm,
     expiring_storm,
@@ -115,6 +116,7 @@ def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) ->
         erasing_storm,
         replayed_turns,
         crowded_storm,
+        corrupt_storm,
     ],
 )
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:

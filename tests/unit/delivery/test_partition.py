@@ -15,6 +15,7 @@ from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Record
 from app.settings import Settings
+from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
 
@@ -29,6 +30,9 @@ class Ownership:
 
     async def run(self) -> None:
         await self.trouble
+
+    def fail(self, error: BaseException) -> None:
+        self.trouble.set_exception(error)
 
     async def end(self) -> None:
         self.ended = True
@@ -128,6 +132,25 @@ async def test_take_overs_back_off_while_they_repeat(bench: Bench, monkeypatch: 
         await bench.until(State.TAKING_OVER)
     assert bench.slept == sorted(bench.slept)
     assert bench.slept[-1] == bench.slept[-2] == 5.0
+
+
+async def test_corrupt_store_is_restored_once_and_a_disk_that_loses_it_again_ends_the_worker(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RETRY_S", (0.0,))
+    bench.partition.begin()
+    await bench.until(State.OWNED)
+    bench.partition._on_error(CorruptStoreError("tables/p-0 is corrupt"))
+    await bench.until(State.TAKING_OVER)
+    await bench.until(State.OWNED)
+    assert len(bench.begun) == 2
+    assert bench.agent.broke == []
+    bench.partition._on_error(CorruptStoreError("tables/p-0 is corrupt"))
+    await bench.until(State.TAKING_OVER)
+    await turns()
+    (error,) = bench.agent.broke
+    assert isinstance(error, StoreUnusableError)
+    assert "check the disk" in str(error)
 
 
 async def test_steady_ownership_begins_the_back_off_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

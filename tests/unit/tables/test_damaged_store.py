@@ -76,9 +76,10 @@ def kept(path: Path) -> tuple[int | None, Mapping[bytes, bytes]]:
             offset = store.offset(Table.CONVERSATIONS)
             rows = dict(store.scan(Table.CONVERSATIONS))
             assert all(store.get(Table.CONVERSATIONS, row) == value for row, value in rows.items())
-            return offset, rows
         except CorruptStoreError:
             continue
+        else:
+            return offset, rows
         finally:
             store.close()
     raise AssertionError("corrupt again after it was wiped")
@@ -107,7 +108,6 @@ def test_a_flipped_byte_anywhere_loses_no_row_that_the_changelog_does_not_give_b
     assert {(".sst", True), ("MANIFEST", True), ("CURRENT", True), (".log", False)} <= outcomes
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "half"])
 def test_a_manifest_whose_last_record_seems_cut_is_not_believed(written: Path, tmp_path: Path) -> None:
     """RocksDB ignores this record, and opens the store without the rows of one file between older and newer ones."""
     path = tmp_path / "store"
@@ -121,6 +121,7 @@ def test_a_manifest_whose_last_record_seems_cut_is_not_believed(written: Path, t
     assert kept(path) == (None, {})
 
 
+@pytest.mark.parametrize("damage", ["missing", "empty", "half"])
 def test_a_lost_file_loses_no_row_that_the_changelog_does_not_give_back(
     written: Path, tmp_path: Path, damage: str
 ) -> None:
@@ -136,13 +137,15 @@ def test_a_lost_file_loses_no_row_that_the_changelog_does_not_give_back(
         shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("folder", ["lock", "block-storage", "Too many open files", "Corruption: Permission denied", "s"])
+@pytest.mark.parametrize(
+    "folder", ["lock", "block-storage", "Too many open files", "Corruption: Permission denied", "s"]
+)
 def test_a_corrupt_store_is_recognized_whatever_its_path_contains(
     written: Path, tmp_path: Path, folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / folder / "0"
     shutil.copytree(written, path)
-    sst = sorted(path.glob("*.sst"))[0]
+    sst = min(path.glob("*.sst"))
     sst.write_bytes(sst.read_bytes()[:-30] + bytes(30))
     store = opened(path)
     assert (store.offset(Table.CONVERSATIONS), dict(store.scan(Table.CONVERSATIONS))) == (None, {})
@@ -171,8 +174,7 @@ def test_a_scan_of_a_damaged_block_raises_and_is_not_shorter(written: Path, tmp_
     with pytest.raises(CorruptStoreError):
         list(erasure(store, "nina", 1))
     with pytest.raises(CorruptStoreError):
-        for row in rows_at(BATCHES - 1):
-            store.get(Table.CONVERSATIONS, row)
+        [store.get(Table.CONVERSATIONS, row) for row in rows_at(BATCHES - 1)]
     store.close()
     assert not path.exists()
 
@@ -241,17 +243,16 @@ def test_a_store_that_the_machine_does_not_serve_is_kept(written: Path, tmp_path
 @pytest.mark.parametrize(
     ("cause", "kind"),
     [
-        ("IO error: While pread offset 0 len 9: {}/000009.sst: Input/output error", StoreUnusableError),
-        ("IO error: No space left on device: While appending to file: {}/7.log: No space left on device", StoreUnusableError),
-        ("Corruption: IO error: While open a file for random read: {}/9.sst: Too many open files  The file {}/MANIFEST-4"
-         " may be corrupted.", StoreUnusableError),
+        ("IO error: While pread offset 0 len 9: {}/9.sst: Input/output error", StoreUnusableError),
+        ("IO error: No space left on device: While appending: {}/7.log: No space left on device", StoreUnusableError),
+        ("Corruption: IO error: While open: {}/9.sst: Too many open files  The file {}/MANIFEST-4", StoreUnusableError),
         ("IO error: While lock file: {}/LOCK: Resource temporarily unavailable", StoreLockedError),
         ("IO error: While open a file for lock: {}/LOCK: Permission denied", StoreUnusableError),
-        ("IO error: No such file or directory: While opening a file: {}/MANIFEST-5: No such file or directory", CorruptStoreError),
-        ("Corruption: block checksum mismatch: stored = 1, computed = 2, type = 4 in {}/9.sst offset 0", CorruptStoreError),
+        ("IO error: No such file or directory: While opening: {}/M: No such file or directory", CorruptStoreError),
+        ("Corruption: block checksum mismatch: stored = 1, computed = 2 in {}/9.sst offset 0", CorruptStoreError),
         ("Invalid argument: Column family not found: x", StoreUnusableError),
     ],
-)  # fmt: skip
+)
 def test_what_an_error_means(cause: str, kind: type[StoreError]) -> None:
     path = Path("/data/lock/blocks: Permission denied/0")
     assert type(meaning_of(Exception(cause.replace("{}", str(path))), path)) is kind
