@@ -28,7 +28,7 @@ WORKER_ERRORS: tuple[type[Exception], ...] = (
 PARTITION_ERRORS: tuple[type[Exception], ...] = (LostError,)
 """The ownership has ended, or is about to: what it was doing is done again under the next one."""
 
-ESCALATING = (*WORKER_ERRORS, *PARTITION_ERRORS, CorruptStoreError)
+ESCALATING: tuple[type[Exception], ...] = (*WORKER_ERRORS, *PARTITION_ERRORS, CorruptStoreError)
 """What may leave the processing of one request or record."""
 
 _ROOT = Path(__file__).parents[2]
