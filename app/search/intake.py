@@ -1,4 +1,4 @@
-"""The queue of the writer, in order: micro-batches of turns, and deletions, which end the batch before them.
+"""The queues of the writer: deletions, which are next, and micro-batches of turns in order.
 
 `add` never blocks and never rejects, so it never delays the consumer. The caller pauses the topic when `len(intake)`
 exceeds its limit.
@@ -34,6 +34,7 @@ class Write:
     partition: int
     since: float
     forgotten: bool = False
+    failures: int = 0
     revoked: bool = False
 
     def forget(self, user_id: str, until_ms: int) -> None:
@@ -72,28 +73,30 @@ class Intake:
         self._batch_rows = batch_rows
         self._delay_s = delay_s
         self._clock = clock
-        self._waiting: deque[Write | Erasure | Expiry] = deque()
+        self._waiting: deque[Write] = deque()
+        self._deletions: deque[Erasure | Expiry] = deque()
         self._changed = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._deletions)
 
     @property
     def oldest(self) -> float | None:
-        return self._waiting[0].since if self._waiting else None
+        return min((queue[0].since for queue in (self._waiting, self._deletions) if queue), default=None)
 
     def add(self, entry: Write | Erasure | Expiry) -> None:
-        if isinstance(entry, Erasure):
-            entry = self._joined(entry)
-        self._waiting.append(entry)
+        if isinstance(entry, Write):
+            self._waiting.append(entry)
+        else:
+            self._deletions.append(self._joined(entry) if isinstance(entry, Erasure) else entry)
         self._changed.set()
 
     def _joined(self, erasure: Erasure) -> Erasure:
         """Merge the erasure with a waiting one of the same user: repeated erasures cost one deletion."""
-        for entry in self._waiting:
+        for entry in self._deletions:
             if isinstance(entry, Erasure) and (entry.user_id, entry.partition) == (erasure.user_id, erasure.partition):
-                self._waiting.remove(entry)
+                self._deletions.remove(entry)
                 return dataclasses.replace(
                     erasure,
                     until_ms=max(entry.until_ms, erasure.until_ms),
@@ -106,12 +109,12 @@ class Intake:
     def revoke(self, partitions: Collection[int]) -> None:
         """Drop what came from these partitions; their next owner reads it again."""
         self._waiting = deque(entry for entry in self._waiting if entry.partition not in partitions)
+        self._deletions = deque(entry for entry in self._deletions if entry.partition not in partitions)
 
     def forget(self, user_id: str, until_ms: int) -> None:
         """Mark the user's turns up to that time as forgotten; they stay queued, so that `done` is called in order."""
         for entry in self._waiting:
-            if isinstance(entry, Write):
-                entry.forget(user_id, until_ms)
+            entry.forget(user_id, until_ms)
 
     def close(self) -> None:
         """From now on `take` returns the rest without delay, and then None."""
@@ -122,14 +125,12 @@ class Intake:
         """The next batch or deletion; an empty batch if there is none by `until`, None at the end."""
         while True:
             self._changed.clear()
+            if self._deletions:
+                return self._deletions.popleft()
             if not self._waiting:
                 if self._closed:
                     return None
                 wake = until
-            elif not isinstance(self._waiting[0], Write):
-                deletion = self._waiting.popleft()
-                assert not isinstance(deletion, Write)
-                return deletion
             else:
                 count, full = self._head()
                 wake = min(until, self._waiting[0].since + self._delay_s)
@@ -144,8 +145,6 @@ class Intake:
         """The size of the next batch, and whether no more turns could join it."""
         rows = size = 0
         for count, entry in enumerate(self._waiting):
-            if not isinstance(entry, Write):
-                return count, True
             if count and (rows + len(entry.rows) > self._batch_rows or size + entry.size > _MAX_BATCH_BYTES):
                 return count, True
             rows += len(entry.rows)
@@ -153,8 +152,7 @@ class Intake:
         return len(self._waiting), rows >= self._batch_rows
 
     def _pop(self, count: int) -> list[Write]:
-        taken = [self._waiting.popleft() for _ in range(count)]
-        return [entry for entry in taken if isinstance(entry, Write)]
+        return [self._waiting.popleft() for _ in range(count)]
 
 
 def _both(one: Callable[[], object], other: Callable[[], object]) -> None:

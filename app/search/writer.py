@@ -1,10 +1,11 @@
-"""Write turns to Milvus, in order, however long it is unavailable.
+"""Write turns to Milvus, however long it is unavailable.
 
 The agent on `turns` submits turns without waiting, and commits a record when its `done` is called: then its rows are in
 Milvus, or `done` was given the reason why a row of it never can be. One task does the rest: it forms micro-batches,
 with each key once, embeds and upserts them. A call that may succeed later is retried for ever. A batch that the server
-rejects is halved until the bad row is isolated. Erasures are in the same queue, so an erasure deletes what was
-submitted before it and nothing later. An erasure that Milvus rejects is retried later and delays no turn.
+rejects is halved until the bad row is isolated. An erasure is next, whatever waits: the turns that it covers are
+marked and never written. An erasure that Milvus rejects is retried later and delays no turn. Private values are
+replaced before a turn joins a batch (hiding.py).
 
 Milvus has no fencing. A worker that was suspended, or disconnected from Kafka, may hold turns of a partition that
 another worker owns by now, and of a user who was erased there since. Right before each upsert, and before each retry,
@@ -24,8 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.guard.analyzer import AnalyzerError
 from app.search.errors import MilvusRefusedError
+from app.search.hiding import Hide, Hiding
 from app.search.identity import Embeds
 from app.search.intake import Erasure, Expiry, Intake, Write
 from app.search.milvus import Milvus
@@ -39,11 +40,8 @@ from models.embedder import EmbedderError
 log = logging.getLogger(__name__)
 
 REFUSED_PAUSE_S = 30.0
-_UNJUDGED_PAUSE_S = 5.0
 Owns = Callable[[int], Awaitable[bool]]
 """Whether a partition is this worker's, according to Kafka."""
-Hide = Callable[[int, Turn], Awaitable[Turn | None]]
-"""A partition's turn without private values; None if the partition has left. Raises `AnalyzerError`."""
 
 
 async def _always(_partition: int) -> bool:
@@ -72,8 +70,8 @@ class HistoryWriter:
         self._embedder = embedder
         self._fatal = fatal
         self._owns = owns
-        self._hide = hide
         self._intake = Intake(batch_rows, delay_s, time.monotonic)
+        self._hiding = None if hide is None else Hiding(hide, self._intake.add)
         self._store = Store(milvus, collection, embedder, flush_s)
         self._stats = WriterStats()
         self._in_hand: Sequence[Write | Erasure | Expiry] = ()
@@ -83,12 +81,15 @@ class HistoryWriter:
         self._task: asyncio.Task[None] | None = None
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:
-        """Never blocks; the `done` callbacks are called in the order of the calls."""
-        self._intake.add(Write(turn, rows_of(turn), done, partition, time.monotonic()))
+        """Never blocks. Turns without private values to search for are done in the order of the calls."""
+        write = Write(turn, rows_of(turn), done, partition, time.monotonic())
+        (self._intake if self._hiding is None else self._hiding).add(write)
 
     def erase(self, user_id: str, until_ms: int, ended_ms: int, done: Callable[[], object], partition: int = 0) -> None:
         """Delete the rows of what the user asked up to `until_ms`; such turns had ended by `ended_ms`."""
         self._intake.forget(user_id, until_ms)
+        if self._hiding is not None:
+            self._hiding.forget(user_id, until_ms)
         for entry in self._in_hand:
             if isinstance(entry, Write):
                 entry.forget(user_id, until_ms)
@@ -101,6 +102,8 @@ class HistoryWriter:
     def revoke(self, partitions: Collection[int]) -> None:
         """Drop what waits of these partitions, and of the batch in hand what is not on its way to Milvus yet."""
         self._intake.revoke(partitions)
+        if self._hiding is not None:
+            self._hiding.revoke(partitions)
         for entry in self._in_hand:
             if isinstance(entry, Write) and entry.partition in partitions:
                 entry.revoked = True
@@ -109,10 +112,13 @@ class HistoryWriter:
     @property
     def backlog(self) -> int:
         """Turns and erasures that are not done yet."""
-        return len(self._intake) + len(self._in_hand) + len(self._refused)
+        hiding = 0 if self._hiding is None else len(self._hiding)
+        return hiding + len(self._intake) + len(self._in_hand) + len(self._refused)
 
     def stats(self) -> WriterStats:
-        since = self._in_hand[0].since if self._in_hand else self._intake.oldest
+        hiding = None if self._hiding is None else self._hiding.oldest
+        ages = (self._in_hand[0].since if self._in_hand else None, self._intake.oldest, hiding)
+        since = min((age for age in ages if age is not None), default=None)
         return dataclasses.replace(
             self._stats,
             retries=self._store.retries,
@@ -127,6 +133,8 @@ class HistoryWriter:
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Write what waits if that takes at most `grace_s`, then stop; the rest stays uncommitted."""
+        if self._hiding is not None:
+            await self._hiding.stop(grace_s)
         self._intake.close()
         if self._task is not None:
             if len(self._intake) or not self._is_void:
@@ -179,23 +187,9 @@ class HistoryWriter:
         for erasure in refused:
             self._intake.add(erasure)
 
-    async def _is_hidden(self, write: Write) -> bool:
-        """Replace private values in its rows; False if its partition has left. Waits for a verdict."""
-        while self._hide is not None:
-            try:
-                turn = await self._hide(write.partition, write.turn)
-            except AnalyzerError:
-                await asyncio.sleep(_UNJUDGED_PAUSE_S)
-                continue
-            if turn is None:
-                return False
-            write.rows = rows_of(turn)
-            break
-        return True
-
     async def _write(self, writes: list[Write]) -> None:
         # Some servers store a key twice if a batch contains it twice, others reject the batch.
-        lost = {write.partition for write in writes if not await self._is_hidden(write)}
+        lost: set[int] = set()
         sources = {row.turn_id: write for write in writes for row in write.rows}
         rows = {row.turn_id: row for write in writes if write.partition not in lost for row in write.rows}
         faults: dict[str, str] = {}

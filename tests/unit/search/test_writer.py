@@ -6,8 +6,10 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
-from app.search import writer
+from app.guard.analyzer import AnalyzerError
+from app.search import hiding, writer
 from app.search.errors import MilvusRefusedError
 from app.search.milvus import Milvus
 from app.search.writer import HistoryWriter
@@ -206,3 +208,96 @@ async def test_stop_waits_for_a_write_that_is_on_its_way(bench: Bench) -> None:
     bench.server.gate.set()
     await stopping
     assert (bench.done, bench.keys) == ([], {"ann/r"})
+
+
+class Guarded:
+    """A writer whose guard has no verdict about mallory, at once or ever."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.tries: list[str] = []
+        self.held = asyncio.Event()
+        self.bench = bench
+        bench.writer = HistoryWriter(
+            cast(Milvus, bench.server), "turns", Hashed(), fatal=bench._fatal, hide=self.hide, delay_s=0.0
+        )
+        self.reasons: dict[str, str | None] = {}
+
+    async def hide(self, partition: int, one: Turn) -> Turn | None:
+        self.tries.append(one.request_id)
+        if one.user_id == "mallory":
+            raise AnalyzerError("the search for private values took longer than 10 s")
+        if one.user_id == "slow":
+            await self.held.wait()
+        if one.user_id == "odd":
+            raise KeyError("a bug")
+        return None if partition == 9 else replace(one, prompt=f"hidden {one.prompt}")
+
+    def submit(self, one: Turn, partition: int = 0) -> None:
+        def done(reason: str | None) -> None:
+            self.bench.done.append(one.request_id)
+            self.reasons[one.request_id] = reason
+
+        self.bench.writer.submit(one, done, partition)
+
+
+async def test_a_turn_without_a_verdict_holds_up_neither_turns_nor_erasures(bench: Bench) -> None:
+    guarded = Guarded(bench)
+    bench.writer.start()
+    for number in range(20):
+        guarded.submit(turn("mallory", f"m{number}"))
+    guarded.submit(turn("slow", "s"))
+    guarded.submit(turn("omar", "o"), 1)
+    bench.writer.erase("nina", 1500, 2000, lambda: bench.done.append("erased"), 2)
+    await bench.settle(2)
+    assert {*bench.done} == {"o", "erased"}
+    assert {row["text"] for row in bench.server.rows.values() if row["user_id"] == "omar"} == {"hidden hello", "hi"}
+    guarded.held.set()
+    await bench.settle(3)
+    assert bench.writer.backlog == 20
+
+
+async def test_a_turn_that_never_gets_a_verdict_is_named_and_done_with_its_reason(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hiding, "PAUSE_S", 0.01)
+    guarded = Guarded(bench)
+    bench.writer.start()
+    guarded.submit(turn("mallory", "m"))
+    guarded.submit(turn("odd", "x"))
+    await bench.settle(2)
+    assert guarded.tries.count("m") == hiding.MOST_TRIES
+    assert guarded.reasons["m"] == "not indexed: the search for private values took longer than 10 s"
+    assert guarded.reasons["x"] == "not indexed: KeyError"
+    assert "turn mallory/m is not indexed" in caplog.text
+    assert bench.keys == set()
+
+
+async def test_a_turn_whose_values_are_being_searched_when_its_user_is_erased_never_gets_to_milvus(
+    bench: Bench,
+) -> None:
+    guarded = Guarded(bench)
+    bench.writer.start()
+    guarded.submit(turn("slow", "before", created_at=1100, timing=Timing(requested_at=1000)))
+    guarded.submit(turn("slow", "after", created_at=3100, timing=Timing(requested_at=3000)))
+    bench.writer.erase("slow", 1500, 2000, lambda: bench.done.append("erased"))
+    await bench.settle(1)
+    guarded.held.set()
+    await bench.settle(3)
+    assert bench.keys == {"slow/after"}
+
+
+async def test_turns_whose_values_are_being_searched_leave_with_their_partition(bench: Bench) -> None:
+    guarded = Guarded(bench)
+    bench.writer.start()
+    for number in range(20):
+        guarded.submit(turn("slow", f"s{number}"), 3)
+    guarded.submit(turn("mallory", "m"), 3)
+    guarded.submit(turn("ann", "left"), 9)
+    await asyncio.sleep(0.01)
+    bench.writer.revoke({3})
+    guarded.submit(turn("omar", "o"), 1)
+    await bench.settle(1)
+    await asyncio.sleep(0.01)
+    assert (bench.done, bench.writer.backlog) == (["o"], 0)
+    async with asyncio.timeout(60):
+        await bench.writer.stop(3600)
