@@ -16,12 +16,14 @@ class EngineDied(Exception):  # noqa: N818  what happened, as its readers say it
 class TokenStream:
     """Events in order; a reader that falls behind gets the tokens that it missed as few `Delta`s of bounded size."""
 
-    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_waiter", "admitted_at", "ended")
+    __slots__ = ("_abandoned", "_cancel", "_died", "_events", "_read", "_waiter", "_weight", "admitted_at", "ended")
 
     def __init__(self, cancel: Callable[[TokenStream, FinishReason], None]) -> None:
         self._cancel = cancel
         self._events: deque[StreamEvent] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self._weight = 0
+        self._read: asyncio.Event | None = None
         self._abandoned = False
         self.admitted_at: float | None = None
         self._died: str | None = None
@@ -37,12 +39,23 @@ class TokenStream:
             raise RuntimeError(f"an event after the end of the stream: {event}")
         self.ended = isinstance(event, End | Failure)
         self._events.append(event)
+        if isinstance(event, Delta):
+            self._weight += weight(event)
         self._wake()
+
+    async def drained(self, most: int) -> None:
+        """Wait until what is not read yet weighs at most so much: for engines that can hold back their source."""
+        while self._weight > most and not self._abandoned:
+            self._read = self._read or asyncio.Event()
+            self._read.clear()
+            await self._read.wait()
 
     def abandon(self, died: str | None = None) -> None:
         """The engine stops: events so far can be read, then the reader ends without an end event."""
         self._abandoned, self._died = True, died
         self._wake()
+        if self._read is not None:
+            self._read.set()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return self
@@ -58,6 +71,14 @@ class TokenStream:
         return self._next()
 
     def _next(self) -> StreamEvent:
+        event = self._gathered()
+        if isinstance(event, Delta):
+            self._weight -= weight(event)
+            if self._read is not None:
+                self._read.set()
+        return event
+
+    def _gathered(self) -> StreamEvent:
         event = self._events.popleft()
         if not isinstance(event, Delta) or not self._events or not isinstance(self._events[0], Delta):
             return event

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from models.generation import Delta, End, EngineStats, Failure, FinishReason, Job, Stream, Usage
+from models.remote.http import client_of
 from models.remote.parameters import BYTES_PER_TOKEN, RefusedError, parameters_of
 from models.remote.servers import Server, Servers
 from models.token_stream import TokenStream
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,13 @@ REASONS = {
     "content_filter": FinishReason.FILTERED,
 }
 MOST_ATTEMPTS = 4
+MOST_WAITING = 1 << 20
+"""Weight of what a reader has not read yet; a server that is faster has to wait."""
+BYTES_PER_ASKED_TOKEN = 64
+SLACK_BYTES = 4096
+_MOST_COUNTED = 2**31 - 1
+_TEXTS = ("content", "reasoning_content", "reasoning")
+_PIECE = 4096  # characters of one delta: its tokens are the bytes
 _OVERLOADED = 429
 _BAD_REQUEST = range(400, 429)
 _MISCONFIGURED = {401, 403, 404, 408}
@@ -38,7 +47,8 @@ class RemoteOptions:
 
     context_length: Bytes of prompt and answer together.
     max_running: Answers of one server at once.
-    connect_s, silence_s: How long a connection, and the next part of an answer, may take.
+    connect_s, silence_s: How long a connection, and the next text of an answer, may take.
+    longest_s: How long a whole answer may take.
     patience_s: How long a request waits while no server answers.
     """
 
@@ -52,6 +62,7 @@ class RemoteOptions:
     max_waiting: int = 4096
     connect_s: float = 5.0
     silence_s: float = 60.0
+    longest_s: float = 3600.0
     patience_s: float = 60.0
 
 
@@ -118,7 +129,7 @@ class RemoteEngine:
                 answer.end(FinishReason.PARTIAL)
                 return
             if answer.failures >= MOST_ATTEMPTS:
-                answer.fail("engine_error", f"the servers of {self._options.name} failed: {answer.why}")
+                answer.fail("engine_error", f"the servers of {self._options.name} failed ({answer.why})")
                 return
             try:
                 server = await self._servers.enter(tried, self._options.patience_s)
@@ -126,13 +137,14 @@ class RemoteEngine:
                 answer.fail("overloaded", f"no server of {self._options.name} answers; try again later")
                 return
             try:
-                await self._ask(server, answer)
+                async with asyncio.timeout_at(answer.until(self._options.longest_s)):
+                    await self._ask(server, answer)
             except RefusedError as error:
                 answer.fail("invalid_request", str(error))
             except openai.APIStatusError as error:
                 self._refused(server, answer, error)
             except Exception as error:  # noqa: BLE001 - what the client may raise is not known; it is logged
-                answer.why, answer.failures = _line(error), answer.failures + 1
+                answer.why, answer.failures = _kind(error), answer.failures + 1
                 log.warning("%s failed in an answer: %s", server.url, _kind(error))
                 server.failed(_kind(error))
             finally:
@@ -142,9 +154,10 @@ class RemoteEngine:
     def _refused(self, server: Server, answer: RemoteAnswer, error: Any) -> None:
         """The server replied with an error instead of an answer."""
         if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
-            answer.fail("invalid_request", f"the model's server refuses the request: {_line(error)}")
+            log.warning("%s refuses a request: %s", server.url, _kind(error))
+            answer.fail("invalid_request", f"the model's server refuses the request ({_kind(error)})")
             return
-        answer.why = _line(error)
+        answer.why = _kind(error)
         log.warning("%s refused an answer: %s", server.url, _kind(error))
         if error.status_code != _OVERLOADED:
             answer.failures += 1
@@ -165,6 +178,11 @@ class RemoteEngine:
                     server.answered(time.monotonic() - began)
                     is_first = False
                 answer.add(chunk)
+                if answer.is_too_long:
+                    log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.url)
+                    answer.end(FinishReason.LENGTH)
+                    return
+                await answer.stream.drained(MOST_WAITING)
         answer.finish()
 
     async def _chunks(self, server: Server, answer: RemoteAnswer) -> AsyncGenerator[Any, None]:
@@ -194,12 +212,16 @@ class RemoteEngine:
             chunks = await create
         try:
             iterator = aiter(chunks)
+            silent_since = time.monotonic()
             while True:
-                async with asyncio.timeout(options.silence_s):
+                # Only text breaks the silence: a server could send empty chunks for ever.
+                async with asyncio.timeout(max(0.0, silent_since + options.silence_s - time.monotonic())):
                     chunk = await anext(iterator, None)
                 if chunk is None:
                     return
                 yield chunk
+                if _has_text(chunk):
+                    silent_since = time.monotonic()
         finally:
             await chunks.close()
 
@@ -215,8 +237,9 @@ class RemoteEngine:
                 answer.end(reason)
             return
         error = task.exception()
-        log.error("an answer failed", exc_info=error)
-        answer.fail("engine_error", str(error or "the server ended the answer without a reason"))
+        why = "the server ended it without a reason" if error is None else type_and_place(error)
+        log.error("answer %r of %s failed: %s", answer.job.id, self._options.name, why)
+        answer.fail("engine_error", f"the answer of {self._options.name} failed")
 
     def _cancel(self, stream: TokenStream, reason: FinishReason) -> None:
         if (task := self._tasks.get(stream)) is not None:
@@ -238,6 +261,16 @@ class RemoteAnswer:
         self._index = len(job.generated)
         self._usage: Any = None
         self._reason: FinishReason | None = None
+        self._most = self._index + BYTES_PER_ASKED_TOKEN * job.max_tokens + SLACK_BYTES
+
+    def until(self, longest_s: float) -> float:
+        """The event loop's time at which it has taken longer than that."""
+        return asyncio.get_running_loop().time() + self.began + longest_s - time.monotonic()
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether it has far more text than the job's tokens can have."""
+        return self._index > self._most
 
     def add(self, chunk: Any) -> None:
         """Raises `ValueError` for a chunk that is none."""
@@ -259,9 +292,11 @@ class RemoteAnswer:
                     raise ValueError(f"the server ended the answer with {reason!r}")
 
     def _say(self, text: str) -> None:
-        tokens = tuple(text.encode())
-        self.stream.push(Delta(self._index, tokens, text))
-        self._index += len(tokens)
+        for at in range(0, len(text), _PIECE):
+            piece = text[at : at + _PIECE]
+            tokens = tuple(piece.encode())
+            self.stream.push(Delta(self._index, tokens, piece))
+            self._index += len(tokens)
         self.text += text
 
     def finish(self) -> None:
@@ -272,12 +307,11 @@ class RemoteAnswer:
 
     def end(self, reason: FinishReason) -> None:
         self.ended = True
-        prompt, generated = (getattr(self._usage, name, None) for name in ("prompt_tokens", "completion_tokens"))
+        prompt, generated = (_count(self._usage, name) for name in ("prompt_tokens", "completion_tokens"))
         estimate = self._index // BYTES_PER_TOKEN
         # The server's figure is right, unless the answer was continued and the server counts the last part alone.
         is_whole = not self.job.generated and not self.failures
-        completion = generated if isinstance(generated, int) and is_whole else estimate
-        usage = Usage(prompt if isinstance(prompt, int) else 0, completion)
+        usage = Usage(prompt or 0, generated if generated is not None and is_whole else estimate)
         self.stream.push(End(self._index, reason, usage))
 
     def fail(self, code: str, message: str) -> None:
@@ -291,7 +325,13 @@ def servers_of(options: RemoteOptions) -> Servers:
 
     timeout = openai.Timeout(options.silence_s, connect=options.connect_s)
     clients = {
-        url: openai.AsyncOpenAI(base_url=url, api_key=options.api_key or "none", timeout=timeout, max_retries=0)
+        url: openai.AsyncOpenAI(
+            base_url=url,
+            api_key=options.api_key or "none",
+            timeout=timeout,
+            max_retries=0,
+            http_client=client_of(timeout=timeout),
+        )
         for url in options.urls
     }
     return Servers([Server(url, client) for url, client in clients.items()], options.max_running)
@@ -306,10 +346,21 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _kind(error: Any) -> str:
-    """For the log: a server's message may quote a prompt."""
+    """For users and the log: a server's message may quote a prompt or its key."""
     status = getattr(error, "status_code", None)
     return f"status {status}" if status else type(error).__name__
 
 
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200] or type(error).__name__
+def _has_text(chunk: Any) -> bool:
+    """Whether a chunk says or thinks something."""
+    for choice in getattr(chunk, "choices", None) or ():
+        delta = getattr(choice, "delta", None)
+        if getattr(choice, "text", None) or any(getattr(delta, name, None) for name in _TEXTS):
+            return True
+    return False
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A figure of the server, if it is one."""
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) and 0 <= value <= _MOST_COUNTED else None

@@ -10,6 +10,7 @@ from collections.abc import ItemsView, Mapping, Sequence
 
 from app.guard.judges.judge import JudgeError, Turn
 from app.policy.guard_rules import ModerationServer
+from models.remote.http import client_of
 
 
 class EndpointJudge:
@@ -33,7 +34,7 @@ class EndpointJudge:
             api_key=key or "none",
             timeout=timeout_s,
             max_retries=1,
-            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),  # a text goes to this server alone
+            http_client=client_of(timeout=timeout_s),
         )
 
     async def scores(self, texts: Sequence[str], turn: Turn) -> list[Mapping[str, float]]:

@@ -1,0 +1,69 @@
+"""The HTTP client for servers of others: what they send back is bounded, and they send nobody elsewhere.
+
+A redirect would repeat the request, with its prompt, to any address that the server names. A compressed body has no
+bound, and neither has a line of an event stream or the body of an error, so all three are limited where they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+MOST_BYTES = 1 << 20
+"""Of a body that is no event stream, and of one event."""
+
+
+class ServerMisbehaved(ValueError):  # noqa: N818  what happened, as its readers say it
+    """The server sends what nobody has asked for; the message is one line and quotes nothing of it."""
+
+
+def client_of(timeout: Any) -> Any:
+    """A client for `openai`, with its own settings otherwise. Raises `ModuleNotFoundError` if that is missing."""
+    import openai  # noqa: PLC0415 - an extra, and it takes a second
+
+    return openai.DefaultAsyncHttpxClient(
+        timeout=timeout,
+        follow_redirects=False,
+        headers={"Accept-Encoding": "identity"},
+        event_hooks={"response": [_bound]},
+    )
+
+
+async def _bound(response: Any) -> None:
+    if response.headers.get("content-encoding", "").strip().lower() not in {"", "identity"}:
+        raise ServerMisbehaved("the server compresses although it was asked not to")
+    is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    response.stream = _stream_type()(response.stream, is_stream=is_stream)
+
+
+class _Bounded:
+    """Raises `ServerMisbehaved` beyond the limit: that of an event, which an empty line ends, or of all."""
+
+    def __init__(self, stream: Any, *, is_stream: bool) -> None:
+        self._stream = stream
+        self._is_stream = is_stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, last = 0, b""
+        async for part in self._stream:
+            whole = last + part
+            end = max(map(whole.rfind, (b"\n\n", b"\r\n\r\n", b"\r\r"))) if self._is_stream else -1
+            size = len(whole) - end if end >= 0 else size + len(part)
+            if size > MOST_BYTES:
+                raise ServerMisbehaved(f"the server sends more than {MOST_BYTES} bytes at once")
+            last = whole[-3:]
+            yield part
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@cache
+def _stream_type() -> type:
+    """The class of streams that openai's client knows: which package it uses depends on its version."""
+    import openai  # noqa: PLC0415 - as above
+
+    package = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
+    return type("BoundedStream", (_Bounded, package.AsyncByteStream), {})
