@@ -138,15 +138,18 @@ class Answering:
     def _misplaced(self, inflight: InFlightRequest) -> TenantRefusal | None:
         return None if inflight.is_admitted else self._tenants.misplaced(inflight.request)
 
-    def admit(self, inflight: InFlightRequest) -> None:
-        """Refuse it if its tenant may not ask for this, or the guard cannot read it: before anything is spent on it.
-        What a former owner has admitted stays admitted.
+    def admit(self, partition: Partition, inflight: InFlightRequest) -> None:
+        """Refuse it if its tenant may not ask for this, the guard cannot read it, or too many answers of its user wait
+        for tools: before anything is spent on it. What a former owner has admitted stays admitted.
         """
         serving = serving_of(inflight, self._servings)
         if inflight.is_admitted or serving is None:
             return
         if (wrong := self._decisions.masking.unsupported(inflight.request)) is not None:
             inflight.refusal = TenantRefusal(ErrorCode.INVALID_REQUEST, wrong)
+            return
+        if (crowd := self._tool_calls.refusal(partition, inflight)) is not None:
+            inflight.refusal = TenantRefusal(ErrorCode.OVERLOADED, crowd)
             return
         names = {*serving.names, serving.model_version}
         inflight.refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))

@@ -122,6 +122,16 @@ class Conversations:
         # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
         return msgspec.structs.replace(request, metadata=None)
 
+    def has_begun(self, partition: Partition, record: Record) -> bool:
+        """Whether a former owner has begun the request of this record, or it is no request at all."""
+        if not partition.ownership.is_replayed(record):
+            return False
+        try:
+            request = decode_request(record.value, record.headers)
+        except WireError:
+            return True
+        return partition.ownership.recovered.has((request.user_id, request.request_id))
+
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Run the request; called when no earlier request of its conversation is open."""
         try:
@@ -155,7 +165,7 @@ class Conversations:
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight) and self._answering.may_look(inflight):
             inflight.plan = self._decisions.planner.plan(inflight)
-            self._answering.admit(inflight)
+            self._answering.admit(partition, inflight)
             await self._look(partition, inflight)
         if not self._is_open(inflight):  # it may have been stopped meanwhile
             inflight.plan = inflight.logged

@@ -60,6 +60,9 @@ class Handlers:
         except Exception as error:  # noqa: BLE001 - of this record
             partition.spawn(partition.commit(self.failed(record, error)))
 
+    def has_begun(self, partition: Partition, record: Record) -> bool:
+        return self._conversations.has_begun(partition, record)
+
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         await self._conversations.answer(partition, inflight)
 

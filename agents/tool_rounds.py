@@ -22,12 +22,15 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS
 from app.wire.tool_records import ToolCallRecord
+from app.wire.tools import ToolMode
 from models.chat import ToolCall
 from models.generation import End, FinishReason
 from tables.tool_calls import ToolRound, ToolRounds, fits
 
 TIMED_OUT = "error: the tool did not answer in time"
 CANCELLED = "error: the answer was stopped before the tool answered"
+# Answers of one user that wait in one partition, as a multiple of those that may run.
+_MOST_WAITING = 8
 _SHOWN = 1000
 """Characters of a result in a notice: it is for display, and the table has the whole."""
 
@@ -39,6 +42,13 @@ class ToolCallsTooLargeError(Exception):
 class ToolCalls:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+
+    def refusal(self, partition: Partition, inflight: InFlightRequest) -> str | None:
+        """Why the request may not begin: its user has too many answers that wait, each of which needs memory."""
+        most = _MOST_WAITING * self._settings.max_in_flight
+        if inflight.request.tool_mode is not ToolMode.KAFKA or partition.records.lent_by(inflight.record.key) < most:
+            return None
+        return f"{most} answers of this user wait for the results of tools; try again when some of them have ended"
 
     async def ask(self, partition: Partition, inflight: InFlightRequest, answer: AnswerLog, end: End) -> None:
         """Make the calls in which a round has ended; raises `ToolCallsTooLargeError`."""
@@ -68,7 +78,7 @@ class ToolCalls:
         calls = partition.ownership.calls
         with (
             calls.waiting(inflight.key) as changed,
-            partition.lanes.without_slot(),
+            partition.without_slot(inflight),
             inflight.stop.listening(lambda _reason: changed.set()),
         ):
             while inflight.stop.reason is None:

@@ -11,8 +11,8 @@ import dataclasses
 import enum
 import logging
 import math
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -20,12 +20,16 @@ from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.commits.offsets import LostRecordError
 from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS, described
+from app.delivery.gaps import Gaps
 from app.delivery.inflight import InFlightRequest
 from app.delivery.keyed_executor import KeyedExecutor
+from app.delivery.open_records import OpenRecords, Share
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
+from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, SOURCES, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
+from app.settings import Settings
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)
@@ -39,6 +43,10 @@ _RELEASE_S = 1.0
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
 _MOST_UNEXPECTED = 4
+# What one user may occupy of a partition's memory (open_records.py): so many times the requests that may run, and one
+# part of the bytes.
+_SHARE = 2
+_USERS = 8
 # Records dropped at a rebalance are delivered again within a moment; a busy machine may take seconds.
 _SESSIONS = 2
 
@@ -64,6 +72,9 @@ class Agent(Protocol):
     def handle(self, partition: Partition, record: Record) -> None:
         """Called in offset order for each new record; must not block. Raises only what escalates (escalation.py)."""
 
+    def has_begun(self, partition: Partition, record: Record) -> bool:
+        """Whether a former owner has begun the record's request, or it is no request at all."""
+
     async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Called when no earlier request of the conversation is open. Raises only what escalates."""
 
@@ -85,6 +96,10 @@ class Agent(Protocol):
         """The worker must stop (escalation.py)."""
 
 
+def _share_of(settings: Settings) -> Share:
+    return Share(_SHARE * settings.max_in_flight, settings.partition_held_mb * 1024 * 1024 // _USERS)
+
+
 def _place_of(commit: Commit) -> str:
     record = commit.record
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
@@ -93,15 +108,6 @@ def _place_of(commit: Commit) -> str:
 def _arrived_in_order(record: Record) -> Record:
     """The record, without its predecessor, which has arrived."""
     return record if record.after < 0 else dataclasses.replace(record, after=-1)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Gap:
-    """The missing offset; since when, and until when, records after it arrived (the event loop's time)."""
-
-    begin: int
-    since: float
-    seen: float
 
 
 class Partition:
@@ -116,11 +122,9 @@ class Partition:
         self._ownership: Ownership | None = None
         self._lanes: KeyedExecutor[InFlightRequest] | None = None
         self._mine: set[int] = set()
-        self._early: list[Record] = []
-        self._open: dict[str, dict[int, Record]] = {topic: {} for topic in SOURCES}
-        self._bytes = dict.fromkeys(SOURCES, 0)
+        self.records = OpenRecords(_share_of(context.settings))
         self._arrived = dict.fromkeys(SOURCES, -1)
-        self._gaps: dict[str, _Gap] = {}
+        self._gaps = Gaps(_SESSIONS * context.settings.session_timeout_s)
         self._corrupt_at = -math.inf
         self._taken_back: list[InFlightRequest] = []
         self.begun: dict[RequestKey, int] = {}
@@ -144,20 +148,6 @@ class Partition:
         assert self._lanes is not None
         return self._lanes
 
-    def open_of(self, topic: str) -> int:
-        """The number of open records of the topic."""
-        return len(self._open[topic]) + sum(record.topic == topic for record in self._early)
-
-    def bytes_of(self, topic: str) -> int:
-        """The upper bound of the memory of open records, in bytes (`Record.cost`)."""
-        return self._bytes[topic]
-
-    @property
-    def oldest_request(self) -> int | None:
-        """Timestamp of the oldest open request."""
-        early = (record for record in self._early if record.topic == REQUESTS)
-        return min((record.timestamp for record in (*self._open[REQUESTS].values(), *early)), default=None)
-
     def receive(self, record: Record) -> None:
         """Accept a record. Duplicates, and records that arrive while the partition is not owned, are handled."""
         if record.after <= self._arrived[record.topic]:
@@ -165,19 +155,22 @@ class Partition:
         if self._receive(record):
             self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
 
-    def _receive(self, record: Record) -> bool:
+    def _receive(self, record: Record, *, parked: bool = False) -> bool:
         """False if a record before it is missing, so that it must be delivered again."""
         try:
             if self.state is not State.OWNED:
-                self._early.append(record)
-                self._bytes[record.topic] += record.cost
+                self.records.add_early(record)
             elif self.ownership.open(record):
                 # Under the next ownership the records between may be finished and no longer delivered.
-                self._open[record.topic][record.offset] = _arrived_in_order(record)
-                self._bytes[record.topic] += record.cost
-                self._agent.handle(self, record)
+                record = _arrived_in_order(record)
+                if parked or (self.records.exceeds(record) and not self._agent.has_begun(self, record)):
+                    self.records.park(record)
+                else:
+                    self.admit(record)
         except LostRecordError as error:
-            self._expect_again(record, error)
+            begin = self.ownership.offsets[record.topic].next
+            self._gaps.expect_again(record, begin, error)
+            self._arrived[record.topic] = begin - 1
             return False
         except CorruptStoreError as error:
             self.ownership.fail(error)  # the record is open, and handled again
@@ -185,22 +178,21 @@ class Partition:
             self._on_load(self)
         return True
 
-    def _expect_again(self, record: Record, lost: LostRecordError) -> None:
-        """Skip the record. At a rebalance Faust drops records and seeks to the committed offset, but records fetched
-        before may still be delivered. All of them are then delivered again, in order.
+    def admit(self, record: Record) -> None:
+        """Process a record that is open."""
+        self.records.hold(record)
+        self._agent.handle(self, record)
 
-        Raises:
-            LostRecordError: records keep arriving, and the missing one does not.
-        """
-        now, begin = asyncio.get_running_loop().time(), self.ownership.offsets[record.topic].next
-        wait_s = _SESSIONS * self.context.settings.session_timeout_s
-        gap = self._gaps.get(record.topic)
-        if gap is None or gap.begin != begin or now - gap.seen > wait_s:
-            gap = _Gap(begin, since=now, seen=now)
-        elif now - gap.since > wait_s:
-            raise LostRecordError(f"{record.topic} partition {self.number}: {lost}")
-        self._gaps[record.topic] = dataclasses.replace(gap, seen=now)
-        self._arrived[record.topic] = begin - 1
+    @contextmanager
+    def without_slot(self, inflight: InFlightRequest) -> Iterator[None]:
+        """While a running request waits for tools: it occupies no slot, and keeps no further records in Kafka."""
+        self.records.lend(inflight.record)
+        self._on_load(self)
+        try:
+            with self.lanes.without_slot():
+                yield
+        finally:
+            self.records.take_back(inflight.record)
 
     def begin(self) -> None:
         """No other part of this process holds anything of the partition."""
@@ -217,8 +209,7 @@ class Partition:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(commit), error)
             await self._commit_reduced(self._reduced(commit, str(error)))
         if commit.record is not None:
-            held = self._open[commit.record.topic].pop(commit.record.offset, None)
-            self._bytes[commit.record.topic] -= 0 if held is None else held.cost
+            self.records.finish(commit.record)
             self._on_load(self)
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:
@@ -321,6 +312,7 @@ class Partition:
                 self._become(State.OWNED)
                 self._agent.owned(self)
                 self._take_again()
+                self.spawn(ParkedReader(self, self.records).run())
                 began = clock()
                 try:
                     await self._ownership.run()
@@ -363,12 +355,10 @@ class Partition:
             len(self.ownership.recovered.answers),
             self.ownership.restored,
         )
-        opened = [record for of_topic in self._open.values() for record in of_topic.values()]
-        again = sorted([*opened, *self._early], key=lambda record: record.offset)
-        self._early, self._open, self._bytes = [], {topic: {} for topic in SOURCES}, dict.fromkeys(SOURCES, 0)
+        again, self.records = self.records.all(), OpenRecords(_share_of(self.context.settings))
         missing: set[str] = set()
-        for record in again:
-            if record.topic not in missing and not self._receive(record):
+        for record, parked in again:
+            if record.topic not in missing and not self._receive(record, parked=parked):
                 missing.add(record.topic)
 
     async def _let_go(self) -> None:

@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 # Records of one partition held in memory, as multiples of the requests that may run. Kafka is the buffer; the records
 # that remain when the flow resumes bridge the second or so until the consumer fetches again. A setting also bounds
-# their bytes.
-_PAUSE_AT = 8
-_RESUME_AT = 3
+# their bytes. One user occupies a part of it only (open_records.py), so requests are read on past the first thousand.
+_PAUSE_AT = {REQUESTS: 32, TURNS: 8}
+_MOST_PARKED = 16_384
 _RESUME_AT_SHARE = 0.4
 _CONFIRM_AGAIN_S = 0.5
 
@@ -172,7 +172,7 @@ class PartitionManager:
 
     @property
     def unfinished(self) -> int:
-        return sum(partition.open_of(REQUESTS) for partition in self.partitions.values())
+        return sum(partition.records.count(REQUESTS) for partition in self.partitions.values())
 
     async def watermark(self, partition: Partition) -> int | None:
         """The time (Unix ms) up to which all requests of the partition are answered; None if it is not known.
@@ -209,15 +209,18 @@ class PartitionManager:
             return  # it is being closed; its next owner controls the flow
         limit, limit_bytes = self._settings.max_in_flight, self._settings.partition_held_mb * 1024 * 1024
         for topic in (REQUESTS, TURNS):
-            held, held_bytes = partition.open_of(topic), partition.bytes_of(topic)
-            full = held >= _PAUSE_AT * limit or held_bytes >= limit_bytes
-            if topic not in partition.paused and full:
+            filled = max(
+                partition.records.active(topic) / (_PAUSE_AT[topic] * limit),
+                partition.records.size(topic) / limit_bytes,
+                partition.records.parked / _MOST_PARKED if topic == REQUESTS else 0.0,
+            )
+            if topic not in partition.paused and filled >= 1:
                 partition.paused.add(topic)
                 self._flow.pause(topic, partition.number)
                 self._observer.flow(partition.number, topic, paused=True)
             elif topic not in partition.paused:
                 continue
-            elif held <= _RESUME_AT * limit and held_bytes <= _RESUME_AT_SHARE * limit_bytes:
+            elif filled <= _RESUME_AT_SHARE:
                 partition.paused.discard(topic)
                 self._flow.resume(topic, partition.number)
                 self._observer.flow(partition.number, topic, paused=False)

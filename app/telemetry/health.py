@@ -86,7 +86,7 @@ def _partitions(found: Sequence[Partition]) -> Sequence[str]:
 def _told(partition: Partition) -> dict[str, Any]:
     return {
         "state": partition.state.value,
-        "open": partition.open_of(REQUESTS),
+        "open": partition.records.count(REQUESTS),
         "commit_age_s": round(partition.context.queue.age_s, 3),
         "lag_s": round(lag_seconds(partition), 3),
     }

@@ -30,8 +30,8 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
         late.add_metric([number], lag_seconds(partition))
         age.add_metric([number], partition.context.queue.age_s)
         for topic in SOURCES:
-            opened.add_metric([number, topic], partition.open_of(topic))
-            held.add_metric([number, topic], partition.bytes_of(topic))
+            opened.add_metric([number, topic], partition.records.count(topic))
+            held.add_metric([number, topic], partition.records.size(topic))
             paused.add_metric([number, topic], topic in partition.paused)
         if partition.state is not State.OWNED:
             continue
@@ -47,7 +47,7 @@ def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int
 
 def lag_seconds(partition: Partition) -> float:
     """Age of the oldest request in memory, 0 if there is none. Requests in Kafka are younger."""
-    oldest = partition.oldest_request
+    oldest = partition.records.oldest_request
     return 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
 
 

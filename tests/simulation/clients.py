@@ -308,8 +308,10 @@ class SimReader:
         broker = self._link.broker
         return await call(self._link, lambda: {at: broker.log(at).start for at in partitions})
 
-    async def getmany(self, at: TopicPartition, *, timeout_ms: int) -> dict[TopicPartition, list[Entry]]:
-        broker, most = self._link.broker, self._link.broker.world.random.randint(1, 50)
+    async def getmany(
+        self, at: TopicPartition, *, timeout_ms: int, max_records: int = 50
+    ) -> dict[TopicPartition, list[Entry]]:
+        broker, most = self._link.broker, self._link.broker.world.random.randint(1, max_records)
         try:
             log = broker.log(at)
             read = log.read if self._committed else log.read_uncommitted

@@ -379,6 +379,26 @@ def crowded_storm(seed: int) -> Simulation:
     return simulation
 
 
+def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) -> Simulation:
+    """Two users send many times their share at once, in one conversation and in many."""
+    chance = random.Random(f"flood {seed}")
+    load = Load(
+        requests=40,
+        users=2,
+        tokens=3,
+        over_s=chance.choice((0.5, 4.0)),
+        cancels=chance.choice((0.0, 0.1)),
+        repeats=0.1,
+        garbage=chance.choice((0.0, 0.1)),
+        erases=chance.choice((0.0, 0.05)),
+        tools=chance.choice((0.0, 0.3)),
+        same=chance.choice((0.0, 0.5)),
+    )
+    simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def _is_sweep(entry: Waiting) -> bool:
     changes = entry.commit.changes
     return entry.commit.record is None and any(

@@ -32,9 +32,11 @@ from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
 from app.delivery.inflight import InFlightRequest
 from app.delivery.open_calls import OpenCalls
+from app.delivery.open_records import OpenRecords
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
+from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
@@ -56,6 +58,7 @@ from tests.simulation.faults import (
     FAULTS,
     crowded_storm,
     expiring_storm,
+    flooded_storm,
     kill,
     masking_storm,
     moderation_storm,
@@ -344,6 +347,17 @@ async def _says_the_last_token(answer: AnswerLog, delta: Delta) -> None:
     await _SAY(answer, Delta(delta.index, delta.tokens[-1:], delta.text))
 
 
+_ALL = OpenRecords.all
+
+
+def _without_parked(records: OpenRecords) -> list[tuple[Record, bool]]:
+    return [(record, parked) for record, parked in _ALL(records) if not parked]
+
+
+def _by_share_alone(records: OpenRecords, record: Record) -> bool:
+    return record.topic == REQUESTS and record.key is not None and not records._has_room(record.key)
+
+
 def kills_and_trouble(seed: int) -> Simulation:
     return storm(seed, faults=(trouble, kill))
 
@@ -373,6 +387,15 @@ MUTANTS: dict[str, Mutant] = {
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=9),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
+    "requests beyond a user's share are forgotten with their ownership": Mutant(
+        OpenRecords, "all", _without_parked, flooded_storm
+    ),
+    "a request overtakes those of its user that are parked": Mutant(
+        OpenRecords, "exceeds", _by_share_alone, flooded_storm
+    ),
+    "a request that a former owner has begun is parked": Mutant(
+        conversations.Conversations, "has_begun", lambda *_: False, flooded_storm
+    ),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(

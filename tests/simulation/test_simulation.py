@@ -12,6 +12,7 @@ from tests.simulation.faults import (
     crowded_storm,
     erasing_storm,
     expiring_storm,
+    flooded_storm,
     inflict,
     kill,
     masking_storm,
@@ -37,6 +38,7 @@ ROUTED = 100
 RECALLING = 50
 MASKING = 50
 MODERATION = 50
+FLOODED = 50
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -103,6 +105,13 @@ def test_every_owner_hides_the_same_private_values(first: int) -> None:
 def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = moderation_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, FLOODED, AT_ONCE))
+def test_requests_beyond_their_users_share_are_answered_once_and_in_order(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = flooded_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -41,6 +41,9 @@ class RecoveredAnswers:
     def __bool__(self) -> bool:
         return bool(self.answers or self.plans or self.attempts)
 
+    def has(self, key: RequestKey) -> bool:
+        return any(key in table for table in (self.answers, self.plans, self.attempts))
+
     def forget(self, key: RequestKey) -> None:
         for table in (self.answers, self.plans, self.attempts):
             table.pop(key, None)

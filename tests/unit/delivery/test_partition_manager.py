@@ -27,23 +27,23 @@ class Flow:
 
 
 class Held:
-    """A partition that holds as much as a test says."""
+    """The records of a partition that holds as much as a test says."""
 
     def __init__(self) -> None:
-        self.number, self.paused = 3, set()
-        self.records = dict.fromkeys((REQUESTS, CONTROLS, TURNS), 0)
-        self.bytes = dict(self.records)
+        self.counts = dict.fromkeys((REQUESTS, CONTROLS, TURNS), 0)
+        self.bytes = dict(self.counts)
+        self.parked = 0
 
-    def open_of(self, topic: str) -> int:
-        return self.records[topic]
+    def active(self, topic: str) -> int:
+        return self.counts[topic]
 
-    def bytes_of(self, topic: str) -> int:
+    def size(self, topic: str) -> int:
         return self.bytes[topic]
 
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Any:
-    flow, held = Flow(), Held()
+    flow, held = Flow(), SimpleNamespace(number=3, paused=set(), records=Held())
     owner = PartitionManager(
         Settings(data_dir=tmp_path, max_in_flight=10, partition_held_mb=10), SimpleNamespace(), flow
     )
@@ -53,26 +53,37 @@ def parts(tmp_path: Path) -> Any:
 
 def test_a_partition_that_holds_too_many_bytes_is_paused_until_it_has_room(parts: Any) -> None:
     owner, flow, held = parts
-    held.records[REQUESTS] = 4
+    held.records.counts[REQUESTS] = 4
     for held_bytes, paused in ((10 * MIB - 1, False), (10 * MIB, True), (5 * MIB, True), (4 * MIB, False)):
-        held.bytes[REQUESTS] = held_bytes
+        held.records.bytes[REQUESTS] = held_bytes
         owner._relieve(held)
         assert flow.paused == ({(REQUESTS, 3)} if paused else set())
         assert held.paused == ({REQUESTS} if paused else set())
 
 
-def test_a_partition_that_holds_too_many_records_is_paused_until_it_has_room(parts: Any) -> None:
+@pytest.mark.parametrize(("topic", "most"), [(TURNS, 80), (REQUESTS, 320)])
+def test_a_partition_that_holds_too_many_records_is_paused_until_it_has_room(parts: Any, topic: str, most: int) -> None:
     owner, flow, held = parts
-    for records, paused in ((79, False), (80, True), (31, True), (30, False)):
-        held.records[TURNS] = records
+    for records, paused in ((most - 1, False), (most, True), (most // 2, True), (int(0.4 * most), False)):
+        held.records.counts[topic] = records
         owner._relieve(held)
-        assert flow.paused == ({(TURNS, 3)} if paused else set())
+        assert flow.paused == ({(topic, 3)} if paused else set())
+
+
+def test_a_partition_with_too_many_parked_requests_is_paused(parts: Any) -> None:
+    owner, flow, held = parts
+    held.records.parked = 16_384
+    owner._relieve(held)
+    assert flow.paused == {(REQUESTS, 3)}
+    held.records.parked = 6_000
+    owner._relieve(held)
+    assert flow.paused == set()
 
 
 def test_room_in_one_measure_alone_does_not_resume(parts: Any) -> None:
     owner, flow, held = parts
-    held.records[REQUESTS], held.bytes[REQUESTS] = 80, 10 * MIB
+    held.records.counts[REQUESTS], held.records.bytes[REQUESTS] = 320, 10 * MIB
     owner._relieve(held)
-    held.records[REQUESTS] = 0
+    held.records.counts[REQUESTS] = 0
     owner._relieve(held)
     assert flow.paused == {(REQUESTS, 3)}
