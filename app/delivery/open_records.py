@@ -15,7 +15,11 @@ import dataclasses
 from collections import Counter, deque
 
 from app.delivery.record import REQUESTS, SOURCES, Record
+from app.settings import Settings
 
+# A user's share: so many times the requests that may run, and one part of the bytes.
+_ROUNDS = 2
+_USERS = 8
 WAITING_BYTES = 16 * 1024
 """What a request that waits for tools needs beside its record."""
 
@@ -26,6 +30,10 @@ class Share:
 
     records: int
     size: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> Share:
+        return cls(_ROUNDS * settings.max_in_flight, settings.partition_held_mb * 1024 * 1024 // _USERS)
 
 
 class OpenRecords:
@@ -78,6 +86,9 @@ class OpenRecords:
         if record.topic == REQUESTS and record.key is not None:
             self._users[record.key] += 1
             self._user_bytes[record.key] += record.cost
+
+    def holds(self, record: Record) -> bool:
+        return record.offset in self._held[record.topic]
 
     def finish(self, record: Record) -> None:
         held = self._held[record.topic].pop(record.offset, None)

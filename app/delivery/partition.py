@@ -29,7 +29,6 @@ from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, SOURCES, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
-from app.settings import Settings
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)
@@ -43,10 +42,6 @@ _RELEASE_S = 1.0
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
 _MOST_UNEXPECTED = 4
-# What one user may occupy of a partition's memory (open_records.py): so many times the requests that may run, and one
-# part of the bytes.
-_SHARE = 2
-_USERS = 8
 # Records dropped at a rebalance are delivered again within a moment; a busy machine may take seconds.
 _SESSIONS = 2
 
@@ -96,10 +91,6 @@ class Agent(Protocol):
         """The worker must stop (escalation.py)."""
 
 
-def _share_of(settings: Settings) -> Share:
-    return Share(_SHARE * settings.max_in_flight, settings.partition_held_mb * 1024 * 1024 // _USERS)
-
-
 def _place_of(commit: Commit) -> str:
     record = commit.record
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
@@ -122,7 +113,7 @@ class Partition:
         self._ownership: Ownership | None = None
         self._lanes: KeyedExecutor[InFlightRequest] | None = None
         self._mine: set[int] = set()
-        self.records = OpenRecords(_share_of(context.settings))
+        self.records = OpenRecords(Share.of(context.settings))
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps = Gaps(_SESSIONS * context.settings.session_timeout_s)
         self._corrupt_at = -math.inf
@@ -355,7 +346,7 @@ class Partition:
             len(self.ownership.recovered.answers),
             self.ownership.restored,
         )
-        again, self.records = self.records.all(), OpenRecords(_share_of(self.context.settings))
+        again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
         missing: set[str] = set()
         for record, parked in again:
             if record.topic not in missing and not self._receive(record, parked=parked):
@@ -387,7 +378,7 @@ class Partition:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        is_open = about is not None and self.state is State.OWNED and about.offset in self._open[about.topic]
+        is_open = about is not None and self.state is State.OWNED and self.records.holds(about)
         if about is None or not is_open or not isinstance(error, Exception) or isinstance(error, _NOT_OF_RECORDS):
             self._on_error(error)
         else:
