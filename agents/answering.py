@@ -154,7 +154,7 @@ class Answering:
         names = {*serving.names, serving.model_version}
         inflight.refusal = self._tenants.refusal(inflight.request, names, is_adapter=bool(serving.adapter))
         if inflight.refusal is None:
-            self._tenants.count(charged_tenant(inflight.request), requests=1)
+            self._tenants.count(charged_tenant(inflight.request), inflight.record.partition, requests=1)
 
     async def _turned_away(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """The end of a request that was stopped before it began, or that no model can answer."""

@@ -25,6 +25,7 @@ class Charging:
         inflight.saved = self._prices.saved(version, end.usage, default=default, is_cached=is_cached)
         self._tenants.count(
             charged_tenant(inflight.request),
+            inflight.record.partition,
             tokens=end.usage.prompt_tokens + end.usage.completion_tokens,
             cost=inflight.cost,
         )

@@ -51,7 +51,8 @@ from app.policy.planner import Planner
 from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
 from app.policy.shadows import Shadows
-from app.policy.tenants import TenantFigures, Tenants
+from app.policy.tenant_figures import TenantFigures
+from app.policy.tenants import Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList

@@ -41,14 +41,15 @@ from app.gateway.sharing.trust import owner_tls, peer_tls, trust_of
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
-from app.policy.tenants import TenantFigures, Tenants
+from app.policy.tenant_figures import MINUTE_MS, TenantFigures
+from app.policy.tenants import Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
 from app.wire import ErrorCode, Request
-from app.wire.ids import tenant_of
+from app.wire.ids import partition_for, tenant_of
 from models.adapter_folders import adapter_folders
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,9 @@ class Gateway:
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
         # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
-        figures = TenantFigures(lambda: time.time_ns() // 1_000_000, lambda: self.live.partitions, partitions)
+        figures = TenantFigures(
+            lambda: time.time_ns() // 1_000_000, lambda: self.live.partitions, partitions, reads_back_ms=MINUTE_MS
+        )
         self.tenants = Tenants(policy, figures, region=settings.region, group=settings.worker_group)
         self._watch = None
         if settings.policy is not None:
@@ -217,7 +220,8 @@ class Gateway:
             self.backlog.ended(answer.user_id)
             used = event.usage
             tokens = 0 if used is None else used.prompt_tokens + used.completion_tokens
-            self.tenants.count(tenant_of(answer.user_id) or "", requests=1, tokens=tokens)
+            number = partition_for(answer.user_id, self.settings.partitions)
+            self.tenants.count(tenant_of(answer.user_id) or "", number, requests=1, tokens=tokens)
         if event.model_version:
             self.models.answered(event.model_version)
         if event.index == 0 and event.tokens:

@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.kafka.clients import KafkaUnusableError, consumer, start
-from app.policy.tenants import Tenants, month_start
+from app.policy.tenant_figures import month_start
+from app.policy.tenants import Tenants
 from app.reader.position import AtTime, seek
 from app.settings import Settings
 from app.wire.codec import decode_usage
@@ -23,11 +24,14 @@ _POLL_MS = 1000
 
 
 class UsageFeed:
-    """Reads the windows of this month, and then new ones, while any tenant has a quota."""
+    """Reads the windows of this month, and then new ones, while any tenant has a quota. Each is counted once: reading
+    goes on where it stopped, whatever stopped it.
+    """
 
     def __init__(self, settings: Settings, tenants: Tenants) -> None:
         self._settings = settings
         self._tenants = tenants
+        self._next: dict[TopicPartition, int] = {}
 
     async def run(self) -> None:
         """Read until cancelled."""
@@ -48,15 +52,18 @@ class UsageFeed:
         await start(records)
         try:
             await seek(records, records.assignment(), AtTime(month_start(time.time_ns() // 1_000_000)))
+            for at, offset in self._next.items():
+                records.seek(at, offset)
             while self._tenants.has_quotas:
                 await self._read(records)
         finally:
             await records.stop()
 
     async def _read(self, records: AIOKafkaConsumer) -> None:
-        for batch in (await records.getmany(timeout_ms=_POLL_MS)).values():
+        for at, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
             for record in batch:
+                self._next[at] = record.offset + 1
                 try:
                     self._tenants.figures.add(decode_usage(record.value, record.headers))
-                except WireError as error:
+                except (WireError, ValueError, OverflowError, OSError) as error:  # a time that no calendar has
                     log.warning("usage partition %s offset %s is skipped: %s", record.partition, record.offset, error)

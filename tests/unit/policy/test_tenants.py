@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from app.policy.file import CacheRules, Policy, Route, TenantRule, When
-from app.policy.tenants import MINUTE_MS, TenantFigures, Tenants, month_start, with_tenant
+from app.policy.tenant_figures import MINUTE_MS, TenantFigures, month_start
+from app.policy.tenants import Tenants, with_tenant
 from app.wire.codes import ErrorCode
 from app.wire.request import Priority, Request
 from app.wire.usage import Latencies, UsageWindow
@@ -26,9 +27,11 @@ class Clocked:
     """Tenants of a worker that owns the partitions 0 and 1."""
 
     def __init__(self, **rules: TenantRule) -> None:
-        self.now = NOW
+        self.now = NOW - MINUTE_MS
         self.figures = TenantFigures(lambda: self.now, lambda: {0, 1}, 8)
         self.tenants = Tenants(Policy(tenants=rules or {"acme": ACME, "*": OTHERS}), self.figures)
+        self.figures.own_minute("acme")  # the partitions have come a minute ago
+        self.now = NOW
 
     def refused(self, *, is_adapter: bool = False, **fields: Any) -> ErrorCode | None:
         request = Request(**{"request_id": "r", "user_id": "acme/nina", "prompt": "x", **fields})
@@ -118,7 +121,7 @@ def test_a_limit_counts_the_last_minute_and_lets_go_of_it() -> None:
     clocked = Clocked()
     for _ in range(10):
         assert clocked.refused() is None
-        clocked.tenants.count("acme", requests=1)
+        clocked.tenants.count("acme", 0, requests=1)
         clocked.now += 1000
     assert clocked.refused() is ErrorCode.RATE_LIMITED
     assert clocked.refused(user_id="omar", priority=Priority.BATCH) is None, "another tenant has limits of its own"
@@ -134,11 +137,11 @@ def test_other_workers_partitions_count_by_their_last_window_and_own_ones_once()
     clocked.figures.add(window(partition=2, requests=9, ago_ms=MINUTE_MS))  # the minute before
     clocked.figures.add(window(partition=3, requests=1, revision=1))
     assert clocked.figures.others_minute("acme").requests == 7
-    clocked.tenants.count("acme", requests=2)
+    clocked.tenants.count("acme", 0, requests=2)
     assert clocked.refused() is None
     clocked.figures.add(window(partition=3, requests=2, revision=2))
     clocked.figures.add(window(partition=3, requests=0, revision=1))  # read again
-    clocked.tenants.count("acme", requests=1)
+    clocked.tenants.count("acme", 0, requests=1)
     assert clocked.refused() is ErrorCode.RATE_LIMITED
     clocked.now += 3 * MINUTE_MS
     assert clocked.refused() is None
@@ -149,7 +152,7 @@ def test_a_worker_has_its_share_of_the_limit_whatever_others_use() -> None:
     clocked.figures.add(window(partition=7, requests=1000))
     for _ in range(3):  # of a limit of 10, by 2 of 8 partitions
         assert clocked.refused() is None
-        clocked.tenants.count("acme", requests=1)
+        clocked.tenants.count("acme", 0, requests=1)
     assert clocked.refused() is ErrorCode.RATE_LIMITED
 
 
@@ -170,7 +173,7 @@ def test_two_workers_settle_at_the_limit() -> None:
             for number, worker in enumerate(workers):
                 for _ in range(3):
                     if worker.refusal(request, {"default"}, is_adapter=False) is None:
-                        worker.count("acme", requests=1)
+                        worker.count("acme", number, requests=1)
                         admitted[number] += 1
             now += 1000
         for number, count in enumerate(admitted):
@@ -184,10 +187,10 @@ def test_two_workers_settle_at_the_limit() -> None:
 
 def test_tokens_of_prompt_and_answer_count() -> None:
     clocked = Clocked()
-    clocked.tenants.count("acme", tokens=400)  # more than this worker's share
+    clocked.tenants.count("acme", 0, tokens=400)  # more than this worker's share
     clocked.figures.add(window(partition=7, prompt_tokens=500, completion_tokens=99))
     assert clocked.refused() is None
-    clocked.tenants.count("acme", tokens=1)
+    clocked.tenants.count("acme", 0, tokens=1)
     assert clocked.refused() is ErrorCode.RATE_LIMITED
 
 
@@ -195,11 +198,11 @@ def test_a_budget_counts_the_month_and_what_is_not_published_yet_once() -> None:
     clocked = Clocked()
     clocked.figures.add(window(partition=0, ago_ms=86_400_000, cost=3.0))
     clocked.figures.add(window(partition=5, ago_ms=40 * 86_400_000, cost=100.0))  # of an earlier month
-    clocked.tenants.count("acme", cost=1.5)
+    clocked.tenants.count("acme", 0, cost=1.5)
     assert clocked.figures.cost_of_month("acme") == 4.5
     assert clocked.refused() is None
     clocked.now += MINUTE_MS
-    clocked.tenants.count("acme", cost=0.5)
+    clocked.tenants.count("acme", 0, cost=0.5)
     assert clocked.refused() is ErrorCode.RATE_LIMITED
     clocked.figures.add(window(partition=0, ago_ms=-MINUTE_MS, cost=1.5))
     assert clocked.figures.cost_of_month("acme") == 5.0
@@ -212,7 +215,7 @@ def test_a_month_of_windows_is_a_sum_and_not_a_list() -> None:
     for minute in range(3000, 0, -1):
         clocked.figures.add(window(partition=0, ago_ms=minute * MINUTE_MS, cost=0.001))
     assert clocked.figures.cost_of_month("acme") == pytest.approx(3.0)
-    assert len(clocked.figures._published["acme"].recent) <= 62
+    assert len(clocked.figures._tenants["acme"].recent[0]) <= 62
 
 
 def test_a_changed_file_counts_from_now_on() -> None:
@@ -223,7 +226,7 @@ def test_a_changed_file_counts_from_now_on() -> None:
 
 def test_counts_without_quotas_are_not_kept() -> None:
     clocked = Clocked(acme=TenantRule(models=("default",)))
-    clocked.tenants.count("acme", requests=5)
+    clocked.tenants.count("acme", 0, requests=5)
     assert clocked.figures.own_minute("acme").requests == 0
 
 
@@ -235,7 +238,7 @@ def test_the_month_begins_in_utc() -> None:
 def test_budgets_are_those_of_named_tenants_with_one() -> None:
     clocked = Clocked(acme=ACME, free=TenantRule(requests_per_min=5), **{"*": TenantRule(cost_per_month=9.0)})
     assert clocked.tenants.budgets() == {"acme": 0.0}
-    clocked.figures.count("acme", cost=4.0)
+    clocked.figures.count("acme", 0, cost=4.0)
     assert clocked.tenants.budgets() == {"acme": pytest.approx(0.8)}
 
 

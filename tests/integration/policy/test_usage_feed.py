@@ -1,0 +1,69 @@
+"""The figures of tenants by `usage`, read from a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from app.kafka.clients import producer
+from app.policy import usage_feed
+from app.policy.file import Policy, TenantRule
+from app.policy.tenant_figures import MINUTE_MS, TenantFigures
+from app.policy.tenants import Tenants
+from app.policy.usage_feed import UsageFeed
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.usage import Latencies, UsageWindow
+
+
+def window(start: int, cost: float) -> UsageWindow:
+    none = Latencies(0, 0, 0)
+    return UsageWindow(
+        window_start=start,
+        window_ms=MINUTE_MS,
+        tenant="acme",
+        model="m@1",
+        partition=0,
+        revision=1,
+        requests=1,
+        cost=cost,
+        first_token_ms=none,
+        duration_ms=none,
+        created_at=start,
+    )
+
+
+async def test_windows_count_once_however_often_reading_begins_anew(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage_feed, "_RETRY_S", 0.01)
+    now = time.time_ns() // 1_000_000
+    first = now - now % MINUTE_MS
+    figures = TenantFigures(lambda: now, lambda: (), settings.partitions)
+    tenants = Tenants(Policy(tenants={"acme": TenantRule(cost_per_month=100.0)}), figures)
+    feed = UsageFeed(settings, tenants)
+    read = UsageFeed._read
+    begun = 0
+
+    async def breaks_off(self: UsageFeed, records: object) -> None:
+        nonlocal begun
+        await read(self, records)  # type: ignore[arg-type]
+        begun += 1
+        raise KafkaConnectionError
+
+    monkeypatch.setattr(UsageFeed, "_read", breaks_off)
+    async with producer(settings.cluster) as sends:
+        for start, cost in ((first, 1.0), (first + 90 * MINUTE_MS, 2.0)):
+            value, headers = encode(window(start, cost), settings.wire_format)
+            await sends.send_and_wait(settings.topic("usage"), value, key=b"acme", headers=headers, partition=0)
+    task = asyncio.create_task(feed.run())
+    try:
+        async with asyncio.timeout(60):
+            while begun < 4 or not figures.cost_of_month("acme"):
+                await asyncio.sleep(0.02)
+    finally:
+        task.cancel()
+    assert figures.cost_of_month("acme") == 3.0
