@@ -11,6 +11,7 @@ the beginning of its job (`Job.generated`), and its tokens get the answer's next
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from agents.candidates import Candidates
 from agents.decisions import Decisions
@@ -247,7 +248,17 @@ class Answering:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
         if inflight.recovered is not None and inflight.recovered.segments:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
-        return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"this worker serves {', '.join(self._servings.names)}")
+        request = inflight.request
+        name = inflight.plan.model or request.model
+        offered = ", ".join(self._offered(charged_tenant(request))) or "none that this tenant may name"
+        return await answer.error(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
+
+    def _offered(self, tenant: str) -> list[str]:
+        """The names of models that the tenant may use. A model that is named by its folder is `default`."""
+        usable = (
+            one for one in self._servings if self._tenants.may_use(tenant, one.names, is_adapter=bool(one.adapter))
+        )
+        return sorted({name for one in usable for name in one.names if not Path(name).is_absolute()})
 
 
 def _code_of(failure: Failure) -> ErrorCode:

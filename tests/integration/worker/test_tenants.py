@@ -110,6 +110,16 @@ async def test_what_a_tenant_may_use_is_answered_and_listed(
         assert gateway.stop() == 0
 
 
+async def test_an_unknown_model_is_answered_with_the_names_that_the_tenant_may_use(client: Client) -> None:
+    end = (await client.asked("acme/nina", "hello", model="gpt-4o")).end
+    assert end is not None
+    assert end.error is not None
+    assert end.error.code == "model_not_found"
+    assert "'gpt-4o'" in end.error.message
+    assert "small" in end.error.message
+    assert "large" not in end.error.message
+
+
 async def test_a_producer_cannot_name_another_tenant_and_routes_may_choose_any_model(client: Client) -> None:
     assert code_of(await client.asked("acme/nina", "hello", tenant="few")) == "invalid_request"
     assert code_of(await client.asked(client.user(), "hello")) == "invalid_request", "everybody else asks for batch"
