@@ -259,19 +259,18 @@ class Conversations:
             inflight.stop.now(FinishReason.CANCELLED)
         self._observer.admitted(partition.number, inflight)
         left_s = left_of(inflight, ownership.clock.now())
-        over = left_s is not None and left_s <= 0
-        if over:
+        if left_s is not None and left_s <= 0:
             inflight.stop.now(FinishReason.DEADLINE)
         elif left_s is not None:
             inflight.stop.after(left_s, FinishReason.DEADLINE)
-        inflight.stop.listen(partial(self._stop_waiting, partition, inflight))
+        inflight.stop.listen(partial(self._end_soon, partition, inflight))
         priority = PRIORITIES[inflight.request.priority]
         partition.lanes.add(inflight.conversation, inflight, priority, inflight.request.user_id)
         front = partition.lanes.front(inflight.conversation)
         if front is not None and front is not inflight and front.is_committing:
             partition.context.queue.hurry()
-        if over:
-            self._stop_waiting(partition, inflight, FinishReason.DEADLINE)
+        if inflight.stop.reason is not None:
+            self._end_soon(partition, inflight, inflight.stop.reason)
 
     def _recall(self, partition: Partition, inflight: InFlightRequest) -> None:
         """What the log holds of the request if a former owner began it."""
@@ -288,13 +287,11 @@ class Conversations:
         inflight.lost_attempts = lost - 1 if lost and partition.begun.get(inflight.key) == lost else lost
         inflight.attempts_from, inflight.lost_at = begins_at, 0 if last is None else last.at
 
-    def _stop_waiting(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
-        """Cancel a request that has not begun without waiting for its conversation.
-
-        One that a former owner has begun waits: its text becomes part of the conversation.
+    def _end_soon(self, partition: Partition, inflight: InFlightRequest, _reason: FinishReason) -> None:
+        """A request that is stopped in its queue ends after those before it, so that `turns` keep the order of the
+        conversation, but waits for no slot: no model reads it.
         """
-        if inflight.recovered is None and partition.lanes.withdraw(inflight.conversation, inflight):
-            partition.spawn(self.answer(partition, inflight))
+        partition.lanes.hurry(inflight.conversation, inflight)
 
     def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
         if inflight.request.user_id in partition.ownership.erasing:

@@ -33,6 +33,8 @@ class _Place(Generic[T]):
     item: T = field(compare=False)
     lane: Hashable = field(compare=False)
     user: Hashable = field(compare=False)
+    has_begun: bool = field(compare=False, default=False)
+    hurries: bool = field(compare=False, default=False)
 
 
 class KeyedExecutor(Generic[T]):
@@ -108,7 +110,7 @@ class KeyedExecutor(Generic[T]):
         """Remove an item that has not begun; False if it has."""
         places = self._lanes.get(lane, deque())
         for place in places:
-            if place.item is item and place not in self._running.values():
+            if place.item is item and not place.has_begun:
                 front = place is places[0]
                 places.remove(place)
                 self._waiting -= 1
@@ -119,6 +121,17 @@ class KeyedExecutor(Generic[T]):
                     self._next_of(lane)
                 return True
         return False
+
+    def hurry(self, lane: Hashable, item: T) -> None:
+        """Let the item run without a slot once the items before it in its lane have ended: all it has to do is end."""
+        for place in self._lanes.get(lane, ()):
+            if place.item is item and not place.has_begun:
+                place.hurries = True
+                if place in self._ready:
+                    self._ready.remove(place)
+                    heapq.heapify(self._ready)
+                    self._lent.add(self._begin(place))
+                return
 
     async def cancel(self) -> None:
         """Stop everything at once; no waiting item begins."""
@@ -133,17 +146,22 @@ class KeyedExecutor(Generic[T]):
 
     def _fill(self) -> None:
         while self._ready and len(self._running) - len(self._lent) < self._limit:
-            place = heapq.heappop(self._ready)
-            self._waiting -= 1
-            task = asyncio.ensure_future(self._run(place))
-            self._running[task] = place
-            task.add_done_callback(self._ended)
+            self._begin(heapq.heappop(self._ready))
+
+    def _begin(self, place: _Place[T]) -> asyncio.Task[None]:
+        self._waiting -= 1
+        place.has_begun = True
+        task = asyncio.ensure_future(self._run(place))
+        self._running[task] = place
+        task.add_done_callback(self._ended)
+        return task
 
     async def _run(self, place: _Place[T]) -> None:
         await self._answer(place.item)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         place = self._running.pop(task)
+        self._lent.discard(task)
         self._leave(place)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
@@ -160,7 +178,9 @@ class KeyedExecutor(Generic[T]):
 
     def _next_of(self, lane: Hashable) -> None:
         places = self._lanes[lane]
-        if places:
+        if places and places[0].hurries:
+            self._lent.add(self._begin(places[0]))
+        elif places:
             heapq.heappush(self._ready, places[0])
             self._fill()
         else:

@@ -321,15 +321,14 @@ def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn
 
 
 def _judge_order(requests: dict[Key, dict], turns: dict[Key, Turn], verdict: Verdict) -> None:
-    """Turns of a conversation stand in the order of its requests; one that ended before it began waits for no other."""
+    """Turns of a conversation stand in the order of its requests, those that were stopped in the queue included."""
     asked = defaultdict(list)
     for key, request in requests.items():
-        if key in turns and turns[key].answer:
+        if key in turns:
             asked[request["user_id"], request.get("conversation_id", "default")].append(key)
     turns_of = defaultdict(list)
     for key, turn in turns.items():
-        if turn.answer:
-            turns_of[turn.user_id, turn.conversation_id].append(key)
+        turns_of[turn.user_id, turn.conversation_id].append(key)
     for conversation, keys in asked.items():
         verdict.out_of_order += [key for key, other in zip(keys, turns_of[conversation], strict=False) if key != other]
 

@@ -347,6 +347,13 @@ async def _says_the_last_token(answer: AnswerLog, delta: Delta) -> None:
     await _SAY(answer, Delta(delta.index, delta.tokens[-1:], delta.text))
 
 
+def _ends_at_once(
+    agent: conversations.Conversations, partition: Partition, inflight: InFlightRequest, _reason: Any
+) -> None:
+    if inflight.recovered is None and partition.lanes.withdraw(inflight.conversation, inflight):
+        partition.spawn(agent.answer(partition, inflight))
+
+
 _ALL = OpenRecords.all
 
 
@@ -392,6 +399,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm
+    ),
+    "a request that is stopped in its queue ends at once": Mutant(
+        conversations.Conversations, "_end_soon", _ends_at_once, hint=2
     ),
     "a request that a former owner has begun is parked": Mutant(
         conversations.Conversations, "has_begun", lambda *_: False, flooded_storm

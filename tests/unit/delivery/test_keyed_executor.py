@@ -237,3 +237,30 @@ async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
     await asyncio.sleep(0.01)
     assert began == ["a1", "b1", "a1 again", "a2"]
     assert lanes.running == 0
+
+
+async def test_an_item_that_hurries_waits_for_its_lane_and_for_no_slot() -> None:
+    began: list[str] = []
+    ends = {item: asyncio.Event() for item in ("a1", "a2", "a3", "b1", "c1")}
+
+    async def answer(item: str) -> None:
+        began.append(item)
+        await ends[item].wait()
+
+    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, lambda _error: None)
+    for item in ends:
+        lanes.add(item[0], item)
+    lanes.hurry("a", "a2")
+    lanes.hurry("b", "b1")
+    await asyncio.sleep(0.01)
+    assert began == ["a1", "b1"], "the front of a lane runs beside the one that has the slot, the others wait"
+    ends["a1"].set()
+    await asyncio.sleep(0.01)
+    assert began == ["a1", "b1", "a2", "c1"]
+    ends["a2"].set()
+    await asyncio.sleep(0.01)
+    assert began[-1] == "c1", "the one behind it needs a slot"
+    for end in ends.values():
+        end.set()
+    await asyncio.sleep(0.01)
+    assert (began[-1], lanes.running, lanes.waiting) == ("a3", 0, 0)
