@@ -47,6 +47,7 @@ from app.settings import Settings
 from app.wire.audit import AuditRecord
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
+from tables.store_errors import StoreError
 
 # Fences written at most to get above the epoch of a lost tail; a topic that was created anew needs more.
 MOST_FENCES = 100_000
@@ -194,6 +195,8 @@ class GroupCommitter:
         async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
             try:
                 prepared = self._prepare([entry.commit for entry in group])
+            except StoreError:
+                raise
             except Exception as error:  # noqa: BLE001 - of one of these commits; nothing is begun yet
                 refused: Exception = error
             else:

@@ -17,6 +17,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, SOURCES, TURNS, Outgoing, Record
 from app.settings import Settings
 from app.wire.audit import AuditAction, AuditRecord
+from tables.store_errors import CorruptStoreError
 from tests.simulation.memory_store import Disk, MemoryStore
 
 SMALL, LARGE = Outgoing("turns", b"k", b"small"), Outgoing("turns", b"k", b"large")
@@ -185,3 +186,15 @@ async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_
         with pytest.raises(RecordRefusedError):
             await bad
     running.cancel()
+
+
+async def test_corrupt_store_is_the_partitions_trouble_and_no_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def corrupt(_store: object) -> None:
+        raise CorruptStoreError("block checksum mismatch")
+
+    monkeypatch.setattr("app.delivery.commits.commit.head_of", corrupt)
+    queue = CommitQueue()
+    waiting = queue.put(Commit(None, outputs=(SMALL,)))
+    with pytest.raises(CorruptStoreError):
+        await finisher_of(Producer(), queue).run()
+    assert not waiting.done(), "it is committed once the store is restored"
