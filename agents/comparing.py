@@ -10,12 +10,10 @@ A shadow is dropped if its partition leaves this worker, and none begins while `
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
-import re
 import time
-
-from rapidfuzz.distance import LCSseq
 
 from agents.dialogue import DialogueError
 from agents.jobs import UnsupportedError, job_of, prompt_of
@@ -33,11 +31,12 @@ from app.wire.event import TokenEvent
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
 from models.prompts import PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
+from models.rouge import rouge_l
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
 MOST_SHADOWS = 8
-_WORD = re.compile(r"\w+")
 _COMPARED = frozenset({FinishReason.STOP, FinishReason.LENGTH})
 
 
@@ -76,7 +75,11 @@ class Comparing:
         serving = None if arm is None else self._servings.find(arm)
         if arm is not None and serving is not None:
             self._running += 1
-            partition.spawn(self._compare(partition, inflight, inflight.answer.text, arm, serving))
+            task = partition.spawn(self._compare(partition, inflight, inflight.answer.text, arm, serving))
+            task.add_done_callback(self._left)  # also of one that never began
+
+    def _left(self, _task: asyncio.Task[None]) -> None:
+        self._running -= 1
 
     async def _compare(
         self, partition: Partition, inflight: InFlightRequest, answer: str, arm: str, serving: ServedModel
@@ -107,8 +110,6 @@ class Comparing:
             await partition.commit(Commit(None, (), (Outgoing(topic, arm.encode(), value, headers),)))
         except LostError:
             log.debug("the comparison of request %s is dropped: its partition has left", inflight.key)
-        finally:
-            self._running -= 1
 
     async def _ask(self, partition: Partition, inflight: InFlightRequest, serving: ServedModel) -> _Shadow:
         began = time.monotonic()
@@ -144,12 +145,8 @@ class Comparing:
                         )
         except (PromptTooLong, PromptError, UnsupportedError, DialogueError, ConstraintError) as error:
             return _Shadow(error=type(error).__name__)
+        except LostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about an answer that nobody waits for
+            log.warning("the shadow of request %s failed: %s", inflight.key, type_and_place(error))
         return _Shadow(error="engine_error")
-
-
-def rouge_l(answer: str, shadow: str) -> float:
-    """F1 of ROUGE-L (Lin 2004): the longest common subsequence of words against the length of both texts."""
-    ours, theirs = (_WORD.findall(text.casefold()) for text in (answer, shadow))
-    if not ours and not theirs:
-        return 1.0
-    return 2 * LCSseq.similarity(ours, theirs) / (len(ours) + len(theirs))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import re
 from collections.abc import Mapping
@@ -21,19 +22,30 @@ from safetensors.torch import load
 from torch import Tensor
 
 from models.adapter_folders import CONFIG
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
 
 WEIGHTS = "adapter_model.safetensors"
 _KEY = re.compile(r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<part>[AB])(?:\.default)?\.weight")
-# PEFT settings that change the computation, with the values at which they do not.
+# PEFT's settings that are implemented, or that change nothing about weights that are trained.
+_KNOWN = frozenset(
+    {
+        *("peft_type", "peft_version", "task_type", "base_model_name_or_path", "revision", "inference_mode"),
+        *("auto_mapping", "r", "lora_alpha", "lora_dropout", "use_rslora", "rank_pattern", "alpha_pattern"),
+        *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "megatron_config"),
+        *("megatron_core", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config"),
+    }
+)
+# Those that change the computation, with the values at which they do not. Any other setting has to be off.
 _OFF: Mapping[str, tuple[Any, ...]] = {
-    "use_dora": (None, False),
-    "lora_bias": (None, False),
     "bias": (None, "none"),
-    "modules_to_save": (None, []),
-    "trainable_token_indices": (None, []),
-    "fan_in_fan_out": (None, False),
-    "target_parameters": (None, []),
+    # Others also change the weights of the model itself.
+    "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
 }
+_IS_OFF = (None, False, 0, "", [], {})
+_NAME = re.compile(r"\^?[\w.]+\$?")
+_LONGEST_REASON = 200
 
 
 class AdapterError(Exception):
@@ -90,17 +102,20 @@ def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], pla
         if not weights:
             raise ValueError(f"there is no {WEIGHTS}; other formats, pickles in particular, are not read")
         return _fitted(config, load(weights), layers, place)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise AdapterError(f"adapter {files.name}: {line}") from error
+        raise AdapterError(f"adapter {files.name}: {line[:_LONGEST_REASON]}") from error
+    except Exception as error:  # also of the disk, whose errors name paths
+        log.warning("adapter %s cannot be read: %s", files.name, type_and_place(error))
+        raise AdapterError(f"adapter {files.name}: it cannot be read ({type(error).__name__})") from error
 
 
 def _check_kind(config: dict[str, Any]) -> None:
     if (kind := config.get("peft_type")) != "LORA":
         raise ValueError(f"its type is {kind}; only LORA is implemented")
-    for name, off in _OFF.items():
-        if config.get(name) not in off:
-            raise ValueError(f"it uses {name}, which is not implemented")
+    for name, value in config.items():
+        if name not in _KNOWN and value not in _OFF.get(name, _IS_OFF):
+            raise ValueError(f"it uses {name[:_LONGEST_REASON]}, which is not implemented")
 
 
 def _fitted(
@@ -137,6 +152,8 @@ def _delta(
     if not (down.isfinite().all() and up.isfinite().all()):
         raise ValueError(f"its matrices for {module} are not finite")
     up = up.float() * _scale(config, module, len(down))
+    if not up.isfinite().all():
+        raise ValueError(f"its scale for {module} is too large")
     return Delta(down.to(place).contiguous(), up.to(place).contiguous())
 
 
@@ -149,9 +166,15 @@ def _scale(config: dict[str, Any], module: str, rank: int) -> float:
 
 
 def _pattern(patterns: dict[str, Any] | None, module: str, default: Any) -> Any:
-    """PEFT's rule: the first pattern that equals the whole name or its end."""
+    """PEFT's rule: the first pattern that equals the whole name or its end. PEFT reads an expression and writes a name;
+    anything else is refused, because an expression can run for ever.
+    """
     for pattern, value in (patterns or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", module):
+        written = pattern.replace("\\.", ".")
+        if not _NAME.fullmatch(written):
+            raise ValueError("a pattern of its config is no name of a layer")
+        name = written.strip("^$")
+        if module == name or (not written.startswith("^") and module.endswith(f".{name}")):
             return value
     return default
 

@@ -217,13 +217,14 @@ class Partition:
             log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(commit), error)
             await self.context.queue.put(Commit(commit.record))
 
-    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> asyncio.Task[None]:
         """Run a task that is cancelled when the ownership ends. If it fails, the record that it is `about` becomes a
         dead letter; one about no record starts the partition over.
         """
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(partial(self._worked, about))
+        return task
 
     def renew(self) -> None:
         """The partition was assigned to this worker again: begin a new epoch and continue the answers.

@@ -8,8 +8,8 @@ import msgspec
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What the answer of `shadow_arm`, which no user has seen, has in common with the answer of `arm`.
 
-    The record holds figures and neither text nor user, so an erasure need not reach it. `rouge_l` is the F1 of ROUGE-L,
-    from 0 to 1. `error` says why the shadow has no answer; there is nothing to compare then.
+    The record holds figures and neither text nor user, so an erasure need not reach it. `rouge_l` is the F1 of ROUGE-L
+    of the first 4,096 words, from 0 to 1. `error` says why the shadow has no answer; there is nothing to compare then.
     """
 
     request_id: str

@@ -127,4 +127,6 @@ class Adapters:
         except AdapterError as error:
             self._fetched(Fetched(files.name, error))
         except Exception as error:  # noqa: BLE001  the waiting sequences get the error
-            self._fetched(Fetched(files.name, AdapterError(f"adapter {files.name}: {error}".splitlines()[0])))
+            self._fetched(
+                Fetched(files.name, AdapterError(f"adapter {files.name}: it cannot be used ({type(error).__name__})"))
+            )

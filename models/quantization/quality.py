@@ -20,6 +20,7 @@ import torch
 
 from models.checkpoints import Checkpoint
 from models.quantization.dialogues import Example
+from models.rouge import rouge_l
 
 Progress = Callable[[str, int, int], None]
 
@@ -92,19 +93,6 @@ def compare(
         rouge_l=fmean(rouge_l(_text(before, one), _text(after, other)) for one, other in pairs),
         same_answers=fmean(one == other for one, other in pairs),
     )
-
-
-def rouge_l(reference: str, answer: str) -> float:
-    """F-measure of the longest common subsequence of words."""
-    one, other = reference.lower().split(), answer.lower().split()
-    if not one or not other:
-        return float(one == other)
-    row = [0] * (len(other) + 1)
-    for word in one:
-        diagonal = 0
-        for at, seen in enumerate(other, start=1):
-            diagonal, row[at] = row[at], diagonal + 1 if word == seen else max(row[at], row[at - 1])
-    return 2 * row[-1] / (len(one) + len(other))
 
 
 def _side(

@@ -1,20 +1,46 @@
+"""Shadows: what fails about them is dropped, and they are counted right."""
+
 from __future__ import annotations
 
-import pytest
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
 
-from agents.comparing import rouge_l
+from agents.comparing import MOST_SHADOWS, Comparing
+from app.delivery.batches import Batches
+from app.policy.file import Policy
+from app.policy.shadows import Shadows
+from app.prices import PriceList
+from app.settings import Settings
+from app.wire.event import EventType, TokenEvent
+from models.generation import FinishReason
+from models.paced import paced
+from models.registry import ModelRegistry
+from tests.unit.agents.inflight_requests import inflight_of
 
 
-@pytest.mark.parametrize(
-    ("answer", "shadow", "score"),
-    [
-        ("Your order is on its way.", "your order is on its way", 1.0),
-        ("", "", 1.0),
-        ("", "hello", 0.0),
-        ("one two", "three four", 0.0),
-        ("police killed the gunman", "police kill the gunman", 0.75),  # an example of Lin (2004)
-        ("police killed the gunman", "the gunman kill police", 0.5),
-    ],
-)
-def test_rouge_l_is_the_longest_common_subsequence_of_words(answer: str, shadow: str, score: float) -> None:
-    assert rouge_l(answer, shadow) == score
+class ToBeLeft:
+    """A partition that leaves: its tasks are cancelled before they begin."""
+
+    number = 0
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.cancel()
+        return task
+
+
+async def test_a_shadow_that_never_began_is_not_counted_for_ever() -> None:
+    settings = Settings(_env_file=None)
+    always = cast(Shadows, SimpleNamespace(arm_for=lambda _plan, _request_id: "paced"))
+    batches = Batches(max_size=8, budget_s=0.0)
+    comparing = Comparing(settings, ModelRegistry(paced(10)), batches, always, PriceList(settings, Policy()))
+    inflight = inflight_of()
+    inflight.answer = cast(Any, SimpleNamespace(text="an answer", index=2))
+    end = TokenEvent(type=EventType.DONE, index=2, finish_reason=FinishReason.STOP)
+    for _ in range(2 * MOST_SHADOWS):
+        comparing.begin(cast(Any, ToBeLeft()), inflight, end)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert comparing._running == 0

@@ -57,6 +57,19 @@ def test_an_adapter_adds_to_every_layer_that_it_names(folder, model):
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"r": 9}, "rank 9"),
         ({"lora_alpha": "much"}, "much"),
+        ({"lora_alpha": 1e300}, "too large"),
+        ({"lora_alpha": float("nan")}, "too large"),
+        ({"lora_alpha": 10**400}, "OverflowError"),
+        ({"alora_invocation_tokens": [1, 2]}, "alora_invocation_tokens"),
+        ({"layer_replication": [[0, 2], [1, 2]]}, "layer_replication"),
+        ({"use_qalora": True}, "use_qalora"),
+        ({"arrow_config": {"top_k": 3}}, "arrow_config"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights"),
+        ({"a_setting_of_tomorrow": "on"}, "a_setting_of_tomorrow"),
+        ({"alpha_pattern": {r"((\w|\.)+)+!": 8}}, "no name of a layer"),
+        ({"rank_pattern": {"(": 8}}, "no name of a layer"),
+        ({"alpha_pattern": [1]}, "items"),
+        ({"alpha_pattern": {"": 8}}, "no name of a layer"),
     ],
 )
 def test_what_would_be_silently_wrong_is_refused(folder, model, config, why):
@@ -123,3 +136,43 @@ def test_adapters_are_named_one_by_one_or_by_their_folder(folder, tmp_path):
             adapter_folders(bad)
     with pytest.raises(AdapterError, match="there is no adapter_config"):
         AdapterFiles.find("x", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("config", [b"[" * 100_000, b"null", b"[]", b'"LORA"', b'{"peft_type": "LORA"}', b"\xff", b""])
+def test_a_config_that_is_none_is_one_line_without_a_path(folder, model, config):
+    (folder / "adapter_config.json").write_bytes(config)
+    with pytest.raises(AdapterError) as refused:
+        load(folder, model)
+    assert str(folder) not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_go_away_are_one_line_without_a_path(folder, model):
+    files = AdapterFiles.find("x", folder)
+    shutil.rmtree(folder)
+    with pytest.raises(AdapterError, match="cannot be read") as refused:
+        load_adapter(files, linear_layers(model), PLACE)
+    assert str(folder) not in str(refused.value)
+
+
+def test_settings_that_are_off_or_change_nothing_are_read(folder, model):
+    off = {"a_setting_of_tomorrow": None, "use_qalora": False, "qalora_group_size": 16, "arrow_config": None}
+    change(folder, **off, megatron_core="megatron.core", init_lora_weights="gaussian", eva_config={"rho": 2})
+    assert len(load(folder, model)) == 14
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["down_proj", "mlp.down_proj", r"layers\.1\.mlp\.down_proj", "^model.layers.1.mlp.down_proj$", "1.mlp.down_proj"],
+)
+def test_a_pattern_is_a_name_or_its_end(folder, model, pattern):
+    before = load(folder, model)
+    change(folder, alpha_pattern={"own_proj": 1, "^mlp.down_proj": 1, pattern: 2 * lora_alpha(folder)})
+    after = load(folder, model)
+    module = "model.layers.1.mlp.down_proj"
+    torch.testing.assert_close(after[module].up, 2 * before[module].up)
+    torch.testing.assert_close(after["model.layers.1.mlp.up_proj"].up, before["model.layers.1.mlp.up_proj"].up)
+
+
+def lora_alpha(folder):
+    return json.loads((folder / "adapter_config.json").read_text())["lora_alpha"]

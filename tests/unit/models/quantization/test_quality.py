@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from app.commands import parley
 from models.checkpoints import load_checkpoint
 from models.quantization.dialogues import Example, of_file, of_the_shop
-from models.quantization.quality import compare, rouge_l
+from models.quantization.quality import compare
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
 
@@ -22,23 +22,6 @@ ASKED = [
 
 def quiet(*_):
     pass
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "score"),
-    [
-        ("a b c d", "a b c d", 1.0),
-        ("a b c d", "A B c d", 1.0),
-        ("a b c d", "x y", 0.0),
-        ("police killed the gunman", "police kill the gunman", 0.75),  # the example of the paper
-        ("police killed the gunman", "the gunman kill police", 0.5),
-        ("", "", 1.0),
-        ("a", "", 0.0),
-    ],
-)
-def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence(one, other, score):
-    assert rouge_l(one, other) == score
-    assert rouge_l(other, one) == score
 
 
 def test_a_model_compared_with_itself_has_lost_nothing(tmp_path):
