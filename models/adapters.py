@@ -43,7 +43,7 @@ _OFF: Mapping[str, tuple[Any, ...]] = {
     # Others also change the weights of the model itself.
     "init_lora_weights": (None, True, False, "gaussian", "orthogonal", "eva"),
 }
-_IS_OFF = (None, False, 0, "", [], {})
+_IS_OFF: tuple[Any, ...] = (None, False, 0, "", [], {})
 _NAME = re.compile(r"\^?[\w.]+\$?")
 _LONGEST_REASON = 200
 
