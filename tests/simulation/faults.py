@@ -349,6 +349,15 @@ def erasing_storm(seed: int) -> Simulation:
     return simulation
 
 
+def masked_erasing_storm(seed: int) -> Simulation:
+    """Erasures beside most requests, while an analyzer that fails at times reads what is to be indexed."""
+    load = Load(requests=10, erases=0.5, over_s=8.0)
+    conditions = Conditions(milvus=True, pii="mask")
+    simulation = Simulation(seed, workers=2, partitions=1 + seed % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, (kill, suspend, rebalance))
+    return simulation
+
+
 def replayed_turns(seed: int) -> Simulation:
     """An operator stops all workers long after the erasures, resets the group's offsets of `turns`, and starts again.
 

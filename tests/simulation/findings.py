@@ -48,6 +48,7 @@ from tests.simulation.usage import wrong_usage
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
 
+_QUESTIONS = 64
 _WAITED_MS = 600_000
 _CLOCKS_MS = 2_000
 
@@ -241,17 +242,27 @@ class Findings:
         if self._sim.milvus is None:
             return []
         erased = self._erased()
-        wanted = {
-            row.turn_id: row.text
-            for turn in self._turns()
-            if turn.outlives(erased.get(turn.user_id, 0))
-            for row in rows_of(turn)
-        }
+        turns = [turn for turn in self._turns() if turn.outlives(erased.get(turn.user_id, 0))]
+        wanted = {row.turn_id: row.text for turn in turns for row in rows_of(turn)}
+        private = {row.turn_id: turn.private or () for turn in turns for row in rows_of(turn)}
         rows = self._sim.milvus.rows.items()
-        there = {key: row["text"] for key, row in rows if self._innocent.key((row["user_id"], ""))}
+        there = {
+            key: self._shown(row["user_id"], row["text"], private.get(key, ()))
+            for key, row in rows
+            if self._innocent.key((row["user_id"], ""))
+        }
         wrong = [f"row {key} should not be there" for key in there.keys() - wanted.keys()]
         wrong += [f"row {key} is missing" for key in wanted.keys() - there.keys()]
         return wrong + [f"row {key} differs" for key in wanted.keys() & there.keys() if wanted[key] != there[key]]
+
+    def _shown(self, user: str, text: str, private: Iterable[PrivateValue]) -> str:
+        """An indexed text with the values put back, if none of those that its turn names is in it."""
+        if not self._sim.masked:
+            return text
+        if self._mask(user, private).values_in([text]):
+            return f"a private value in {text!r}"
+        questions = [PrivateValue("PERSON", f"question {number}") for number in range(_QUESTIONS)]
+        return self._mask(user, questions).put_back(text)
 
     def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
         windows = [decode_usage(entry.value) for entry in self._read("usage")]

@@ -15,6 +15,7 @@ from tests.simulation.faults import (
     flooded_storm,
     inflict,
     kill,
+    masked_erasing_storm,
     masking_storm,
     moderation_storm,
     rebalance_while_away,
@@ -119,6 +120,7 @@ def test_requests_beyond_their_users_share_are_answered_once_and_in_order(first:
     "make",
     [
         expiring_storm,
+        masked_erasing_storm,
         suspended_sweep,
         suspended_fence,
         rebalance_while_away,
