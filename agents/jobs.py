@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Sequence
 from itertools import chain
@@ -24,6 +25,7 @@ from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
 from models.chat import ChatMessage, PastTurn
 from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
+from models.private.forms import Form
 from models.prompts import BuiltPrompt, PromptTooSlow
 from models.registry import ModelRegistry, ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
@@ -232,6 +234,9 @@ def _tool_constraint(inflight: InFlightRequest, tools: list[Tool], serving: Serv
     request, is_first = inflight.request, not inflight.rounds.rounds
     named = is_first and isinstance(request.tool_choice, NamedTool)
     is_required = named or (is_first and request.tool_choice == "required")
+    if inflight.mask:
+        form = Form(inflight.mask, hides=False)
+        tools = [dataclasses.replace(tool, parameters=form.schema(tool.parameters)) for tool in tools]
     return tool_constraint(
         serving.prompts.tool_format,
         tools,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,8 +13,9 @@ from app.delivery.inflight import InFlightRequest
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat
 from models.chat import ChatMessage
+from models.private.forms import Form
 from models.private.json_text import is_json, parts_of
-from models.private.mask import Mask, in_strings
+from models.private.mask import Mask
 from tables.records import Turn
 from tables.tool_calls import ToolRounds
 
@@ -106,9 +106,10 @@ def _seen_format(form: ResponseFormat | None, mask: Mask) -> ResponseFormat | No
         return None
     if form.choices is not None:
         return replace(form, choices=tuple(map(mask.hide, form.choices)))
+    if form.regex is not None:
+        return replace(form, regex=Form(mask).regex(form.regex))
     if form.json_schema is not None:
-        schema: dict[str, Any] = in_strings(form.json_schema.schema_, mask.hide)
-        return replace(form, json_schema=replace(form.json_schema, schema_=schema))
+        return replace(form, json_schema=replace(form.json_schema, schema_=Form(mask).schema(form.json_schema.schema_)))
     return form
 
 
