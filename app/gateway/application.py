@@ -19,6 +19,7 @@ from app.gateway.access_log import AccessLog
 from app.gateway.auth.loopback_only import LoopbackOnly
 from app.gateway.counting import Counting
 from app.gateway.errors import ApiError
+from app.gateway.failures import Failures
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.by_address import ByAddress
 from app.gateway.openai.parameters import IGNORED_HEADER
@@ -53,7 +54,8 @@ def create_application(gateway: Gateway) -> FastAPI:
 
     application = FastAPI(title="Parley", docs_url=None, redoc_url=None, lifespan=lifespan)
     application.state.gateway = gateway
-    # The middleware added last runs first.
+    # The middleware added last runs first. The inner one's replies are counted and named like any other.
+    application.add_middleware(Failures)
     application.add_middleware(HttpTraces, tracing=gateway.tracing)
     application.add_middleware(Paths)
     if gateway.access.development:
@@ -72,6 +74,7 @@ def create_application(gateway: Gateway) -> FastAPI:
         )
     if gateway.settings.gateway_access_log:
         application.add_middleware(AccessLog)
+    application.add_middleware(Failures)
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
@@ -89,6 +92,7 @@ def create_operations(gateway: Gateway) -> FastAPI:
     """Health and metrics, for a port that callers cannot reach."""
     application = FastAPI(title="Parley's operations", docs_url=None, redoc_url=None, openapi_url=None)
     application.state.gateway = gateway
+    application.add_middleware(Failures)
     application.add_exception_handler(HTTPException, _no_route)
     application.include_router(health.router)
     application.include_router(health.metrics_router)

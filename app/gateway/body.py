@@ -13,6 +13,8 @@ from app.gateway.errors import ApiError, client_left
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.parameters import check_parameters
 from app.wire import ErrorCode
+from app.wire.depth import check_depth
+from app.wire.malformed import MalformedError
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BRACKETS = 100_000
@@ -90,7 +92,10 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
             ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BRACKETS} objects and lists", status=413
         )
     try:
+        check_depth(text)
         return msgspec.json.decode(raw, type=record_type)
+    except MalformedError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
     except msgspec.ValidationError as error:
         message = str(error)
         place = _PLACE.search(message)

@@ -23,6 +23,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
 
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.record import CONTROLS
+from app.gateway.failures import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.settings import Settings
 from app.wire import Erase, WireError, decode_control
@@ -67,7 +68,7 @@ class Erasures:
         ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
         while any([await self._consumer.position(tp) < end for tp, end in ends.items()]):
             await self._read_some(self._consumer)
-        self._reading = asyncio.create_task(self._keep_reading(), name="erasures")
+        self._reading = asyncio.create_task(lasting("reading erasures", self._keep_reading), name="erasures")
 
     async def stop(self) -> None:
         if self._reading is not None:

@@ -21,6 +21,7 @@ from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.erasures import Erasures
 from app.gateway.errors import ApiError
+from app.gateway.failures import lasting
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.connections import Gate
@@ -48,9 +49,11 @@ from app.policy.watch import PolicyWatch
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.wire import ErrorCode, Request
+from app.wire import ErrorCode, Request, TokenEvent
 from app.wire.ids import partition_for, tenant_of
+from app.wire.limits import MAX_BEST_OF
 from models.adapter_folders import adapter_folders
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +119,12 @@ class Gateway:
         """Run `work` to its end, even if the request that needs it is cancelled."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("what was left to do for a caller failed: %s", type_and_place(error))
 
     async def start(self, peers: socket | None = None) -> None:
         """`peers`: the bound socket of the port for gateways, if this one shares the partitions."""
@@ -134,7 +142,10 @@ class Gateway:
         self.backlog.start()
         if self._watch is not None:
             feed = UsageFeed(self.settings, self.tenants)
-            self._following = [asyncio.create_task(one.run()) for one in (self._watch, feed)]
+            self._following = [
+                asyncio.create_task(lasting("reading the policy", self._watch.run)),
+                asyncio.create_task(lasting("reading usage", feed.run)),
+            ]
 
     def leave(self) -> None:
         """The gateway is going to stop: send readers elsewhere, and let the other gateways take over at once."""
@@ -169,7 +180,7 @@ class Gateway:
             if refusal is not None:
                 status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
                 raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
-        await self.admission.admit(identity, len(asked))
+        await self.admission.admit(identity, sum(map(_weight, asked)))
 
     async def erase(self, user_id: str) -> None:
         """Send an erasure of this user (as in Kafka); raises `ApiError`."""
@@ -217,6 +228,7 @@ class Gateway:
         event, answer = update.event, update.answer
         self.admission.count_tokens(answer.user_id, len(event.tokens or ()))
         if event.is_end:
+            self.admission.count_tokens(answer.user_id, _untold(event, answer.position))
             self.backlog.ended(answer.user_id)
             used = event.usage
             tokens = 0 if used is None else used.prompt_tokens + used.completion_tokens
@@ -232,6 +244,16 @@ class Gateway:
         made_at = time_of(request_id)
         if made_at is not None and self.request_producer.sent(user_id, request_id) is not None:
             self.metrics.first_token.observe(max(0.0, time.time() - made_at))
+
+
+def _weight(request: Request) -> int:
+    """How many answers are computed for it. A worker refuses what is out of range."""
+    return min(max(request.best_of or 1, 1), MAX_BEST_OF)
+
+
+def _untold(event: TokenEvent, told: int) -> int:
+    """Tokens that were computed and not told: those of the candidates that were not chosen."""
+    return 0 if event.usage is None else max(0, event.usage.completion_tokens - told)
 
 
 async def new_gateway(settings: Settings, access: Access) -> Gateway:

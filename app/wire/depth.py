@@ -17,7 +17,7 @@ _NOT_BRACKETS = re.compile(rb"[^\[{\]}]++")
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 
 
-def check_depth(value: bytes) -> None:
+def check_depth(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that is nested too deeply."""
     if value.count(b"{") + value.count(b"[") <= MAX_DEPTH:
         return

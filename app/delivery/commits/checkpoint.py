@@ -66,11 +66,8 @@ def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
     """
     if head < 0:
         return Checkpoint()
-    try:
-        stored = msgspec.json.decode(metadata, type=_Metadata)
-    except msgspec.MsgspecError:
-        return Checkpoint(head=head)
-    if stored.v != 1 or len(stored.a) % 2 or min(stored.a, default=0) < 0 or sum(stored.a[1::2]) > MAX_AHEAD:
+    stored = _stored(metadata)
+    if stored is None:
         return Checkpoint(head=head)
     ahead: list[int] = []
     at = head
@@ -78,6 +75,22 @@ def decode_checkpoint(head: int, metadata: str) -> Checkpoint:
         ahead.extend(range(at + gap, at + gap + run))
         at += gap + run
     return Checkpoint(head, stored.e, stored.t, stored.f, tuple(ahead), stored.l)
+
+
+def finished_ahead(metadata: str) -> int:
+    """How many offsets are finished ahead of the committed one."""
+    stored = _stored(metadata)
+    return 0 if stored is None else sum(stored.a[1::2])
+
+
+def _stored(metadata: str) -> _Metadata | None:
+    try:
+        stored = msgspec.json.decode(metadata, type=_Metadata)
+    except msgspec.MsgspecError:
+        return None
+    if stored.v != 1 or len(stored.a) % 2 or min(stored.a, default=0) < 0 or sum(stored.a[1::2]) > MAX_AHEAD:
+        return None
+    return stored
 
 
 def _runs(head: int, ahead: Sequence[int]) -> list[int]:

@@ -24,6 +24,7 @@ from app.gateway.answers.channel_messages import (
 )
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
+from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway
 from app.wire import TokenEvent
 
@@ -99,13 +100,20 @@ class Channel:
                 ref = message.ref
                 await self._do(message)
             except ApiError as error:
-                self._gateway.audit_trail.denied(self._socket, error)
-                reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
-                if message is not None and not isinstance(message, AskMessage):
-                    reply["request_id"] = message.request_id
-                if error.retry_after_s is not None:
-                    reply["retry_after_s"] = round(error.retry_after_s, 1)
-                await self._send(reply)
+                await self._refuse(ref, message, error)
+            except WebSocketDisconnect:
+                raise
+            except Exception as failure:  # noqa: BLE001 - what one message holds ends no other answer
+                await self._refuse(ref, message, error_of(failure, "a message of a WebSocket"))
+
+    async def _refuse(self, ref: str | None, message: Message | None, error: ApiError) -> None:
+        self._gateway.audit_trail.denied(self._socket, error)
+        reply: dict[str, Any] = {"type": "refused", "ref": ref, **error.body}
+        if message is not None and not isinstance(message, AskMessage):
+            reply["request_id"] = message.request_id
+        if error.retry_after_s is not None:
+            reply["retry_after_s"] = round(error.retry_after_s, 1)
+        await self._send(reply)
 
     async def _do(self, message: Message) -> None:
         caller = await self._gateway.access.caller(self._socket)
@@ -150,8 +158,8 @@ class Channel:
         self._gateway.limits.close_stream(identity)
         if self._following.get(key) is task:
             del self._following[key]
-        if not task.cancelled() and (error := task.exception()) and not isinstance(error, WebSocketDisconnect):
-            asyncio.get_running_loop().call_exception_handler({"message": task.get_name(), "exception": error})
+        if not task.cancelled():
+            task.exception()  # the client has left
 
     async def _pass_on(self, identity: Identity, request_id: str, after: int) -> None:
         events = self._gateway.follower.events(identity.user_id, request_id, after)
@@ -161,6 +169,11 @@ class Channel:
                     await self._send(event)
         except ApiError as error:
             await self._send({"type": "refused", "request_id": request_id, **error.body})
+        except WebSocketDisconnect:
+            raise
+        except Exception as failure:  # noqa: BLE001 - what one answer holds ends no other
+            refusal = error_of(failure, "an answer on a WebSocket")
+            await self._send({"type": "refused", "request_id": request_id, **refusal.body})
         finally:
             await events.aclose()
 

@@ -24,6 +24,7 @@ from aiokafka.errors import KafkaError
 
 from app.gateway.answers.held import Held
 from app.gateway.answers.watch import Watch
+from app.gateway.failures import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.kafka.cluster import Cluster
 from app.kafka.fetch_pace import FetchPace
@@ -31,8 +32,9 @@ from app.kafka.fetch_session import use_fetch_sessions
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
-from app.wire import EventType, WireError, decode_token_event
+from app.wire import EventType, TokenEvent, WireError, decode_token_event
 from app.wire.ids import partition_for
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class LiveAnswers:
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
         self.next_offset: dict[int, int] = {}
+        self._seen_to: dict[int, int] = {}
         self._complete_since = 0.0
         self._reads_since: dict[int, float] = {}
         self._looks_back = looks_back
@@ -77,6 +80,7 @@ class LiveAnswers:
         self.held = Held()
         self.closing = False
         self.on_update: Callable[[Update], None] = lambda _update: None
+        """Called once for each record, also if its partition leaves, comes back, and is read from further back."""
         self.on_read: Callable[[], object] = lambda: None
         self.on_forget: Callable[[Key], None] = lambda _key: None
         self.on_serving: Callable[[], object] = lambda: None
@@ -113,7 +117,7 @@ class LiveAnswers:
             try:
                 self._consumer = await self._open()
             finally:
-                self._reading = asyncio.create_task(self._keep_reading(), name="live answers")
+                self._reading = asyncio.create_task(lasting("reading tokens", self._keep_reading), name="live answers")
 
     @property
     def partitions(self) -> Collection[int]:
@@ -211,6 +215,8 @@ class LiveAnswers:
             for partition in [one for one in tokens if one.partition not in self.next_offset]:
                 end = await records.position(partition)
                 begin = await _some_time_before(records, partition, end) if self._looks_back else end
+                if end < self._seen_to.get(partition.partition, 0):
+                    del self._seen_to[partition.partition]  # the topic was created anew
                 records.seek(partition, begin)
                 self.next_offset[partition.partition] = begin
                 self._behind[partition] = _Behind(end, time.time(), time.monotonic() + _MOST_BEHIND_S)
@@ -254,18 +260,24 @@ class LiveAnswers:
                 self.on_serving()
 
     def _read_record(self, record: ConsumerRecord) -> None:
+        """Read one record; whatever it holds, it is that record's fault, and the next ones are read."""
         self.next_offset[record.partition] = record.offset + 1
         self.on_read()
         try:
-            event = decode_token_event(record.value, record.headers)
+            self._read_event(record, decode_token_event(record.value, record.headers))
         except WireError as error:
             log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, error)
-            return
+        except Exception as error:  # noqa: BLE001 - one record must not stop the readers of others
+            log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, type_and_place(error))
+
+    def _read_event(self, record: ConsumerRecord, event: TokenEvent) -> None:
         update = self.rule.read(record.partition, record.offset, event)
         if update is None:
             return
         key = (update.answer.user_id, update.answer.request_id)
-        self.on_update(update)
+        if record.offset >= self._seen_to.get(record.partition, 0):
+            self._seen_to[record.partition] = record.offset + 1
+            self.on_update(update)
         erased_at = self._erased_at(update.answer.user_id)
         if erased_at and (event.timestamp or 0) <= erased_at:
             self._forget(key)

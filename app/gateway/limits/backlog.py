@@ -15,7 +15,9 @@ from collections import Counter
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata
 
+from app.delivery.commits.checkpoint import finished_ahead
 from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
 from app.kafka.clients import consumer
@@ -95,9 +97,16 @@ class Backlog:
         found = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
         ends = await records.end_offsets(self._partitions)
         firsts = await records.beginning_offsets(self._partitions)
-        committed = {
-            place.partition: max(found[place].offset if place in found else 0, firsts[place])
-            for place in self._partitions
-        }
+        done = {place.partition: finished(found.get(place), firsts[place]) for place in self._partitions}
         last = {place.partition: end for place, end in ends.items()}
-        return Sample(time.monotonic(), last, committed, Counter(self._ended))
+        return Sample(time.monotonic(), last, done, Counter(self._ended))
+
+
+def finished(committed: OffsetAndMetadata | None, first: int) -> int:
+    """The offset that a partition would have if everything finished stood before it.
+
+    One long answer holds the committed offset back; its metadata counts what has finished ahead.
+    """
+    if committed is None or committed.offset < first:
+        return first
+    return committed.offset + finished_ahead(committed.metadata)

@@ -1,9 +1,9 @@
 """Estimate how long a request would wait in its partition, from a few observations per minute.
 
-The distance between the committed offset and the end of a partition of `requests` is an upper bound of its open
-requests: one long answer holds the offset back while requests behind it begin and end. Ends of answers in `tokens` are
-therefore counted as well, and the lower value is used. Requests without an end of their own (dead letters, duplicates)
-are counted until the offset passes them.
+The distance between the committed offset and the end of a partition of `requests`, less what the commit says has
+finished ahead of that offset, is an upper bound of its open requests: commits are late, and have no room for every
+request that finished behind a long one. Ends of answers in `tokens` are therefore counted as well, and the lower value
+is used. Requests without an end of their own (dead letters, duplicates) are counted until a commit has them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ OLD_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One observation at a time of a monotonic clock: offsets of `requests`, and answers ended so far, by partition."""
+    """One observation at a time of a monotonic clock, by partition: the ends of `requests`, its committed offsets plus
+    what has finished ahead of them, and the answers ended so far.
+    """
 
     at: float
     ends: Mapping[int, int]
-    committed: Mapping[int, int]
+    finished: Mapping[int, int]
     ended: Mapping[int, int]
 
 
@@ -37,7 +39,7 @@ class Estimate:
     def add(self, sample: Sample) -> None:
         before = self._samples[-1] if self._samples else None
         for partition, end in sample.ends.items():
-            most = end - sample.committed.get(partition, 0)
+            most = end - sample.finished.get(partition, 0)
             if before is not None:
                 come = end - before.ends.get(partition, end)
                 gone = sample.ended.get(partition, 0) - before.ended.get(partition, 0)

@@ -14,6 +14,7 @@ from app.gateway.answers.sse import EventStream
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, json_response
+from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion
@@ -117,5 +118,8 @@ async def _chunks(
                 yield b"".join(reply.chunks(*more)) or _LIFE
     except ApiError as error:
         yield reply.failed(error)
+        return
+    except Exception as failure:  # noqa: BLE001 - the reply has begun, so its error is an event
+        yield reply.failed(error_of(failure, "a stream"))
         return
     yield b"".join(reply.last_chunks())

@@ -17,6 +17,7 @@ from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.body import read_body, schema_of
 from app.gateway.errors import ApiError, invalid, json_response
+from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import EVENTS, replies, shape
@@ -138,8 +139,14 @@ async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: 
             async for batch in batches:
                 yield b"".join(map(_chunk, batch)) or _LIFE
     except ApiError as error:
-        # The reply has begun. Without an end event the client reconnects after a while.
-        yield f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
+        yield _failed(error)
+    except Exception as failure:  # noqa: BLE001 - what one answer holds ends its stream only
+        yield _failed(error_of(failure, "a stream"))
+
+
+def _failed(error: ApiError) -> bytes:
+    """The reply has begun. Without an end event the client reconnects after a while."""
+    return f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
 
 
 def _chunk(event: TokenEvent) -> bytes:

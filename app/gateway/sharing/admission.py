@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
+from app.gateway.failures import lasting
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.rates import Limits
 from app.gateway.sharing.directory import Directory
@@ -35,7 +36,9 @@ class Admission:
 
     def start(self) -> None:
         if self._directory.is_shared and self._limits.limits_tenants:
-            self._spending = asyncio.create_task(self._keep_spending(), name="tokens of tenants")
+            self._spending = asyncio.create_task(
+                lasting("counting tokens", self._keep_spending), name="tokens of tenants"
+            )
 
     async def stop(self) -> None:
         if self._spending is not None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
+from app.gateway.failures import lasting
 from app.gateway.sharing.assignor import Division, GatewayAssignor, Member
 from app.kafka.clients import KafkaUnusableError, start
 from app.settings import Settings
@@ -41,7 +42,7 @@ class Membership:
         self._staying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._staying = asyncio.create_task(self._stay(), name="group of gateways")
+        self._staying = asyncio.create_task(lasting("the group of gateways", self._stay), name="group of gateways")
 
     async def stop(self) -> None:
         """Leave the group, so that the others take over at once."""

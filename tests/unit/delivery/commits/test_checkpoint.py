@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata
+from app.delivery.commits.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata, finished_ahead
 
 offset = st.integers(0, 2**53)
 
@@ -60,3 +60,9 @@ def test_an_offset_that_was_never_committed_is_no_checkpoint() -> None:
 
 def test_neighbours_are_one_run() -> None:
     assert json.loads(encode_metadata(Checkpoint(head=5, ahead=(6, 7, 8, 20, 21))))["a"] == [1, 3, 11, 2]
+
+
+def test_finished_ahead_is_counted_without_listing_it() -> None:
+    ahead = (11, 12, 20, 21, 22)
+    assert finished_ahead(encode_metadata(Checkpoint(10, ahead=ahead))) == len(ahead)
+    assert finished_ahead("written by hand") == finished_ahead("") == 0

@@ -14,6 +14,7 @@ from app.gateway.metrics import Metrics
 from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.links import Links
+from app.gateway.sharing.trust import Trust
 from app.settings import Settings
 from app.wire.ids import tenant_of
 
@@ -27,7 +28,7 @@ def limits(**values: Any) -> Limits:
 def admission(**values: Any) -> Admission:
     """Of a gateway that shares nothing."""
     settings = Settings(_env_file=None, **values)
-    return Admission(limits(**values), Backlog(settings, 1), Directory(1), Links("", None))
+    return Admission(limits(**values), Backlog(settings, 1), Directory(1), Links(Trust("", ()), None, Metrics()))
 
 
 async def test_the_users_of_a_tenant_share_its_requests() -> None:
