@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ STATUS = {
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.UNAVAILABLE: 503,
 }
+_AT_ONCE_BYTES = 256 * 1024
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -72,6 +75,19 @@ def client_left() -> ApiError:
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+async def encoded(items: Iterable[Any]) -> list[msgspec.Raw]:
+    """The items of a long list as JSON, with turns for other tasks in between."""
+    found, size = [], 0
+    for item in items:
+        raw = msgspec.json.encode(item)
+        found.append(msgspec.Raw(raw))
+        size += len(raw)
+        if size > _AT_ONCE_BYTES:
+            size = 0
+            await asyncio.sleep(0)
+    return found
 
 
 def _status_of(code: ErrorCode | str) -> int:

@@ -173,14 +173,21 @@ class Gateway:
             await asyncio.to_thread(self.tracing.stop)
 
     async def admit(self, identity: Identity, asked: Sequence[Request]) -> None:
-        """Admit these requests, all or none; raises `ApiError`."""
-        for request in asked:
+        """Admit these requests and check them, all or none; raises `ApiError`.
+
+        Choices of one prompt differ in ids and seeds only, so one of them is checked.
+        """
+        prompts = {(id(one.messages), id(one.prompt), id(one.prompt_token_ids)): one for one in asked}.values()
+        for request in prompts:
             names = self.models.names_of(request.model)
             refusal = self.tenants.refusal(request, names, is_adapter=self.models.is_adapter(request.model))
             if refusal is not None:
                 status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
                 raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
         await self.admission.admit(identity, sum(map(_weight, asked)))
+        for request in prompts:
+            self.request_producer.check(request)
+            await asyncio.sleep(0)  # many tools take milliseconds
 
     async def erase(self, user_id: str) -> None:
         """Send an erasure of this user (as in Kafka); raises `ApiError`."""

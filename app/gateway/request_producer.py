@@ -72,15 +72,19 @@ class RequestProducer:
         self._sent.pop(key, None)
         self._own.pop(key, None)
 
-    async def ask(self, request: Request, *, is_new: bool) -> None:
-        """Send a request; `is_new` says that its id was created here, so that no earlier request can have it.
-
-        Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.
-        """
+    def check(self, request: Request) -> None:
+        """Raise `ApiError` for a request that a worker would refuse."""
         try:
             validate_request(request, request.user_id.encode(), max_prompt_bytes=self._settings.max_prompt_bytes)
         except WireError as error:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
+
+    async def ask(self, request: Request, *, is_new: bool) -> None:
+        """Send a request that was checked; `is_new` tells that its id was created here, so that no earlier request can
+        have it.
+
+        Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.
+        """
         asked_at = time.time()
         await self._send("requests", request, lambda: self._remember(request, asked_at if is_new else None))
 

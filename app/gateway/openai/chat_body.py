@@ -7,7 +7,7 @@ from typing import Any
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
-from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size
+from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of
 from app.gateway.openai.tools import choice_of, tools_of
 from app.wire import Request, ToolMode
 
@@ -36,13 +36,13 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         if not self.messages:
             raise invalid("messages", "is empty")
         choices = self.choices
-        first = self._request(identity, 0, store=store)
+        first = self._request(identity, store=store)
         check_size(first, choices)
-        return [first, *(self._request(identity, number, store=store) for number in range(1, choices))]
+        return choices_of(first, choices)
 
-    def _request(self, identity: Identity, number: int, *, store: bool) -> Request:
-        fields = self.fields(identity, number, store=store)
-        if number == 0 and self.conversation_id:
+    def _request(self, identity: Identity, *, store: bool) -> Request:
+        fields = self.fields(identity, store=store)
+        if self.conversation_id:
             fields["conversation_id"] = self.conversation_id
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         tools = tools_of(self.tools)

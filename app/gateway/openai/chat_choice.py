@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, ToolMode, Usage
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.
@@ -26,7 +28,7 @@ class ChatChoice:
         self._request = request
         self._reason: FinishReason | None = None
         self._texts: list[str] = []
-        self._logprobs: list[Logprob] = []
+        self._logprobs: list[msgspec.Raw] = []
         self._prompt_logprobs: tuple[Logprob, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
         self._notices: list[str] = []
@@ -57,7 +59,7 @@ class ChatChoice:
             self._notices.append(event.notice.code)
         if keep:
             self._texts.append(event.text or "")
-            self._logprobs += event.logprobs or ()
+            self._logprobs += logprob_entries(event.logprobs or ())
             self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
 
     @property
@@ -80,7 +82,7 @@ class ChatChoice:
             "index": self._number,
             "message": message,
             "finish_reason": REASONS[self._reason],
-            "logprobs": logprobs_of(self._logprobs),
+            "logprobs": _content(self._logprobs),
             "parley": self.parley,
         }
 
@@ -98,7 +100,16 @@ def _tool_call(call: ToolCall) -> dict[str, Any]:
 
 
 def logprobs_of(logprobs: Sequence[Logprob] | None) -> dict[str, Any] | None:
-    return {"content": [_logprob(one, with_top=True) for one in logprobs], "refusal": None} if logprobs else None
+    return _content(logprob_entries(logprobs or ()))
+
+
+def _content(entries: Sequence[msgspec.Raw]) -> dict[str, Any] | None:
+    return {"content": entries, "refusal": None} if entries else None
+
+
+def logprob_entries(logprobs: Sequence[Logprob]) -> list[msgspec.Raw]:
+    """One entry a token, encoded as it comes: the log probabilities of a long answer would take a second at its end."""
+    return [msgspec.Raw(msgspec.json.encode(_logprob(one, with_top=True))) for one in logprobs]
 
 
 def prompt_logprobs_of(request: Request, logprobs: Sequence[Logprob]) -> list[dict[str, Any] | None] | None:

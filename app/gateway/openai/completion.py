@@ -31,10 +31,11 @@ class Completion:
 
     async def send(self) -> None:
         """Raises `ApiError`."""
-        sent = await asyncio.gather(
-            *(self._gateway.request_producer.ask(request, is_new=True) for request in self._requests),
-            return_exceptions=True,
-        )
+        asks = []
+        for request in self._requests:
+            asks.append(asyncio.create_task(self._gateway.request_producer.ask(request, is_new=True)))
+            await asyncio.sleep(0)  # each is encoded in a step of its own
+        sent = await asyncio.gather(*asks, return_exceptions=True)
         failed = [one for one in sent if isinstance(one, BaseException)]
         if failed:
             if len(failed) < len(sent):

@@ -68,7 +68,8 @@ class Exchange:
         await completion.send()
         headers = {"X-Request-Id": asked[0].request_id}
         if self._ignored:
-            headers[IGNORED_HEADER] = _UNPRINTABLE.sub("?", ", ".join(self._ignored))[:_LONGEST_HEADER]
+            names = ", ".join(name[:_LONGEST_HEADER] for name in self._ignored[:_LONGEST_HEADER])[:_LONGEST_HEADER]
+            headers[IGNORED_HEADER] = _UNPRINTABLE.sub("?", names)
         if not stream:
             await while_connected(self._http, self._read(completion, reply))
             return json_response(reply.whole(), headers=headers)

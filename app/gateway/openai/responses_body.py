@@ -6,7 +6,7 @@ A response is a turn of a conversation that begins with the first response of it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -17,12 +17,14 @@ from app.gateway.openai.messages import ChatMessage, Content, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT
 from app.gateway.openai.tools import choice_of, tools_of
 from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, ToolMode, new_request_id
-from app.wire.limits import is_request_id
+from app.wire.limits import MAX_MESSAGES, is_request_id
 from app.wire.response_format import FormatType, JsonSchema
 from app.wire.tools import FunctionCall
 
 _PREFIX = "resp_"
 _LOGPROBS = "message.output_text.logprobs"
+MAX_ITEMS = 4 * MAX_MESSAGES
+"""A message of the assistant may be an item for its text and one for each call."""
 
 
 class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,21 +147,32 @@ def response_id(request: Request) -> str:
     return f"{_PREFIX}{request.conversation_id}.{request.request_id}"
 
 
-def _messages(items: Iterable[InputItem]) -> list[Message]:
-    """Calls that follow each other are one message."""
+def _messages(items: Sequence[InputItem]) -> list[Message]:
+    """Calls that follow each other, or a message of the assistant, are one message with it."""
+    if len(items) > MAX_ITEMS:
+        raise invalid("input", f"has more than {MAX_ITEMS} items")
     found: list[Message] = []
+    calls: list[MessageToolCall] = []
     for item in items:
+        if item.type == "function_call" and item.call_id and item.name:
+            calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, item.arguments)))
+            continue
+        _add_calls(found, calls)
+        calls = []
         if item.type == "message" and item.role is not None:
             found.append(ChatMessage(item.role, item.content).message())
-        elif item.type == "function_call" and item.call_id and item.name:
-            call = MessageToolCall(item.call_id, FunctionCall(item.name, item.arguments))
-            before = found[-1] if found and found[-1].role is Role.ASSISTANT else None
-            if before is not None:
-                found[-1] = msgspec.structs.replace(before, tool_calls=(*(before.tool_calls or ()), call))
-            else:
-                found.append(Message(Role.ASSISTANT, tool_calls=(call,)))
         elif item.type == "function_call_output" and item.call_id:
             found.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
         elif item.type != "reasoning":
             raise invalid("input", f"an item of the type {item.type} is not supported, or lacks a field")
+    _add_calls(found, calls)
     return found
+
+
+def _add_calls(found: list[Message], calls: Sequence[MessageToolCall]) -> None:
+    if not calls:
+        return
+    if found and found[-1].role is Role.ASSISTANT:
+        found[-1] = msgspec.structs.replace(found[-1], tool_calls=(*(found[-1].tool_calls or ()), *calls))
+    else:
+        found.append(Message(Role.ASSISTANT, tool_calls=tuple(calls)))

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.errors import ApiError
+from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.responses_body import ResponsesBody, response_id
 from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCallDelta, ToolMode
 
@@ -102,7 +103,7 @@ class ResponsesReply:
             yield self._of_item("response.content_part.added", content_index=0, part={**part, "logprobs": []})
         part = self._items[-1]["content"][0]
         part["text"] += text
-        entries = [_logprob(one) for one in logprobs]
+        entries = logprob_entries(logprobs)
         part["logprobs"] += entries
         yield self._of_item("response.output_text.delta", content_index=0, delta=text, logprobs=entries)
 
@@ -190,8 +191,3 @@ class ResponsesReply:
                 "model_version": self._version,
             },
         }
-
-
-def _logprob(one: Logprob) -> dict[str, Any]:
-    top = [{"token": rival.text, "logprob": rival.logprob, "bytes": list(rival.text.encode())} for rival in one.top]
-    return {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode()), "top_logprobs": top}

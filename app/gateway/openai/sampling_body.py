@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid
@@ -107,8 +108,8 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.tenant not in {None, identity.tenant}:
             raise invalid("tenant", "must be the key's own tenant")
 
-    def fields(self, identity: Identity, number: int, *, store: bool) -> dict[str, Any]:
-        """The fields of the request for choice `number`; `store` applies if the body has none. Raises `ApiError`."""
+    def fields(self, identity: Identity, *, store: bool) -> dict[str, Any]:
+        """The fields of the first choice's request; `store` applies if the body has none. Raises `ApiError`."""
         if self.stream and self.prompt_logprobs is not None:
             raise invalid("prompt_logprobs", "excludes stream")
         request_id = new_request_id()
@@ -125,7 +126,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
             "tenant": identity.tenant,
             "cache": self.cache is not False,
             "priority": _priority(self.priority),
-            "seed": _seed(self.seed, number),
+            "seed": self.seed,
             "logit_bias": self.logit_bias or None,
             "response_format": self._format(),
             "store": store if self.store is None else self.store,
@@ -140,6 +141,16 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         if len(found) > 1:
             raise invalid("structured_outputs", "excludes response_format and guided_*")
         return found[0] if found else None
+
+
+def choices_of(first: Request, choices: int) -> list[Request]:
+    """The requests of all choices: each after the first has a conversation of its own, and the next seed."""
+    found = [first]
+    for number in range(1, choices):
+        request_id = new_request_id()
+        seed = _seed(first.seed, number)
+        found.append(replace(first, request_id=request_id, conversation_id=request_id, seed=seed))
+    return found
 
 
 def check_size(first: Request, choices: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
-from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size
+from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size, choices_of
 from app.wire import Request
 
 _MAX_TOKENS = 16
@@ -39,15 +39,13 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
             raise invalid("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
         if self.echo and not all(isinstance(prompt, str) for prompt in prompts):
             raise invalid("echo", "needs prompts that are texts")
-        found = [
-            self._request(identity, prompt, number, store=store) for prompt in prompts for number in range(choices)
-        ]
-        check_size(found[0], choices)
-        return found
+        firsts = [self._request(identity, prompt, store=store) for prompt in prompts]
+        check_size(firsts[0], choices)
+        return [request for first in firsts for request in choices_of(first, choices)]
 
-    def _request(self, identity: Identity, prompt: Prompt, number: int, *, store: bool) -> Request:
+    def _request(self, identity: Identity, prompt: Prompt, *, store: bool) -> Request:
         text = prompt if isinstance(prompt, str) else None
-        fields = self.fields(identity, number, store=store)
+        fields = self.fields(identity, store=store)
         if self.echo and self.prompt_logprobs is None:
             fields["prompt_logprobs"] = self.logprobs
         return Request(

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import REASONS, prompt_logprobs_of
 from app.gateway.openai.chat_reply import DONE, data
@@ -117,7 +119,11 @@ def _logprobs(logprobs: Sequence[Logprob], offset: int) -> dict[str, Any]:
     return {
         "tokens": [one.text for one in logprobs],
         "token_logprobs": [one.logprob for one in logprobs],
-        "top_logprobs": [{rival.text: rival.logprob for rival in (one, *one.top)} for one in logprobs],
+        # Encoded as they come: those of a long answer would take a second at its end.
+        "top_logprobs": [
+            msgspec.Raw(msgspec.json.encode({rival.text: rival.logprob for rival in (one, *one.top)}))
+            for one in logprobs
+        ],
         "text_offset": offsets,
     }
 

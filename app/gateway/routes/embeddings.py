@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from fastapi import APIRouter
@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.body import read_parameters, schema_of
-from app.gateway.errors import invalid, json_response
+from app.gateway.errors import encoded, invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
@@ -49,13 +49,13 @@ async def embed(request: Request) -> Response:
     if body.dimensions not in {None, vectors.shape[1]}:
         raise invalid("dimensions", f"the embedder has {vectors.shape[1]}")
     as_text = body.encoding_format == "base64"
-    data: list[dict[str, Any]] = [
+    data = await encoded(
         {
             "object": "embedding",
             "index": index,
             "embedding": base64.b64encode(vector.tobytes()).decode() if as_text else vector.tolist(),
         }
         for index, vector in enumerate(vectors)
-    ]
+    )
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json_response({"object": "list", "data": data, "model": gateway.settings.embedder, "usage": usage})

@@ -10,11 +10,12 @@ from starlette.responses import Response
 
 from app.gateway.auth.identity import Identity
 from app.gateway.erasure_report import report
-from app.gateway.errors import ApiError, json_response
+from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
 from app.wire import ErrorCode, Turn
+from app.wire.limits import INT64
 
 router = APIRouter(prefix="/v1", tags=["history"])
 
@@ -59,6 +60,9 @@ async def search(
         raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
     if not 1 <= limit <= _MOST_HITS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"limit: must be 1-{_MOST_HITS}", param="limit")
+    for name, at in (("since", since), ("until", until)):
+        if at is not None and at not in INT64:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
     gateway.audit_trail.searched(identity)
     from app.search.query import Query  # noqa: PLC0415 - slow to import
     from app.search.rows import Role  # noqa: PLC0415
@@ -100,7 +104,7 @@ async def conversations(request: Request) -> Response:
         }
     for conversation_id in alone:
         del found[conversation_id]
-    return json_response({"conversations": [*reversed(found.values())]})
+    return json_response({"conversations": await encoded(reversed(found.values()))})
 
 
 @router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
@@ -110,7 +114,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     identity = await gateway.access.identify(request)
     gateway.limits.look(identity)
     turns = await while_connected(request, gateway.archive.turns(identity.user_id))
-    reply = [_as_json(turn) for turn in turns if turn.conversation_id == conversation_id]
+    reply = await encoded(_as_json(turn) for turn in turns if turn.conversation_id == conversation_id)
     return json_response({"conversation_id": conversation_id, "turns": reply})
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.watch import BATCH
 from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
@@ -173,3 +175,37 @@ def test_dropping_old_answers_does_not_change_since_when_a_partition_is_read() -
         log.end(1, request=f"r{number}")
     assert log.live.reads_since("nina") == 0.0
     assert log.live.complete_since("nina") > 0.0
+
+
+def test_a_record_that_is_read_again_counts_once() -> None:
+    """A partition that left and came back is read from a minute before its end."""
+    log = Log()
+    counted: list[int | None] = []
+    log.live.on_update = lambda update: counted.append(update.event.index)
+    log.say(0)
+    log.say(1)
+    log.live._drop({0})
+    log.offset = 0
+    for index in range(3):
+        log.say(index)
+    assert counted == [0, 1, 2]
+
+
+def test_no_record_stops_the_reader_of_others(caplog: pytest.LogCaptureFixture) -> None:
+    log = Log()
+
+    def fail(_: object) -> None:
+        raise KeyError("the prompt")
+
+    log.live.on_update = fail
+    log.say(0)
+    log.live.on_update = lambda _: None
+    hostile = Record(log.offset, TokenEvent(type=EventType.TOKEN))
+    hostile.value = b'{"type": "token", "index": ' + b"9" * 5000 + b"}"
+    log.live._read_record(hostile)
+    log.offset += 1
+    with log.live.watch("nina", "r2") as watch:
+        log.say(0, request="r2")
+        assert [event.index for event in watch.next_events()] == [0]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert "the prompt" not in caplog.text
