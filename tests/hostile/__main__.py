@@ -10,7 +10,7 @@ from pathlib import Path
 from app.local.kafka import KafkaCluster
 from tests.hostile.http_kinds import HTTP_KINDS
 from tests.hostile.record_kinds import RECORD_KINDS
-from tests.hostile.run import Kind, Report, hostile_run
+from tests.hostile.run import Kind, Report, Result, hostile_run
 
 
 def main() -> int:
@@ -29,19 +29,21 @@ def main() -> int:
             for guard in {"off": (False,), "on": (True,), "both": (False, True)}[options.guard]:
                 own = folder / ("guard" if guard else "plain")
                 own.mkdir(parents=True, exist_ok=True)
-                report = hostile_run(cluster, own, kinds, guard=guard)
-                show(report, "with a guard" if guard else "without a guard")
+                print(f"\n{'with' if guard else 'without'} a guard\n{'kind':44} {'outcome':36} {'s':>6} {'good s':>6}")
+                report = hostile_run(cluster, own, kinds, show, guard=guard)
+                conclude(report)
                 clean &= report.clean
         finally:
             cluster.kill()
     return 0 if clean else 1
 
 
-def show(report: Report, title: str) -> None:
-    print(f"\n{title}\n{'kind':44} {'outcome':36} {'s':>6} {'good s':>6}")
-    for result in report.results:
-        mark = "; ".join(result.faults)[:200]
-        print(f"{result.name:44.44} {result.outcome:36.36} {result.seconds:6.2f} {result.good_s:6.2f} {mark}")
+def show(result: Result) -> None:
+    mark = "; ".join(result.faults)[:200]
+    print(f"{result.name:44.44} {result.outcome:36.36} {result.seconds:6.2f} {result.good_s:6.2f} {mark}", flush=True)
+
+
+def conclude(report: Report) -> None:
     failed = sum(bool(result.faults) for result in report.results)
     waits = sorted(report.waits) or [0.0]
     print(f"{len(report.results)} kinds, {failed} failed; {report.ended} workers ended; fences {dict(report.fences)}")

@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,14 @@ from tests.hostile.record_kinds import RecordKind, Sender, Sent
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 Kind = HttpKind | RecordKind
+Show = Callable[["Result"], None]
 
 MOST_FENCES = 2
 GOOD_WAITS_S = 5.0
 _PARTITIONS = 2
-_PATIENCE_S = 40.0
+_PATIENCE_S = 20.0
+_MOST_STALLS = 3
+"""After so many kinds in a row with good requests that wait for too long, the run ends: the service is down."""
 _READ_S = 1.0
 """A record that is due no outcome is read within this time, if any record is."""
 POLICY = """
@@ -161,7 +164,7 @@ class Run:
         """When each good request was sent, and when it ended."""
         self._numbers = itertools.count()
 
-    async def all(self, kinds: Sequence[Kind]) -> Report:
+    async def all(self, kinds: Sequence[Kind], show: Show) -> Report:
         options: dict[str, Any] = self._settings.cluster.options()
         async with (
             AIOKafkaProducer(**options, max_request_size=4 << 20) as self._producer,
@@ -174,8 +177,7 @@ class Run:
                 for number in range(_PARTITIONS):  # what is slow about a first request is no kind's fault
                     await self._ask_good(self._user("first", number))
                 self._good.clear()
-                for kind in kinds:
-                    self.report.results.append(await self._inflict(kind))
+                await self._inflict_all(kinds, show)
             finally:
                 for task in helpers:
                     task.cancel()
@@ -184,6 +186,17 @@ class Run:
                         self.report.faults.append(f"the run itself failed: {error!r}")
         self._conclude()
         return self.report
+
+    async def _inflict_all(self, kinds: Sequence[Kind], show: Show) -> None:
+        stalls = 0
+        for kind in kinds:
+            result = await self._inflict(kind)
+            self.report.results.append(result)
+            show(result)
+            stalls = stalls + 1 if result.good_s > GOOD_WAITS_S else 0
+            if stalls == _MOST_STALLS:
+                self.report.faults.append(f"after {kind.name!r} the service is down; what follows was not tried")
+                return
 
     async def _inflict(self, kind: Kind) -> Result:
         result, began, number = Result(kind.name), time.monotonic(), next(self._numbers)
@@ -284,11 +297,13 @@ class Run:
                 )
 
 
-def hostile_run(cluster: KafkaCluster, folder: Path, kinds: Sequence[Kind], *, guard: bool, **values: Any) -> Report:
+def hostile_run(
+    cluster: KafkaCluster, folder: Path, kinds: Sequence[Kind], show: Show, *, guard: bool, **values: Any
+) -> Report:
     settings = settings_for(cluster, folder, guard=guard, **values)
     with (
         WorkerProcess(settings, folder / "worker.log") as worker,
         GatewayProcess(settings, folder / "gateway.log") as gateway,
     ):
         worker.wait_owning(settings.partitions)
-        return asyncio.run(Run(worker, gateway).all(kinds))
+        return asyncio.run(Run(worker, gateway).all(kinds, show))
