@@ -7,7 +7,7 @@ EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz mutants profile debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz hostile mutants profile debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -28,10 +28,10 @@ demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the sc
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	@mkdir -p build
 	@{ nice -n 15 $(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/unit tests/simulation; unit=$$?; \
-	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/faults tests/integration/clients && exit $$unit; } \
+	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/faults tests/hostile tests/integration/clients && exit $$unit; } \
 		>build/unit.log 2>&1 & \
 	unit=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/unit --ignore=tests/simulation --ignore=tests/faults \
+	$(BIN)/python -m pytest --ignore=tests/unit --ignore=tests/simulation --ignore=tests/faults --ignore=tests/hostile \
 		--ignore=tests/integration/clients; failed=$$?; \
 	echo "waiting for the unit tests, the simulation, the faults and the clients, see build/unit.log"; \
 	wait $$unit || failed=1; \
@@ -67,6 +67,9 @@ upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the sam
 
 fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MINUTES
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),15)
+
+hostile: $(STAMP)  ## hostile requests and records among good ones, without and with a guard, a line for each kind; ONLY=codec
+	$(BIN)/python -m tests.hostile $(if $(ONLY),--only "$(ONLY)")
 
 mutants: $(STAMP) .venv/mutmut  ## break delivery, tables and agents in every small way, and list what no unit test notices
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2

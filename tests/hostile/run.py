@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import time
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ def settings_for(cluster: KafkaCluster, folder: Path, *, guard: bool, **values: 
     policy.write_text(POLICY)
     defaults: dict[str, Any] = {
         "broker": cluster.broker_setting,
-        "topic_prefix": "guarded-" if guard else "plain-",
+        "topic_prefix": f"hostile{uuid.uuid4().hex[:8]}-",
         "data_dir": folder / "data",
         "partitions": _PARTITIONS,
         "engine": "torch",

@@ -29,11 +29,17 @@ def main() -> int:
     kind = sys.argv[3] if len(sys.argv) > 3 else "0"
     wrong, steps, began = 0, 0, time.monotonic()
     for seed in range(first, first + count):
-        outcome = (KINDS[kind](seed) if kind in KINDS else storm(seed, float(kind))).run()
-        steps += outcome.steps
-        if not outcome.clean:
+        simulation = KINDS[kind](seed) if kind in KINDS else storm(seed, float(kind))
+        try:
+            outcome = simulation.run()
+        except Exception as error:  # noqa: BLE001 - the other seeds are worth to be tried
+            line, clean = f"{error!r}", False
+        else:
+            line, clean = outcome.line(), outcome.clean
+        steps += simulation.world.steps
+        if not clean:
             wrong += 1
-            print(f"seed {seed}: {outcome.line()}", flush=True)
+            print(f"seed {seed}: {line}", flush=True)
     print(f"{count} seeds, {steps} steps, {time.monotonic() - began:.1f} s, {wrong} wrong")
     return 1 if wrong else 0
 

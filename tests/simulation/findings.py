@@ -200,6 +200,7 @@ class Findings:
         # Nobody reads a result while no answer waits, so a wrong one may have no dead letter yet.
         results = set() if self._sim.tools is None else self._sim.tools.wrong
         unwanted = set(sources) - wanted - results - self._deadly_places() - self._sim.hostile.keys()
+        unwanted -= self._innocent.others(self._read("turns"))
         return wrong + [f"{place} has a dead letter" for place in unwanted]
 
     def _letters(self) -> Counter[tuple[str, int, int]]:

@@ -37,6 +37,10 @@ class Innocent:
     def turns(self, entries: Iterable[Entry]) -> list[Entry]:
         return [entry for entry in entries if self.key(_key_of_turn(entry))]
 
+    def others(self, turns: Iterable[Entry]) -> set[tuple[str, int, int]]:
+        """Where the turns of hostile requests are; they may not be indexed."""
+        return {(one.topic, one.partition, one.offset) for one in turns if not self.key(_key_of_turn(one))}
+
     def tokens(self, entries: Iterable[Entry]) -> list[Entry]:
         events = ((entry, decode_token_event(entry.value, entry.headers)) for entry in entries)
         return [entry for entry, event in events if self.key((event.user_id or "", event.request_id or ""))]
