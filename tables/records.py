@@ -8,6 +8,7 @@
 | usage | tables/usage.py | |
 | calls | tables/tool_calls.py | |
 | audit | `AUDIT_HEAD` | `AuditHead` |
+| audit | `AUDIT_KEY` | `AuditKey` |
 | guard | `GUARD_SECRET` | `GuardSecret` |
 
 Keys and values are JSON in UTF-8, so any Kafka tool can read a changelog. A value holds the time of its last activity
@@ -106,6 +107,12 @@ class AuditHead(msgspec.Struct, frozen=True):
     hash: str = ""
 
 
+class AuditKey(msgspec.Struct, frozen=True):
+    """The key of the digests of texts in the partition's records on `audit` (app/delivery/commits/audit_chain.py)."""
+
+    key: bytes
+
+
 class GuardSecret(msgspec.Struct, frozen=True):
     """The key of the partition's placeholders (models/private/mask.py)."""
 
@@ -134,6 +141,7 @@ def key(*parts: str) -> bytes:
 
 
 AUDIT_HEAD = key("head")
+AUDIT_KEY = key("key")
 GUARD_SECRET = key("secret")
 
 

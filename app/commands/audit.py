@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 import msgspec
@@ -17,12 +20,15 @@ from app.audit.verify import Chain, Finding
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
+from app.delivery.commits.audit_chain import hash_of, text_digest
 from app.printable import printable
 from app.settings import Settings
 from app.wire import AuditRecord, WireError, decode_audit
-from tables.records import AUDIT_HEAD, AuditHead, Table, decode
+from app.wire.ids import partition_for
+from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Table, decode
 
 _COLUMNS = ("time", "action", "outcome", "user", "request", "model", "route", "tokens", "categories")
+_HEADS_AGAIN = 5
 _File = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -80,10 +86,32 @@ def verify(sealed: Path | None, key: Path | None) -> None:
     if findings:
         raise click.ClickException(f"{len(findings)} faults in {len(chains)} chains")
     count = sum(chain.records for chain in chains)
-    begun_late = [chain for chain in chains if chain.first]
+    begun_late = [chain for chain in chains if chain.first or chain.has_left]
     note(f"{count} records in {len(chains)} chains: complete and unchanged")
     if begun_late:
         note(f"{len(begun_late)} chains begin behind their first record: older records have left by retention")
+
+
+@audit.command()
+@click.option("--user", required=True, help="Whose text it was, as in Kafka (`tenant/user`).")
+@click.argument("text", type=click.File("rb"), default="-")
+def digest(user: str, text: BinaryIO) -> None:
+    """Print what `prompt_sha256` or `answer_sha256` is for the TEXT of a file or of stdin, to show that a record is of
+    this text.
+    """
+    settings = settings_of_terminal()
+    key = run(_key(settings, partition_for(user, settings.partitions)))
+    if key is None:
+        raise click.ClickException(f"the partition of {user} has no audited request yet")
+    click.echo(text_digest(key, user, hash_of(text.read())))
+
+
+async def _key(settings: Settings, partition: int) -> bytes | None:
+    found = None
+    async for row in _audit_rows(settings):
+        if row.partition == partition and row.key == AUDIT_KEY:
+            found = decode(row.value, AuditKey).key
+    return found
 
 
 @audit.command()
@@ -99,7 +127,7 @@ def seal(key: Path, path: Path) -> None:
     chains, findings = _verified(settings, None)
     if findings:
         raise click.ClickException(f"{findings[0]}; `parley audit verify` shows all of {len(findings)} faults")
-    heads = tuple(SealedHead(chain.partition, chain.last.sequence, chain.last.hash) for chain in chains)
+    heads = tuple(SealedHead(one.partition, one.confirmed.sequence, one.confirmed.hash) for one in chains)
     made = Seal(made_at=time.time_ns() // 1_000_000, topic=settings.topic("audit"), heads=heads)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(made.signed_with(signing)), indent=1) + b"\n")
     note(f"{path}: {sum(chain.records for chain in chains)} records in {len(chains)} chains are sealed")
@@ -121,22 +149,57 @@ async def _records(settings: Settings, since: int) -> list[AuditRecord]:
 
 
 async def _chains(settings: Settings, seal: Seal | None) -> list[Chain]:
-    """All chains. Their heads are read first: records that are committed meanwhile only lengthen the chains."""
-    rows: dict[int, ConsumerRecord] = {}
-    async for row in records_since(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog", 0):
-        if row.key == AUDIT_HEAD and row.value is not None:
-            rows[row.partition] = row
-    heads: defaultdict[int, list[AuditHead]] = defaultdict(list)
-    for partition, row in rows.items():
-        heads[partition].append(decode(row.value, AuditHead))
+    """All chains, compared with their heads before and after they were read."""
+    kept_since = time.time_ns() // 1_000_000 - settings.audit_retention_s * 1000
+    chains = {partition: Chain(partition, kept_since) for partition in range(settings.partitions)}
+    for partition, rows in (await _heads(settings)).items():
+        chains.setdefault(partition, Chain(partition, kept_since)).expect([rows[-1].head], rows[-1].at)
     for one in () if seal is None else seal.heads:
-        heads[one.partition].append(AuditHead(one.sequence, one.hash))
-    chains = {partition: Chain(partition) for partition in range(settings.partitions)}
-    for partition, found in heads.items():
-        chains.setdefault(partition, Chain(partition)).expect(found)
+        chain = chains.setdefault(one.partition, Chain(one.partition, kept_since))
+        chain.expect([AuditHead(one.sequence, one.hash)], None if seal is None else seal.made_at)
     async for record in records_since(settings, "audit", 0):
         chains[record.partition].add(record.offset, record.key, record.value, record.headers)
+    heads = await _heads_behind(settings, chains)
+    for partition, chain in chains.items():
+        chain.confirm(row.head for row in heads[partition])
     return [chains[partition] for partition in sorted(chains)]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeadRow:
+    head: AuditHead
+    at: int
+
+
+async def _heads_behind(settings: Settings, chains: dict[int, Chain]) -> dict[int, list[_HeadRow]]:
+    """The heads, once they are not older than what was read: the two topics of a transaction show it one after the
+    other.
+    """
+    for _ in range(_HEADS_AGAIN):
+        heads = await _heads(settings)
+        if all(not chain.records or _newest(heads[number]) >= chain.last.sequence for number, chain in chains.items()):
+            break
+        await asyncio.sleep(1)
+    return heads
+
+
+def _newest(rows: list[_HeadRow]) -> int:
+    return rows[-1].head.sequence if rows else -1
+
+
+async def _heads(settings: Settings) -> defaultdict[int, list[_HeadRow]]:
+    """The heads of each partition that its changelog still has, the newest one last."""
+    found: defaultdict[int, list[_HeadRow]] = defaultdict(list)
+    async for row in _audit_rows(settings):
+        if row.key == AUDIT_HEAD:
+            found[row.partition].append(_HeadRow(decode(row.value, AuditHead), row.timestamp))
+    return found
+
+
+async def _audit_rows(settings: Settings) -> AsyncIterator[ConsumerRecord]:
+    async for row in records_since(settings, f"{settings.app_id}-{Table.AUDIT.value}-changelog", 0):
+        if row.value is not None:
+            yield row
 
 
 def _show(records: list[AuditRecord]) -> None:

@@ -34,7 +34,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     (app/delivery/commits/audit_chain.py).
 
     `count` equal events of one second are one record of a gateway. `at` is in Unix milliseconds, `prompt_sha256` and
-    `answer_sha256` are of the texts in UTF-8.
+    `answer_sha256` are keyed digests (HMAC-SHA-256) of the SHA-256 of the texts in UTF-8.
     """
 
     sequence: int = 0

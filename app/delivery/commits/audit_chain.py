@@ -7,11 +7,16 @@
 The partition's owner extends the chain in the transaction that commits what the record is about. The chain's head, the
 sequence and the hash of its last record, is a row of the table `audit`. It is written in the same transaction, so the
 next owner continues exactly there, and a cut of the topic's tail shows.
+
+The digests of texts in a record are keyed: a reader of `audit` cannot find a short text by trying, or see that two
+users have written the same. The key is another row of the table, drawn with the partition's first record.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import secrets
 from collections.abc import Iterable
 
 import msgspec
@@ -20,14 +25,42 @@ from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.audit import AuditRecord
 from app.wire.codec import encode
-from tables.records import AUDIT_HEAD, AuditHead, Change, Table, decode
+from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Change, Table, decode
 from tables.records import encode as encode_row
 from tables.store import PartitionStore
+
+_KEY_BYTES = 32
 
 
 def hash_of(value: bytes) -> str:
     """The SHA-256 of a record's value, in hexadecimal digits."""
     return hashlib.sha256(value).hexdigest()
+
+
+def text_digest(key: bytes, user_id: str, sha256: str) -> str:
+    """What `audit` has of a user's text with this SHA-256: HMAC-SHA-256 of the user and of that hash, hexadecimal."""
+    return hmac.new(key, f"{user_id}\0{sha256}".encode(), hashlib.sha256).hexdigest()
+
+
+def keyed(
+    store: PartitionStore, records: Iterable[AuditRecord], settings: Settings
+) -> tuple[tuple[Change, ...], list[AuditRecord]]:
+    """The records with keyed digests of their texts, and the row of a key that was drawn for them."""
+    found = [*records]
+    if not settings.audit_retention_s or not found:
+        return (), []
+    raw = store.get(Table.AUDIT, AUDIT_KEY)
+    key = secrets.token_bytes(_KEY_BYTES) if raw is None else decode(raw, AuditKey).key
+    change = (Change(Table.AUDIT, AUDIT_KEY, encode_row(AuditKey(key))),) if raw is None else ()
+    return change, [_keyed(record, key) for record in found]
+
+
+def _keyed(record: AuditRecord, key: bytes) -> AuditRecord:
+    prompt, answer = (
+        None if sha256 is None else text_digest(key, record.user_id, sha256)
+        for sha256 in (record.prompt_sha256, record.answer_sha256)
+    )
+    return msgspec.structs.replace(record, prompt_sha256=prompt, answer_sha256=answer)
 
 
 def head_of(store: PartitionStore) -> AuditHead:

@@ -37,7 +37,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from app.delivery.clients import RECORD_ERRORS
-from app.delivery.commits.audit_chain import extend, head_of
+from app.delivery.commits.audit_chain import extend, head_of, keyed
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.offsets import Offsets
@@ -233,8 +233,9 @@ class GroupCommitter:
 
     def _prepare(self, commits: Sequence[Commit]) -> tuple[list[Change], list[Outgoing]]:
         """The rows and the records of these commits."""
-        head, links = extend(head_of(self._store), (one for commit in commits for one in commit.audit), self._settings)
-        changes = [*(change for commit in commits for change in commit.changes), *head]
+        key, audit = keyed(self._store, (one for commit in commits for one in commit.audit), self._settings)
+        head, links = extend(head_of(self._store), audit, self._settings)
+        changes = [*(change for commit in commits for change in commit.changes), *key, *head]
         outputs = [*(output for commit in commits for output in commit.outputs), *links]
         return changes, outputs
 

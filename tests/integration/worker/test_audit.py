@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from app.delivery.commits.audit_chain import hash_of
 from app.delivery.commits.changelog import create_changelogs
 from app.kafka.topics import create_topics
 from app.settings import Settings
 from app.wire import AuditAction, AuditRecord, decode_audit
+from app.wire.codec import encode
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.worker.client import PATIENCE_S, Client
@@ -36,14 +38,21 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-async def test_an_answer_leaves_who_when_which_and_hashes_and_no_text(client: Client) -> None:
+async def test_an_answer_leaves_who_when_which_and_digests_and_no_text(
+    worker: WorkerProcess, client: Client, tmp_path: Path
+) -> None:
     user = client.user()
     answer = await client.asked(user, PROMPT, max_tokens=3, tenant="acme")
     (record,) = await audited(client, user)
     assert (record.action, record.outcome, record.tenant) == (AuditAction.REQUEST, "length", "acme")
     assert (record.request_id, record.conversation_id) == (answer.request_id, "default")
     assert (record.model_version, record.completion_tokens) == ("paced@1", 3)
-    assert (record.prompt_sha256, record.answer_sha256) == (sha256(PROMPT), sha256(answer.text))
+    assert record.prompt_sha256 != sha256(PROMPT), "nobody who reads `audit` alone can try texts"
+    terminal = Terminal(worker.settings, tmp_path)
+    for text, found in ((PROMPT, record.prompt_sha256), (answer.text, record.answer_sha256)):
+        (tmp_path / "text").write_text(text)
+        shown = await terminal.run("audit", "digest", "--user", user, str(tmp_path / "text"))
+        assert (shown.out.strip(), shown.err) == (found, "")
     for raw in await client.records("audit"):
         assert b"blue-42" not in raw.value
         assert answer.text.encode() not in raw.value
@@ -126,3 +135,29 @@ async def test_a_changed_topic_and_a_cut_tail_are_found_also_against_a_seal(
     assert (checked.code, checked.out) == (0, "")
     other = await Terminal(copy, tmp_path).run("audit", "verify", "--seal", seal, "--key", public)
     assert (other.code, "the seal is of the topic" in other.err) == (2, True)
+
+
+async def test_a_forged_record_at_the_end_is_found_and_not_sealed(
+    worker: WorkerProcess, client: Client, tmp_path: Path
+) -> None:
+    last = max(await client.records("audit"), key=lambda record: record.offset)
+    forged, headers = encode(
+        AuditRecord(
+            action=AuditAction.ADMIN,
+            outcome="erase nina",
+            user_id="boss",
+            at=1,
+            sequence=decode_audit(last.value, last.headers).sequence + 1,
+            previous=hash_of(last.value),
+        )
+    )
+    async with AIOKafkaProducer(**worker.settings.cluster.options()) as producer:
+        await producer.send_and_wait(last.topic, forged, key=b"boss", headers=headers, partition=last.partition)
+    terminal = Terminal(worker.settings, tmp_path)
+    found = await terminal.run("audit", "verify")
+    assert (found.code, "were added: no worker wrote them" in found.out) == (1, True)
+    private = str(tmp_path / "private.pem")
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", private], check=True)
+    sealed = await terminal.run("audit", "seal", "--key", private, str(tmp_path / "seal.json"))
+    assert (sealed.code, "were added" in sealed.err) == (1, True)
+    assert not (tmp_path / "seal.json").exists()

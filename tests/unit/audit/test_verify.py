@@ -96,3 +96,73 @@ def test_two_heads_of_one_record_that_differ_are_found() -> None:
     for offset, (key, value) in enumerate(chain):
         checked.add(offset, key, value)
     assert any("two heads" in str(finding) for finding in checked.end())
+
+
+def checked(chain: list[Link], before: AuditHead, after: list[AuditHead]) -> list[str]:
+    """The findings if these are the heads before and after the topic was read."""
+    found = Chain(0)
+    found.expect([before])
+    for offset, (key, value) in enumerate(chain):
+        found.add(offset, key, value)
+    found.confirm(after)
+    return [str(finding) for finding in found.end()]
+
+
+def forged(chain: list[Link], head: AuditHead) -> Link:
+    record = AuditRecord(action=AuditAction.ADMIN, outcome="erase nina", user_id="boss", at=9)
+    _, (output,) = extend(head, [record], SETTINGS)
+    return output.key or b"", output.value or b""
+
+
+def test_a_record_behind_the_head_was_not_written_by_a_worker() -> None:
+    chain, head = links(7)
+    assert checked(chain, head, [head]) == []
+    number = head.sequence + 1
+    (found,) = checked([*chain, forged(chain, head)], head, [head])
+    assert found == f"partition 0, end: records {number} to {number} were added: no worker wrote them"
+    assert checked([*chain, forged(chain, head)], AuditHead(), [AuditHead()]), "without a head all of them were"
+
+
+def test_a_forged_record_is_found_when_the_true_one_comes() -> None:
+    chain, head = links(8)
+    record = AuditRecord(action=AuditAction.REQUEST, outcome="stop", user_id="u1", at=9)
+    (row,), (true,) = extend(head, [record], SETTINGS)
+    newest = decode(row.value or b"", AuditHead)
+    false = forged(chain, head)
+    for more in ([false], [false, (true.key or b"", true.value or b"")]):
+        assert any("was changed" in what for what in checked([*chain, *more], head, [head, newest]))
+
+
+def test_records_that_are_committed_while_the_topic_is_read_are_no_fault() -> None:
+    chain, newest = links(9)
+    before = AuditHead(2, hash_of(chain[2][1]))
+    for read in range(3, len(chain) + 1):
+        assert checked(chain[:read], before, [before, newest]) == []
+
+
+def test_a_chain_that_was_quiet_for_longer_than_the_retention_is_complete_and_can_be_sealed() -> None:
+    _, head = links(10)
+    for written_at, is_complete in ((999, True), (1000, False), (None, False)):
+        quiet = Chain(3, kept_since=1000)
+        quiet.expect([head], written_at)
+        quiet.confirm([head])
+        assert (quiet.end() == []) == is_complete
+        assert quiet.has_left == is_complete
+        assert quiet.confirmed == head
+    cut = Chain(3, kept_since=1000)
+    cut.expect([head], 999)
+    chain, _ = links(10)
+    cut.add(0, *chain[0])
+    assert "the end was cut" in str(cut.end()[0]), "older records leave before younger ones"
+
+
+def test_a_seal_has_heads_alone_that_a_worker_wrote() -> None:
+    chain, newest = links(11)
+    before = AuditHead(1, hash_of(chain[1][1]))
+    found = Chain(0)
+    found.expect([before])
+    for offset, (key, value) in enumerate(chain[:4]):
+        found.add(offset, key, value)
+    found.confirm([newest])
+    assert (found.end(), found.confirmed) == ([], before)
+    assert Chain(0).confirmed == AuditHead()
