@@ -2,17 +2,19 @@
 
 An erasure takes these steps. After a crash the record is read again and the steps are repeated:
 
-1. One transaction deletes the user's conversations, writes the mark (table `erased`), and sends the erasure to all
-   other partitions of `controls`, because a wrong partitioner may have put records of the user there. Sinks of other
-   systems learn of it from the topic `erasures`. From then on, nothing older than the mark is remembered, indexed or
-   served.
+1. One transaction writes the mark (table `erased`), and sends the erasure to all other partitions of `controls`,
+   because a wrong partitioner may have put records of the user there. Sinks of other systems learn of it from the topic
+   `erasures`. From then on, nothing older than the mark is remembered, indexed or served, although it is still there:
+   whoever reads a conversation asks the mark (`Erased.hides`).
 2. The user's running answers end, and nothing of them is kept.
-3. Milvus deletes the user's rows.
-4. One transaction notes in the mark that Milvus is done, and commits the record's offset.
+3. The user's rows are deleted, some hundred in a transaction: a user may have a million.
+4. Milvus deletes the user's rows.
+5. One transaction notes in the mark that all is deleted, and commits the record's offset.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 
@@ -35,10 +37,12 @@ from app.wire.headers import FORWARDED, is_forwarded
 from app.wire.validation import check_partition, validate_control
 from models.generation import FinishReason
 from tables import records
-from tables.expiry import erasure, mark_of
+from tables.expiry import erasure, has_rows, mark_of, some
 from tables.records import Change, Erased, Table
 
 _MOST_DIGITS = 15
+_REST_S = 0.02
+"""Between two steps of a scan that have deleted nothing, and before rows that were on their way are visited again."""
 
 
 class Controls:
@@ -113,9 +117,12 @@ class Controls:
         async with ownership.mark_locks.of(user_id):
             mark = mark_of(ownership.store, user_id)
             if mark is None or mark.at < at:
-                may_have_rows = await self._forget(partition, record, user_id, at) or is_first
-                mark = Erased(at, indexed=0 if may_have_rows else at, applied=ownership.clock.now())
+                await self._forget(partition, record, user_id, at)
+                mark = Erased(at, applied=ownership.clock.now())
+                if not is_first and not has_rows(ownership.store, user_id):
+                    mark = msgspec.structs.replace(mark, indexed=at)
         if not mark.done:
+            await _delete_rows(partition, user_id, mark)
             await self._history.erase(partition, user_id, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
         async with ownership.mark_locks.of(user_id):
@@ -124,32 +131,20 @@ class Controls:
             audit = audit_of_erasure(user_id, ownership.clock.now()) if is_first else ()
             await partition.commit(Commit(record, changes, audit=audit))
 
-    async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> bool:
-        """Do steps 1 and 2. Returns whether this partition had anything of the user.
-
-        Commits that are already queued run before ours, so ours also deletes what they write.
-        """
+    async def _forget(self, partition: Partition, record: Record, user_id: str, at: int) -> None:
+        """Do steps 1 and 2. Commits that are already queued run before ours, so what they write is hidden, too."""
         ownership = partition.ownership
-        inflight_requests = [
-            inflight for inflight in ownership.inflight_requests.values() if inflight.request.user_id == user_id
-        ]
-        for inflight in inflight_requests:
-            _forget_inflight(inflight, at)
-        rows = erasure(ownership.store, user_id, at)
-        on_their_way = [
-            Change(Table.CONVERSATIONS, records.key(*inflight.conversation), None) for inflight in inflight_requests
-        ]
-        has_asked = next(ownership.store.scan(Table.ENDED, records.user_prefix(user_id)), None) is not None
+        for inflight in ownership.inflight_requests.values():
+            if inflight.request.user_id == user_id:
+                _forget_inflight(inflight, at)
         is_first = not is_forwarded(record.headers)
         now = ownership.clock.now()
         sent = (*self._forwarded(partition, user_id, at), *self._for_sinks(user_id, at, now)) if is_first else ()
         mark = Erased(at, applied=now)
-        # A request that begins before the rows are gone must not use them as history.
-        ownership.erasing[user_id] = at
-        await partition.commit(Commit(None, (*rows, *on_their_way, _marked(user_id, mark)), sent))
-        if ownership.erasing.get(user_id) == at:
+        ownership.erasing[user_id] = mark
+        await partition.commit(Commit(None, (_marked(user_id, mark),), sent))
+        if ownership.erasing.get(user_id) is mark:
             del ownership.erasing[user_id]
-        return bool(rows or inflight_requests or has_asked)
 
     def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
         value, headers = encode(Erase(user_id=user_id), self._settings.wire_format)
@@ -163,6 +158,26 @@ class Controls:
         record = Erasure(user_id=user_id, erased_at=at, created_at=now)
         value, headers = encode(record, self._settings.wire_format)
         yield Outgoing(self._settings.topic("erasures"), user_id.encode(), value, headers)
+
+
+async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None:
+    """Delete what the mark hides, and return when it is committed.
+
+    A row that a commit on its way replaces is left until that is committed: our deletion would come after it.
+    """
+    store, queue = partition.ownership.store, partition.context.queue
+    again = True
+    while again:
+        again, more, rows = False, True, erasure(store, user_id, mark)
+        while more:
+            found, more = some(rows)
+            on_their_way = queue.keys_of(Table.CONVERSATIONS)
+            now = tuple(row for row in found if row.key not in on_their_way)
+            again |= len(now) < len(found)
+            if now:
+                await partition.commit(Commit(None, now))
+            elif more or again:
+                await asyncio.sleep(_REST_S)
 
 
 def _forget_inflight(inflight: InFlightRequest, at: int) -> None:

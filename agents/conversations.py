@@ -48,7 +48,6 @@ from models.generation import FinishReason
 from models.registry import ModelRegistry
 from tables import records
 from tables.conversations import MemoryRules
-from tables.expiry import mark_of
 from tables.records import Conversation, Table, Turn
 from tables.tool_calls import ToolRounds
 
@@ -189,7 +188,9 @@ class Conversations:
                 await self._decisions.masking.settle(partition, inflight, answer)
             kept = None if inflight.forget_history else conversation
             now = inflight.time_of(partition.ownership.clock.now())
-            commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now)
+            mark = partition.ownership.mark_of(inflight.request.user_id)
+            erased_at = 0 if mark is None else mark.at
+            commit = commit_of(inflight, answer, end, kept, self._rules, self._settings, now, erased_at)
         return end, commit
 
     async def _commit(self, partition: Partition, inflight: InFlightRequest, end: TokenEvent, commit: Commit) -> None:
@@ -294,10 +295,12 @@ class Conversations:
         partition.lanes.hurry(inflight.conversation, inflight)
 
     def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
-        if inflight.request.user_id in partition.ownership.erasing:
-            return None
+        """What is remembered of the conversation; rows that an erasure has not deleted yet count as deleted."""
         raw = partition.ownership.store.get(Table.CONVERSATIONS, records.key(*inflight.conversation))
-        return None if raw is None else records.decode(raw, Conversation)
+        conversation = None if raw is None else records.decode(raw, Conversation)
+        mark = partition.ownership.mark_of(inflight.request.user_id)
+        is_hidden = conversation is not None and mark is not None and mark.hides(conversation)
+        return None if is_hidden else conversation
 
     def _memory(self, inflight: InFlightRequest, conversation: Conversation | None) -> tuple[Turn, ...]:
         return memory_of(inflight, conversation, self._rules)
@@ -306,9 +309,7 @@ class Conversations:
         """Whether nothing of the request may be kept: it was sent before its user was erased, or it began before the
         erasure was applied, so that tokens already written may quote what was erased.
         """
-        if inflight.at <= partition.ownership.erasing.get(inflight.request.user_id, -1):
-            return True
-        mark = mark_of(partition.ownership.store, inflight.request.user_id)
+        mark = partition.ownership.mark_of(inflight.request.user_id)
         if mark is None:
             return False
         first = inflight.recovered.segments[0] if inflight.recovered and inflight.recovered.segments else None

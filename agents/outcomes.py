@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from agents.auditing import audit_of_refusal, audit_of_request
 from agents.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
 from agents.masking import kept_turn, private_in
@@ -47,10 +49,12 @@ def commit_of(
     rules: MemoryRules,
     settings: Settings,
     now: int,
+    erased_at: int = 0,
 ) -> Commit:
     """The commit of a request whose answer has its `end`.
 
-    `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds.
+    `conversation` is the history that the request saw; `now` is the broker's clock in Unix milliseconds; `erased_at` is
+    the time of the user's last erasure.
     """
     ended = ended_rows(inflight, now)
     audit = audit_of_request(inflight, answer, end, now)
@@ -75,6 +79,7 @@ def commit_of(
         after=request.previous_request_id or "",
     )
     remembered = rules.remember(conversation, kept_turn(turn, inflight), inflight.at)
+    remembered = msgspec.structs.replace(remembered, erased_at=erased_at)
     memory_row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
     return Commit(inflight.record, (memory_row, *ended), (output,), audit)
 

@@ -20,7 +20,6 @@ from app.policy.file import Policy
 from app.settings import Settings
 from app.wire.event import PlanDetails, RecalledTurn
 from app.wire.request import Request
-from tables.expiry import mark_of
 from tables.records import Turn
 
 if TYPE_CHECKING:
@@ -88,5 +87,5 @@ class Recalling:
 
 def erased_at(partition: Partition, user_id: str) -> int:
     """When the user was last erased, Unix milliseconds; -1 for never."""
-    mark = mark_of(partition.ownership.store, user_id)
-    return max(partition.ownership.erasing.get(user_id, -1), -1 if mark is None else mark.at)
+    mark = partition.ownership.mark_of(user_id)
+    return -1 if mark is None else mark.at

@@ -11,7 +11,6 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 from agents.history import REPEATED_FOR_MS, History
 from app.delivery.commits.commit import Commit, LostError
@@ -21,13 +20,10 @@ from app.delivery.partition import Partition
 from app.delivery.partition_manager import PartitionManager
 from app.settings import Settings
 from tables.conversations import MemoryRules
-from tables.expiry import tombstones
+from tables.expiry import some, tombstones
 from tables.records import Change, Erased, Table, key_parts
 from tables.store_errors import CorruptStoreError
 
-# Small enough to keep the transaction short and the event loop responsive.
-_AT_ONCE = 200
-_LOOKED_AT = 1000
 _REST_S = 0.02
 # A request may reach the log this long after its timestamp.
 _DELIVERY_MS = 10_000
@@ -95,7 +91,7 @@ class Sweeper:
         more = True
         while more and self._owner.owned(partition.number) is partition and partition.ownership is ownership:
             try:
-                found, more = _some(expired)
+                found, more = some(expired)
                 rows = [row for row in found if not self._in_use(partition, row)]
                 if rows:
                     await partition.commit(Commit(None, tuple(rows)))
@@ -118,14 +114,3 @@ class Sweeper:
 
 def _is_young(mark: Erased, watermark: int) -> bool:
     return watermark - mark.at <= REPEATED_FOR_MS
-
-
-def _some(expired: Iterator[Change | None]) -> tuple[list[Change], bool]:
-    """The expired rows found in one short scan, and whether there may be more."""
-    rows: list[Change] = []
-    for looked, row in enumerate(expired, start=1):
-        if row is not None:
-            rows.append(row)
-        if len(rows) >= _AT_ONCE or looked >= _LOOKED_AT:
-            return rows, True
-    return rows, False

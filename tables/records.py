@@ -62,17 +62,22 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
         return frozenset(call.id for call in last.calls) if last is not None else frozenset()
 
 
-class Conversation(msgspec.Struct, frozen=True):
-    """The last turns of a conversation, oldest first; `last_activity` is the end time of the newest."""
+class Conversation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The last turns of a conversation, oldest first; `last_activity` is the end time of the newest.
+
+    erased_at: The user's last erasure (`Erased.at`) before the row was written; the row holds nothing older.
+    """
 
     last_activity: int
     turns: tuple[Turn, ...] = ()
+    erased_at: int = 0
 
 
 class Activity(msgspec.Struct, frozen=True):
-    """What a sweep decodes of a `Conversation`: its age, without its turns."""
+    """What scans decode of a `Conversation`: its age, without its turns."""
 
     last_activity: int
+    erased_at: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -85,7 +90,7 @@ class Erased(msgspec.Struct, frozen=True):
     """A user whose records up to `at` are erased and must not come back by a replay.
 
     at: Time of the erasure.
-    indexed: The rows in Milvus are deleted up to this time; it follows `at`.
+    indexed: The rows of the tables and in Milvus are deleted up to this time; it follows `at`.
     applied: When the erasure was carried out. Answers that began before this time may quote what was erased.
     """
 
@@ -96,6 +101,10 @@ class Erased(msgspec.Struct, frozen=True):
     @property
     def done(self) -> bool:
         return self.indexed >= self.at
+
+    def hides(self, conversation: Conversation | Activity) -> bool:
+        """Whether the row is older than the erasure, which has not deleted it yet."""
+        return not self.done and conversation.erased_at < self.at
 
 
 class AuditHead(msgspec.Struct, frozen=True):

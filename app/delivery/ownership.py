@@ -47,7 +47,8 @@ from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import EventType, TokenEvent
 from tables import records
-from tables.records import Ended, Table
+from tables.expiry import mark_of
+from tables.records import Ended, Erased, Table
 from tables.store import PartitionStore
 from tables.store_errors import StoreError
 
@@ -122,7 +123,7 @@ class Ownership:
         self.refused: set[RequestKey] = set()
         self.calls = OpenCalls(store)
         self.secret_lock = asyncio.Lock()  # while the guard's secret is drawn
-        self.erasing: dict[str, int] = {}  # users whose rows are being deleted, with the time of their erasure
+        self.erasing: dict[str, Erased] = {}  # marks whose commit is under way
         # Held from the read of an erasure mark until what follows from it is committed: otherwise the end of a slow
         # erasure can replace the mark of a newer one whose commit is under way.
         self.mark_locks = UserLocks()
@@ -200,6 +201,10 @@ class Ownership:
             return True
         raw = self.store.get(Table.ENDED, records.key(*key))
         return raw is not None and at - records.decode(raw, Ended).at <= self.context.settings.dedup_s * 1000
+
+    def mark_of(self, user_id: str) -> Erased | None:
+        """The mark of the user's last erasure, from the moment at which it is decided; None if there is none."""
+        return self.erasing.get(user_id) or mark_of(self.store, user_id)
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""

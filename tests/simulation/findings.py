@@ -330,6 +330,11 @@ class Findings:
         """What is left of requests that were sent before their user's erasure, once its mark stands in the table."""
         wrong = [f"{user} is erased and has no mark" for user in sorted(erased.keys() - marked.keys())]
         wrong += self._wrong_for_sinks(erased)
+        wrong += [
+            f"{key} was asked after its user's erasure and has read what is older"
+            for key in self._sim.told_secrets
+            if asked[key] > marked.get(key[0], asked[key])
+        ]
         for turn in self._turns():
             is_older = asked[turn.user_id, turn.request_id] <= erased.get(turn.user_id, -1)
             if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
@@ -344,7 +349,7 @@ class Findings:
                     wrong += [
                         f"{user} is erased and {turn.request_id} is remembered"
                         for turn in turns
-                        if asked[user, turn.request_id] <= erased[user]
+                        if asked.get((user, turn.request_id), -1) <= erased[user]
                     ]
         return wrong
 

@@ -41,6 +41,7 @@ from tests.simulation.world import EPOCH, World
 if TYPE_CHECKING:
     from tests.simulation.hostile import Arrived
 
+SECRET = b"what an erasure has to hide"
 SESSION_S = 4.0
 _PEACE_S = 400.0
 _LATEST_S = 5.0  # after a request comes the last of what belongs to it
@@ -161,6 +162,8 @@ class Simulation:
         self.besieged = False
         self.hostile: dict[tuple[str, int, int], Arrived] = {}
         """Hostile records by topic, partition and offset (hostile.py)."""
+        self.told_secrets: set[Key] = set()
+        """Requests whose model has read what a user's erasure has to hide (big_erasure.py)."""
         self.torn: set[Key] = set()
         """Requests whose events Kafka has lost."""
         self.milvus = MilvusServer(late=0.1) if conditions.milvus else None
@@ -176,6 +179,12 @@ class Simulation:
         if load.tools:
             self.tools = SimToolPrograms(seed, self.broker, self.settings())
         self._load(load)
+
+    def _is_deadly(self, job: Job) -> bool:
+        user, request_id = job.id.rsplit("/", 1)
+        if SECRET in bytes(token % 256 for token in job.prompt):
+            self.told_secrets.add((user, request_id))
+        return (user, request_id) in self.deadly
 
     @property
     def alive(self) -> list[Process]:
@@ -202,7 +211,7 @@ class Simulation:
             fails=self._fails(),
             skew=skew,
             on_death=self._supervise,
-            is_deadly=lambda job: tuple(job.id.rsplit("/", 1)) in self.deadly,
+            is_deadly=self._is_deadly,
         )
         self.processes.append(process)
         return process

@@ -50,9 +50,10 @@ from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEv
 from app.wire.turn import Turn
 from models.generation import Delta, Job, StreamEvent
 from models.registry import ServedModel
-from tables.records import Change, Table, encode
+from tables.records import Change, Conversation, Erased, Table, decode, encode, key
 from tables.tool_calls import BREAK, ToolRounds, row
 from tables.usage import Windows
+from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
 from tests.simulation.faults import (
     FAULTS,
@@ -207,6 +208,20 @@ def _forget_no_history(inflight: Any, at: int) -> None:
 
 def _forget_no_inflight(_claim: Any, _at: int) -> None:
     return None
+
+
+def _whatever_is_there(_: Any, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
+    raw = partition.ownership.store.get(Table.CONVERSATIONS, key(*inflight.conversation))
+    return None if raw is None else decode(raw, Conversation)
+
+
+_DELETE_ROWS = controls._delete_rows
+
+
+async def _deletes_once(partition: Partition, user_id: str, mark: Erased) -> None:
+    """As if a mark that is there meant that the rows are gone."""
+    if partition.ownership.restored or mark.applied > partition.ownership.clock.now() - 100:
+        await _DELETE_ROWS(partition, user_id, mark)
 
 
 def _whole_dead_letter(cause: Cause, key: Any, value: Any, headers: Any, **_: Any) -> DeadLetter:
@@ -423,6 +438,12 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_forget_inflight", _forget_no_history, erasing, hint=59
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
+    "who reads a conversation does not ask the mark": Mutant(
+        conversations.Conversations, "_conversation", _whatever_is_there, big_erasure
+    ),
+    "the next owner does not go on with an erasure": Mutant(
+        controls, "_delete_rows", _deletes_once, big_erasure, hint=9
+    ),
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
     ),

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from tests.simulation.big_erasure import big_erasure
 from tests.simulation.faults import (
     corrupt_storm,
     crowded_storm,
@@ -128,6 +129,7 @@ def test_requests_beyond_their_users_share_are_answered_once_and_in_order(first:
         replayed_turns,
         crowded_storm,
         corrupt_storm,
+        big_erasure,
     ],
 )
 def test_directed_storms_leave_no_trace(make: Callable[[int], Simulation]) -> None:

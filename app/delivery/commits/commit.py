@@ -51,8 +51,11 @@ from tables.store_errors import StoreError
 
 # Fences written at most to get above the epoch of a lost tail; a topic that was created anew needs more.
 MOST_FENCES = 100_000
-# Keeps a transaction far shorter than its timeout, even after an outage of the broker.
-GROUP_LIMIT = 256
+# Keep a transaction far shorter than its timeout, even after an outage of the broker. One commit may have more.
+MOST_RECORDS = 1000
+MOST_BYTES = 8 << 20
+# Records that are sent in one step of the event loop.
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,17 @@ class Commit:
     changes: tuple[Change, ...] = ()
     outputs: tuple[Outgoing, ...] = ()
     audit: tuple[AuditRecord, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """What it adds to a transaction; its offset counts as one."""
+        return 1 + len(self.changes) + len(self.outputs) + len(self.audit)
+
+    @property
+    def bytes(self) -> int:
+        """Of its keys and values; records of `audit` are small."""
+        rows = sum(len(row.key) + len(row.value or b"") for row in self.changes)
+        return rows + sum(len(output.key or b"") + len(output.value or b"") for output in self.outputs)
 
 
 @dataclass(slots=True)
@@ -107,14 +121,19 @@ class CommitQueue:
             self.urgent.set()
 
     def next_group(self) -> list[Waiting]:
-        """Take the next group, without commits that were cancelled meanwhile."""
-        group = [entry for entry in self.waiting if not entry.committed.cancelled()]
-        group, self.waiting = group[:GROUP_LIMIT], group[GROUP_LIMIT:]
+        """Take the next group, as large as one transaction may be, without commits that were cancelled meanwhile."""
+        waiting = [entry for entry in self.waiting if not entry.committed.cancelled()]
+        group, self.waiting = _split(waiting)
         self.in_hand = group
         if not self.waiting:
             self.arrived.clear()
         self.urgent.clear()
         return group
+
+    def keys_of(self, table: Table) -> set[bytes]:
+        """The rows of the table that commits on their way will write or delete."""
+        entries = (*self.in_hand, *self.waiting)
+        return {change.key for entry in entries for change in entry.commit.changes if change.table is table}
 
     def done(self) -> None:
         """Mark the taken group as committed."""
@@ -143,6 +162,17 @@ class CommitQueue:
         """Reject all further commits."""
         self.closed = True
         self.drop()
+
+
+def _split(waiting: Sequence[Waiting]) -> tuple[list[Waiting], list[Waiting]]:
+    """The commits of one transaction, at least one, and the rest."""
+    records = size = 0
+    for number, entry in enumerate(waiting):
+        records += entry.commit.records
+        size += entry.commit.bytes
+        if number and (records > MOST_RECORDS or size > MOST_BYTES):
+            return list(waiting[:number]), list(waiting[number:])
+    return list(waiting), []
 
 
 class GroupCommitter:
@@ -265,8 +295,10 @@ class GroupCommitter:
     async def _deliver(self, records: Sequence[Outgoing]) -> list[RecordMetadata]:
         deliveries: list[asyncio.Future[RecordMetadata]] = []
         try:
-            for record in records:
-                deliveries.append(await self._send(record))  # noqa: PERF401 - what was sent before an error counts
+            for number, record in enumerate(records, start=1):
+                deliveries.append(await self._send(record))
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
         except RECORD_ERRORS:
             await asyncio.gather(*deliveries, return_exceptions=True)  # an abort must not overtake the sends
             raise

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.delivery.commits.commit import Commit
+from app.delivery.commits.commit import Commit, CommitQueue
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
 from app.delivery.record import Record
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.user_locks import UserLocks
 from tables import records
-from tables.records import Ended, Table
+from tables.expiry import mark_of
+from tables.records import Ended, Erased, Table
 from tests.simulation.memory_store import Disk, MemoryStore
 
 NOW = 1_700_000_100_000
@@ -37,12 +38,20 @@ class Own:
     clock: Clock = field(default_factory=Clock)
     store: MemoryStore = field(default_factory=lambda: MemoryStore.open_on(Disk(), Path("p"), owner="test"))
     inflight_requests: dict[RequestKey, InFlightRequest] = field(default_factory=dict)
-    erasing: dict[str, int] = field(default_factory=dict)
+    erasing: dict[str, Erased] = field(default_factory=dict)
     mark_locks: UserLocks = field(default_factory=UserLocks)
+
+    def mark_of(self, user_id: str) -> Erased | None:
+        return self.erasing.get(user_id) or mark_of(self.store, user_id)
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))
         return key in self.inflight_requests or (raw is not None and records.decode(raw, Ended).at <= at)
+
+
+@dataclass
+class Context:
+    queue: CommitQueue = field(default_factory=CommitQueue)
 
 
 class FakePartition:
@@ -50,6 +59,7 @@ class FakePartition:
         self.number = number
         self.state = State.OWNED
         self.ownership = Own()
+        self.context = Context()
         self.finished: list[Commit] = []
         self.commits = asyncio.Event()
         self.commits.set()

@@ -9,6 +9,7 @@ import pytest
 from agents.controls import Controls
 from agents.history import History
 from app.delivery.cancels import Cancels
+from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Record
 from app.search.sink import NoHistory
@@ -16,7 +17,10 @@ from app.settings import Settings
 from app.wire import Cancel, Erase, Erasure, decode_control, decode_erasure, encode
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
-from tables.records import Conversation, Ended, Erased, Table, Turn
+from tables import records
+from tables.expiry import has_rows
+from tables.records import Change, Conversation, Ended, Erased, Table, Turn
+from tables.tool_calls import ToolRounds
 from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
 from tests.unit.agents.partitions import NOW, FakePartition, Own
 
@@ -159,12 +163,65 @@ async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_o
     assert (other.forget, other.forget_history) == (False, False)
 
 
+def commits_of(bench: Bench, table: Table) -> list[int]:
+    """How many rows of the table each commit has, the ones without left out."""
+    counts = [sum(change.table is table for change in commit.changes) for commit in bench.partition.finished]
+    return [count for count in counts if count]
+
+
+async def test_erase_marks_first_and_deletes_in_small_commits_however_much_there_is() -> None:
+    bench = Bench()
+    for number in range(1000):
+        bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", f"c{number}")
+        bench.partition.put(Table.CALLS, ToolRounds(at=1), "ann", f"r{number}")
+    await erased(bench)
+    marked, *rest = bench.partition.finished
+    assert [change.table for change in marked.changes] == [Table.ERASED]
+    assert max(len(commit.changes) for commit in rest) <= 200
+    assert (sum(commits_of(bench, Table.CONVERSATIONS)), sum(commits_of(bench, Table.CALLS))) == (1000, 1000)
+    assert not has_rows(bench.partition.ownership.store, "ann")
+
+
+async def test_erase_leaves_conversations_that_have_begun_after_it() -> None:
+    bench = Bench()
+    old, new = Conversation(1), Conversation(NOW, erased_at=NOW - 1000)
+    bench.partition.put(Table.CONVERSATIONS, old, "ann", "old")
+    bench.partition.put(Table.CONVERSATIONS, old, "ann", "replaced")
+    bench.partition.put(Table.CONVERSATIONS, new, "ann", "new")
+    row = Change(Table.CONVERSATIONS, records.key("ann", "replaced"), records.encode(new))
+    bench.partition.context.queue.put(Commit(None, (row,)))
+    bench.handle(Erase(user_id="ann"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert bench.sink.erasures == [], "the row that is on its way may turn out to be an old one"
+    bench.partition.ownership.store.apply([row], {}, now_ms=0)
+    bench.partition.context.queue.next_group()
+    bench.partition.context.queue.done()
+    while not bench.sink.waiting:
+        await asyncio.sleep(0.01)
+    bench.sink.waiting.pop()()
+    await bench.partition.settle()
+    left = {name: bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", name) for name in ("new", "replaced")}
+    assert left == {"new": new, "replaced": new}
+    assert bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", "old") is None
+
+
+async def test_erase_that_a_crash_has_interrupted_goes_on_where_it_was() -> None:
+    bench = Bench()
+    bench.partition.put(Table.ERASED, Erased(NOW - 1000, applied=NOW - 900), "ann")
+    for number in range(300):
+        bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", f"c{number}")
+    await erased(bench)
+    assert commits_of(bench, Table.CONVERSATIONS) == [200, 100]
+    assert bench.partition.row(Table.ERASED, Erased, "ann").done
+
+
 async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_committed() -> None:
     bench = Bench()
     bench.partition.commits.clear()
     bench.handle(Erase(user_id="ann"))
     await asyncio.sleep(0)
-    assert bench.partition.ownership.erasing == {"ann": NOW - 1000}
+    assert bench.partition.ownership.erasing == {"ann": Erased(NOW - 1000, applied=NOW)}
     bench.partition.commits.set()
     for _ in range(20):
         await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition_manager import PartitionManager
 from app.search.sink import NoHistory
 from app.settings import Settings
+from tables import expiry
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Ended, Erased, Table
 from tests.unit.agents.inflight_requests import inflight_of
@@ -83,7 +84,7 @@ async def test_sweep_leaves_a_conversation_in_which_a_request_waits() -> None:
 
 @pytest.mark.parametrize("lost", ["ownership", "partition"])
 async def test_sweep_ends_with_the_ownership_under_which_it_began(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeper, "_AT_ONCE", 1)
+    monkeypatch.setattr(expiry, "_AT_ONCE", 1)
     monkeypatch.setattr(sweeper, "_REST_S", 0)
     owner = OneOwner()
     for number in range(5):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tables.expiry import erasure
-from tables.records import Change, Table, key
+from tables.records import Change, Conversation, Erased, Table, Turn, encode, key
 from tables.store import PartitionStore
 from tables.store_errors import CorruptStoreError, StoreError, StoreLockedError, StoreUnusableError, meaning_of
 
@@ -28,10 +28,14 @@ TAIL = 110
 """Bytes at the end of an SST in which every block but data and index lies: properties, metaindex, footer."""
 
 
+def row_of(chance: random.Random) -> bytes:
+    return encode(Conversation(0, (Turn("r", chance.randbytes(60).hex(), "", 0),)))
+
+
 def batch(number: int) -> list[Change]:
     """The changelog's records at the offset `number`: some rows are written, some deleted."""
     rows = random.Random(number)
-    written = [Change(Table.CONVERSATIONS, key("nina", f"c{number}-{n}"), rows.randbytes(120)) for n in range(20)]
+    written = [Change(Table.CONVERSATIONS, key("nina", f"c{number}-{n}"), row_of(rows)) for n in range(20)]
     return [*written, Change(Table.CONVERSATIONS, key("nina", f"c{number - 1}-3"), None)]
 
 
@@ -172,7 +176,7 @@ def test_a_scan_of_a_damaged_block_raises_and_is_not_shorter(written: Path, tmp_
     with pytest.raises(CorruptStoreError):
         list(store.scan(Table.CONVERSATIONS))
     with pytest.raises(CorruptStoreError):
-        list(erasure(store, "nina", 1))
+        list(erasure(store, "nina", Erased(1)))
     with pytest.raises(CorruptStoreError):
         [store.get(Table.CONVERSATIONS, row) for row in rows_at(BATCHES - 1)]
     store.close()

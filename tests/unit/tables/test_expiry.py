@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tables import records
 from tables.conversations import MemoryRules
-from tables.expiry import erasure, tombstones
-from tables.records import Change, Conversation, Ended, Erased, Table
+from tables.expiry import erasure, some, tombstones
+from tables.records import Change, Conversation, Ended, Erased, Table, Turn
 from tests.simulation.memory_store import Disk, MemoryStore
 
 RULES = MemoryRules(turns=3, ttl_ms=100)
@@ -21,7 +21,7 @@ def store_with(conversations: list[int], ended: list[int], erased: list[int]) ->
     values = {
         Table.CONVERSATIONS: {records.key("u", f"c{n}"): Conversation(at) for n, at in enumerate(conversations)},
         Table.ENDED: {records.key("u", f"r{n}"): Ended(at) for n, at in enumerate(ended)},
-        Table.ERASED: {records.key(f"u{n}"): Erased(at) for n, at in enumerate(erased)},
+        Table.ERASED: {records.key(f"u{n}"): Erased(at, indexed=at) for n, at in enumerate(erased)},
     }
     rows = [Change(table, key, records.encode(value)) for table, of in values.items() for key, value in of.items()]
     store.apply(rows, {}, now_ms=0)
@@ -80,12 +80,13 @@ def test_what_a_request_after_the_watermark_builds_on_is_not_swept(last: list[in
 def test_an_erasure_takes_all_conversations_of_the_user_and_no_other(user: str, other: str) -> None:
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     rows = [
-        Change(Table.CONVERSATIONS, records.key(who, conversation), b"{}")
+        Change(Table.CONVERSATIONS, records.key(who, conversation), records.encode(Conversation(1)))
         for who in {user, other}
         for conversation in ("default", "x", "")
     ]
     store.apply(rows, {}, now_ms=0)
-    store.apply(erasure(store, user, 0), {}, now_ms=0)
+    deletions = [row for row in erasure(store, user, Erased(2)) if row is not None]
+    store.apply(deletions, {}, now_ms=0)
     left = {records.key_parts(key)[0] for key, _ in store.scan(Table.CONVERSATIONS)}
     assert left == {other} - {user}
 
@@ -104,3 +105,25 @@ def test_marks_that_protect_what_is_kept_for_ever_are_kept_for_ever() -> None:
     )
     assert list(rows) == [None, None]
     assert seen == [("u0", 0), ("u1", 900)]
+
+
+def test_a_mark_stays_until_its_erasure_is_done() -> None:
+    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+    store.apply([Change(Table.ERASED, records.key("u"), records.encode(Erased(0, indexed=-1)))], {}, now_ms=0)
+    assert list(tombstones(store, RULES, ended_ms=1, erased_ms=1, watermark=1000, scanned=Counter())) == [None]
+
+
+def test_long_rows_end_a_slice_sooner() -> None:
+    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+    turn = Turn("r", "p" * 400_000, "a", 1)
+    rows = [
+        Change(Table.CONVERSATIONS, records.key("u", f"{n}"), records.encode(Conversation(1, (turn,))))
+        for n in range(30)
+    ]
+    store.apply(rows, {}, now_ms=0)
+    deletions, slices, more = erasure(store, "u", Erased(2)), [], True
+    while more:
+        found, more = some(deletions)
+        slices.append(len(found))
+    assert sum(slices) == 30
+    assert max(slices) <= 11

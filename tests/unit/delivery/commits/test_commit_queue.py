@@ -4,21 +4,47 @@ import asyncio
 
 import pytest
 
-from app.delivery.commits.commit import GROUP_LIMIT, Commit, CommitQueue, LostError
+from app.delivery.commits.commit import MOST_BYTES, MOST_RECORDS, Commit, CommitQueue, LostError
 from app.delivery.record import REQUESTS, Record
+from tables.records import Change, Table
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"")
 
 
 async def test_groups_are_taken_in_order_and_no_longer_than_a_transaction_may_be() -> None:
     queue = CommitQueue()
-    commits = [Commit(RECORD) for _ in range(GROUP_LIMIT + 3)]
+    commits = [Commit(RECORD) for _ in range(MOST_RECORDS + 3)]
     for commit in commits:
         queue.put(commit)
     first, second = queue.next_group(), queue.next_group()
     assert [entry.commit for entry in (*first, *second)] == commits
-    assert (len(first), len(second)) == (GROUP_LIMIT, 3)
+    assert (len(first), len(second)) == (MOST_RECORDS, 3)
     assert not queue.arrived.is_set()
+
+
+@pytest.mark.parametrize(("count", "size"), [(MOST_RECORDS // 3, 10), (3, MOST_BYTES // 7), (1, 2 * MOST_BYTES)])
+async def test_a_group_has_no_more_records_and_bytes_than_a_transaction_may_have(count: int, size: int) -> None:
+    queue = CommitQueue()
+    rows = tuple(Change(Table.CONVERSATIONS, b"%d" % number, bytes(size)) for number in range(count))
+    commits = [Commit(None, rows) for _ in range(9)]
+    for commit in commits:
+        queue.put(commit)
+    taken = []
+    while group := queue.next_group():
+        taken += [entry.commit for entry in group]
+        assert len(group) == 1 or sum(entry.commit.records for entry in group) <= MOST_RECORDS
+        assert len(group) == 1 or sum(entry.commit.bytes for entry in group) <= MOST_BYTES
+    assert taken == commits
+
+
+async def test_rows_are_on_their_way_until_their_group_is_done() -> None:
+    queue = CommitQueue()
+    queue.put(Commit(None, (Change(Table.CONVERSATIONS, b"a", b"v"), Change(Table.ENDED, b"b", b"v"))))
+    assert queue.keys_of(Table.CONVERSATIONS) == {b"a"}
+    queue.next_group()
+    assert queue.keys_of(Table.CONVERSATIONS) == {b"a"}
+    queue.done()
+    assert queue.keys_of(Table.CONVERSATIONS) == set()
 
 
 async def test_a_group_that_failed_comes_first_again() -> None:
