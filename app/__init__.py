@@ -6,7 +6,10 @@ wire records and the settings can be imported without a broker, a model or a dat
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+from app.process_end import end_at_signals
 
 if TYPE_CHECKING:
     from app.application import app
@@ -17,6 +20,8 @@ __all__ = ["app"]
 def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if "worker" in sys.argv:
+        end_at_signals()
     from app.application import app  # noqa: PLC0415
 
     return app

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 import time
 import uuid
@@ -48,6 +49,7 @@ EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
 _WATCH_S = 1.0
 _GOODBYE_S = 10.0
+_HURRY_S = 2.0
 _HEARTBEAT_S = 0.5
 _POLL_RECORDS = 500
 
@@ -70,6 +72,18 @@ class ParleyApp(consumer.App):
             self.leaving = asyncio.ensure_future(self._leave())
         await self.leaving
         await super().stop()
+
+    async def leave(self) -> None:
+        """As `stop`, but for a process that ends right after: Faust's own services stay as they are."""
+        if self.leaving is None:
+            self.leaving = asyncio.ensure_future(self._leave())
+        await self.leaving
+        await _close(self)
+
+    def hurry(self) -> None:
+        """Leave without the rest of the grace period."""
+        if self.worker is not None:
+            self.worker.owner.hurry()
 
     async def _leave(self) -> None:
         if self.watching is not None:  # a start may fail before that
@@ -123,6 +137,36 @@ class ParleyWorker(faust.Worker):
     """Faust's worker process; it loads the models before it starts, and its exit code says why it ended."""
 
     app: ParleyApp
+    _signals = 0
+
+    def install_signal_handlers(self) -> None:
+        super().install_signal_handlers()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.loop.add_signal_handler(number, self._signalled, number)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """The first signal makes the worker leave, the second one ends the grace period, the third one the process.
+
+        Faust's way of stopping takes two seconds more, and logs what it interrupts.
+        """
+        self._signals += 1
+        if self._signals == 1:
+            self._flag_as_shutdown_by_signal()
+            log.info("%s: the worker leaves; a second signal ends the grace period", number.name)
+            self._leaving = asyncio.ensure_future(self._leave())
+        elif self._signals == 2:
+            self.app.hurry()
+            self.loop.call_later(_HURRY_S, end_process, self.app.exit_code or 0)
+        else:
+            end_process(self.app.exit_code or 0)
+
+    async def _leave(self) -> None:
+        try:
+            await self.app.leave()
+        except Exception as error:  # noqa: BLE001 - what is left ends with the process
+            log.warning("the worker could not close everything: %r", error)
+        log.info("the worker has left")
+        end_process(self.app.exit_code or 0)
 
     def execute_from_commandline(self) -> NoReturn:
         try:

@@ -20,17 +20,18 @@ def locked(
     report: Callable[[str], None],
     timeout: float = 600.0,
     failure: type[Exception] = LockedError,
+    remedy: str = "stop it first",
 ) -> Iterator[None]:
     """Hold the lock file, waiting if necessary; the kernel releases it when the process ends.
 
-    Raises `failure` if another process still holds it after `timeout` seconds.
+    Raises `failure`, with `busy` and the `remedy`, if another process still holds it after `timeout` seconds.
     """
     with path.open("w") as lock:
         deadline = time.monotonic() + timeout
         waiting = False
         while not _try_lock(lock.fileno()):
             if time.monotonic() >= deadline:
-                raise failure(f"{busy}: stop it first")
+                raise failure(f"{busy}: {remedy}")
             if not waiting:
                 report(f"{busy}; waiting for it")
                 waiting = True

@@ -37,9 +37,10 @@ class LogLimit(logging.Filter):
         return True
 
 
-def limit_logs(library: str) -> None:
-    """Limit the loggers of an imported library."""
+def limit_logs(library: str, *before: logging.Filter) -> None:
+    """Limit the loggers of an imported library; the filters `before` see each line first."""
     limit = LogLimit()
     for name, logger in logging.root.manager.loggerDict.items():
         if isinstance(logger, logging.Logger) and (name == library or name.startswith(f"{library}.")):
-            logger.addFilter(limit)
+            for one in (*before, limit):
+                logger.addFilter(one)

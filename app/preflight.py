@@ -66,8 +66,9 @@ def _lock(folder: Path, held: ExitStack) -> None:
     """Lock the data directory. Two workers with one directory would be the same group member to Kafka and evict each
     other.
     """
-    busy = f"{folder} is in use by another worker; give each worker its own PARLEY_DATA_DIR"
-    held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S))
+    busy = f"{folder} is in use by another worker"
+    remedy = "stop that one, or give this one its own PARLEY_DATA_DIR"
+    held.enter_context(locked(folder / "lock", busy, lambda _line: None, _LOCK_S, remedy=remedy))
 
 
 def _check_port(host: str, port: int) -> None:

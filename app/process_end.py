@@ -1,10 +1,11 @@
-"""The end of a worker's process."""
+"""The end of a worker's process, and what signals do before the worker has anything to lose."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
+import signal
 import sys
 from contextlib import suppress
 from typing import NoReturn
@@ -22,3 +23,21 @@ def end_process(code: int) -> NoReturn:
         with suppress(OSError, ValueError):  # the reader of stdout is gone
             stream.flush()
     os._exit(code)
+
+
+def end_at_signals() -> None:
+    """From now on SIGTERM and Ctrl-C end the process at once, with exit code 0.
+
+    For the start of a worker, which imports and loads for many seconds and owns nothing yet. Its event loop replaces
+    the handlers.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_start)
+
+
+def _end_start(number: int, _frame: object) -> None:
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, lambda *_: os._exit(0))
+    # Not `print`: the signal may have interrupted one.
+    os.write(2, f"parley: stopped at its start by {signal.Signals(number).name}\n".encode())
+    end_process(0)

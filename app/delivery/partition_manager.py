@@ -63,6 +63,7 @@ class PartitionManager:
         self._standbys = Standbys()
         self._log_end = LogEnd(self._clients)
         self._left = False
+        self._hurried = False
         self._retaken: set[int] = set()
 
     async def revoked(self) -> None:
@@ -150,11 +151,17 @@ class PartitionManager:
         begun = self._being_written()
         if begun and grace_s:
             log.info("leaving: waiting up to %g s for the %s answers that are being written", grace_s, len(begun))
-        while begun & self._being_written() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            begun & self._being_written() and asyncio.get_running_loop().time() < deadline and not self._hurried
+        ):
             await asyncio.sleep(0.02)
         if unfinished := self.unfinished:
             log.info("leaving %s requests to the next owners of their partitions, which continue them", unfinished)
         await self.stop(orderly=orderly)
+
+    def hurry(self) -> None:
+        """End the grace period of a drain that is under way."""
+        self._hurried = True
 
     def _being_written(self) -> frozenset[asyncio.Task[None]]:
         return frozenset(

@@ -12,7 +12,6 @@ from faust.types import TP
 
 from app.faust.fetch_order import FetchOrder
 from app.faust.fetch_throttle import FetchThrottle
-from app.faust.logs import tune_logs
 from app.faust.quick_wait import QuickWait
 from app.faust.same_loop import SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
@@ -26,7 +25,6 @@ _LEAVE_S = 2.0
 
 def tune() -> None:
     sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
-    tune_logs()
 
 
 class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):

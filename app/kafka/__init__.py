@@ -1,10 +1,11 @@
 """Kafka clients, topics and their configuration.
 
-Whoever imports from here reads and connects in the ways of `reading` and `reconnecting`, as do all other consumers and
-clients of the process.
+Whoever imports from here reads, connects and logs in the ways of `reading`, `reconnecting` and `logs`, as do all other
+consumers and clients of the process.
 """
 
-from app.kafka import reading, reconnecting
+from app.kafka import logs, reading, reconnecting
 
 reading.install()
 reconnecting.install()
+logs.install()

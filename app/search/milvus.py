@@ -20,6 +20,9 @@ from app.search.errors import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, Milvu
 # It logs the stack of every failed call; our own errors contain what matters.
 logging.getLogger("pymilvus").setLevel(logging.CRITICAL + 1)
 
+# pymilvus pings idle connections every 10 s. Servers allow one in 5 minutes, and end the connection.
+_RARE_PINGS = {"grpc.keepalive_time_ms": 60_000, "grpc.keepalive_permit_without_calls": False}
+
 _ANSWERED = (COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED)  # by a healthy server
 
 
@@ -38,7 +41,9 @@ class Milvus:
         try:
             async with asyncio.timeout(timeout):
                 if self._client is None:
-                    self._client = AsyncMilvusClient(self.uri, token=self._token, dedicated=True)
+                    self._client = AsyncMilvusClient(
+                        self.uri, token=self._token, dedicated=True, grpc_options=_RARE_PINGS
+                    )
                 return await getattr(self._client, method)(*args, timeout=timeout, **kwargs)
         except (TimeoutError, OSError, grpc.RpcError, MilvusException) as error:
             explained = explain(error)

@@ -53,6 +53,5 @@ async def test_a_leaving_worker_answers_what_arrives_and_leaves_the_group_before
     assert whole.end is not None
     assert whole.end.epoch == short.end.epoch
     assert await asyncio.to_thread(worker.wait, 120.0) == 0
-    lines = [line for line in worker.log.read_text().splitlines() if "LeaveGroup" in line or "Flush producer" in line]
-    assert "LeaveGroup request succeeded" in lines[0]
-    assert len(lines) == 2
+    log = worker.log.read_text()
+    assert 0 < log.find("LeaveGroup request succeeded") < log.find("the worker has left")

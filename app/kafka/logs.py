@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import logging
 
-from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.errors import CoordinatorNotAvailableError
 
 from app.log_limit import limit_logs
 
 
-def tune_logs() -> None:
-    logging.getLogger(GroupCoordinator.__module__).addFilter(_FirstStart())  # before the rate limit
-    limit_logs("aiokafka")
+def install() -> None:
+    limit_logs("aiokafka", _Retried())
     # It prints a table for every assignment of every consumer.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
 
 
-class _FirstStart(logging.Filter):
-    """Explain aiokafka's error 15: at a first start the broker has not created its offsets topic yet."""
+class _Retried(logging.Filter):
+    """What aiokafka tries again is a warning: a broker that is away, or a group without a coordinator yet. What it does
+    not try again, it raises, or it logs it with a traceback.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno != logging.ERROR or record.exc_info:
+            return True
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
         if isinstance(record.args, tuple) and any(isinstance(arg, CoordinatorNotAvailableError) for arg in record.args):
-            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             record.msg = (
                 "the broker has no group coordinator yet; retrying "
                 "(on a first start the broker is still creating its offsets topic)"
