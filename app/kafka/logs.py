@@ -11,8 +11,18 @@ from app.log_limit import limit_logs
 
 def install() -> None:
     limit_logs("aiokafka", _Retried())
+    logging.getLogger("asyncio").addFilter(_Unclosed())
     # It prints a table for every assignment of every consumer.
     logging.getLogger("aiokafka.consumer.subscription_state").setLevel(logging.WARNING)
+
+
+class _Unclosed(logging.Filter):
+    """A client that is cancelled while it asks for its first metadata forgets the connection, which closes itself then.
+    That is no error: it happens at each rebalance that interrupts a take-over.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("Unclosed AIOKafkaConnection")
 
 
 class _Retried(logging.Filter):

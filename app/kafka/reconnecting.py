@@ -67,13 +67,24 @@ async def _probe(broker: _Broker, host: str, port: int, options: dict[str, Any])
 
 async def _attempt(broker: _Broker, host: str, port: int, options: dict[str, Any]) -> Any:
     try:
-        connection = await conn.create_conn(host, port, **options)
+        connection = await open_connection(host, port, **options)
     except _AWAY:
         if time.monotonic() >= broker.not_before:  # clients that fail together count once
             broker.failures += 1
             broker.not_before = time.monotonic() + pause_s(broker.failures)
         raise
     broker.failures = 0
+    return connection
+
+
+async def open_connection(host: str, port: int, **options: Any) -> Any:
+    """As aiokafka does, but a connection whose client gives up during the greeting is closed."""
+    connection = conn.AIOKafkaConnection(host, port, **options)
+    try:
+        await connection.connect()
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -45,10 +45,10 @@ def until_logged(worker: WorkerProcess, text: str) -> None:
         time.sleep(0.01)
 
 
-def until_handled(worker: WorkerProcess, number: signal.Signals) -> None:
-    """Until the program, and no longer the system, decides what the signal does: while it imports its modules."""
+def until_handled(worker: WorkerProcess) -> None:
+    """Until the program, and no longer the system, decides what SIGTERM does: while it imports its modules."""
     caught = 0
-    while not caught >> (number - 1) & 1:
+    while not caught >> (signal.SIGTERM - 1) & 1:
         assert worker.exit_code is None, worker.tail()
         status = Path(f"/proc/{worker.pid}/status").read_text()
         caught = int(re.findall(r"SigCgt:\s*([0-9a-f]+)", status)[0], 16)
@@ -65,7 +65,9 @@ def assert_quiet(worker: WorkerProcess, timeout_s: float = 60.0) -> None:
 @pytest.fixture(params=[2.0])
 async def busy(new_worker: NewWorker, request: pytest.FixtureRequest) -> AsyncIterator[WorkerProcess]:
     """With answers that take longer than the grace period."""
-    worker = new_worker(drain_s=request.param, paced_tokens_per_s=2.0 if request.param > 10 else 20.0).start()
+    rate = 2.0 if request.param > 10 else 20.0
+    worker = await asyncio.to_thread(new_worker, drain_s=request.param, paced_tokens_per_s=rate)
+    worker.start()
     worker.wait_owning(worker.settings.partitions)
     async with Client(worker.settings) as client:
         asked = [(user, await client.ask(user, max_tokens=200)) for user in (client.user() for _ in range(8))]
@@ -78,7 +80,7 @@ async def busy(new_worker: NewWorker, request: pytest.FixtureRequest) -> AsyncIt
 @pytest.mark.parametrize("line", ["", "[INFO]", "oined group", "_on_partitions_assigned"])
 def test_a_start_is_interrupted(new_worker: NewWorker, line: str, number: signal.Signals) -> None:
     worker = new_worker().start()
-    until_handled(worker, number)
+    until_handled(worker)
     until_logged(worker, line)
     worker.signal(number)
     assert_quiet(worker)

@@ -75,7 +75,7 @@ async def test_a_broker_that_is_back_is_found(monkeypatch: pytest.MonkeyPatch) -
         made.append((host, port))
         return type("Connection", (), {"close": lambda _self: made.append("closed")})()
 
-    monkeypatch.setattr(reconnecting.conn, "create_conn", create)
+    monkeypatch.setattr(reconnecting, "open_connection", create)
     await asyncio.gather(*(client.create_conn("127.0.0.1", port, **options) for _ in range(3)))
     assert made.count("closed") == 1
     assert len(made) == 1 + 1 + 3
