@@ -232,13 +232,15 @@ class PriceRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class TenantRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a tenant may ask for; what is not set is not limited. `priority` is the highest that its requests may have,
     `cost_per_month` counts by calendar month in UTC, in the unit of the prices. `region` and `group` name the
-    deployment that serves the tenant: others refuse it.
+    deployment that serves the tenant: others refuse it. `tools` are those that programs may run for it (`tool_mode`
+    `kafka`).
     """
 
     region: str | None = None
     group: str | None = None
     models: tuple[str, ...] | None = None
     adapters: tuple[str, ...] | None = None
+    tools: tuple[str, ...] | None = None
     priority: Priority = Priority.INTERACTIVE
     requests_per_min: int | None = None
     tokens_per_min: int | None = None

@@ -23,6 +23,7 @@ from app.policy.tenant_figures import EVERYBODY_ELSE, MINUTE_S, TenantFigures
 from app.wire.codes import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.request import Priority, Request
+from app.wire.tools import ToolMode
 from app.wire.validation import foreign_tenant
 
 _ORDER = (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
@@ -119,6 +120,9 @@ class Tenants:
         if _ORDER.index(request.priority) > _ORDER.index(rule.priority):
             message = f"priority: this tenant may ask for {rule.priority} at most"
             return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
+        if (tool := _forbidden_tool(request, rule)) is not None:
+            message = f"tools: programs may not run {tool!r} for this tenant (tool_mode 'kafka')"
+            return TenantRefusal(ErrorCode.INVALID_REQUEST, message)
         return self._exhausted(tenant, rule) if rule.has_quota else None
 
     def _foreign(self, request: Request) -> str | None:
@@ -146,3 +150,9 @@ class Tenants:
             message = f"this tenant has used its budget of {rule.cost_per_month:g} of this month"
             return TenantRefusal(ErrorCode.RATE_LIMITED, message)
         return None
+
+
+def _forbidden_tool(request: Request, rule: TenantRule) -> str | None:
+    if rule.tools is None or request.tool_mode is not ToolMode.KAFKA:
+        return None
+    return next((tool.function.name for tool in request.tools or () if tool.function.name not in rule.tools), None)

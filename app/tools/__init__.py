@@ -15,7 +15,7 @@
 the `tools` of requests; with `"tool_mode": "kafka"` an answer that calls one of them waits for its result and goes on.
 """
 
-from app.tools.tool import Tool
+from app.tools.tool import Tool, ToolError
 from app.tools.tools import Tools, current_call
 
-__all__ = ["Tool", "Tools", "current_call"]
+__all__ = ["Tool", "ToolError", "Tools", "current_call"]

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from app.tools.tool import Tool, ToolError
+from app.wire.limits import MAX_TOOLS
 
 if TYPE_CHECKING:
     from mcp import Client
 
+_MOST_PAGES = 200
+
 
 async def mcp_tools(client: Client) -> list[Tool]:
-    """The tools of the server that the client is connected to."""
+    """The tools of the server that the client is connected to; raises `ToolError` if it does not come to their end."""
     tools: list[Tool] = []
     cursor: str | None = None
-    while True:
+    for _ in range(_MOST_PAGES):
         page = await client.list_tools(cursor=cursor)
         tools += (
             Tool(one.name, one.description or "", one.input_schema, partial(_call, client, one.name))
@@ -26,6 +29,9 @@ async def mcp_tools(client: Client) -> list[Tool]:
         cursor = page.next_cursor
         if cursor is None:
             return tools
+        if len(tools) > MAX_TOOLS:
+            break
+    raise ToolError(f"the MCP server lists more than {MAX_TOOLS} tools, or more than {_MOST_PAGES} pages of them")
 
 
 async def _call(client: Client, name: str, arguments: str) -> str:

@@ -63,7 +63,9 @@ class Tools:
         self._tools[tool.name] = tool
 
     async def add_mcp(self, client: Client) -> None:
-        """Add all tools of an MCP server. The client has to stay connected while the tools run."""
+        """Add all tools of an MCP server. The client has to stay connected while the tools run. Raises `ToolError` for
+        a server that lists tools without end.
+        """
         for tool in await mcp_tools(client):
             self.add(tool)
 
@@ -143,9 +145,9 @@ async def _result(tool: Tool, call: ToolCallRecord, left_s: float) -> ToolResult
         content = f"error: {call.name} did not answer in time"
     except ToolError as error:
         content = f"error: {error}"
-    except Exception as error:
+    except Exception:
         log.exception("call %s of %s failed", call.tool_call_id, call.name)
-        content = f"error: {type(error).__name__}: {error}"
+        content = f"error: {call.name} failed"  # the exception's own words are for the log of this program
     return ToolResultRecord(
         tool_call_id=call.tool_call_id,
         request_id=call.request_id,

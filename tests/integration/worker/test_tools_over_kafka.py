@@ -194,5 +194,5 @@ async def test_functions_answer_calls(client: Client) -> None:
 
     async with running(tools, client.settings):
         answer = await client.asked(user, "hello", max_tokens=2, **KAFKA)
-    results = ['{"meaning":"of' + asked[0] + '"}', "error: ValueError: no such word"]
+    results = ['{"meaning":"of' + asked[0] + '"}', "error: look_up failed"]
     assert answer.text == expected("hello", results, [1, 1])[0]

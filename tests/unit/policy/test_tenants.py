@@ -9,6 +9,7 @@ from app.policy.tenant_figures import MINUTE_MS, TenantFigures, month_start
 from app.policy.tenants import Tenants, with_tenant
 from app.wire.codes import ErrorCode
 from app.wire.request import Priority, Request
+from app.wire.tools import Function, Tool, ToolMode
 from app.wire.usage import Latencies, UsageWindow
 
 NOW = 1_790_000_000_000 - 1_790_000_000_000 % MINUTE_MS  # the beginning of a minute in the middle of a month
@@ -82,6 +83,30 @@ def window(partition: int, ago_ms: int = 0, **fields: Any) -> UsageWindow:
 )
 def test_a_tenant_may_ask_for_what_its_rule_names(fields: dict[str, Any], code: ErrorCode | None) -> None:
     assert Clocked().refused(**fields) == code
+
+
+@pytest.mark.parametrize(
+    ("allowed", "mode", "names", "named"),
+    [
+        (None, ToolMode.KAFKA, ["refund"], None),
+        (("status",), ToolMode.KAFKA, ["status"], None),
+        (("status",), ToolMode.KAFKA, [], None),
+        (("status",), ToolMode.KAFKA, ["status", "refund"], "'refund'"),
+        ((), ToolMode.KAFKA, ["status"], "'status'"),
+        ((), ToolMode.CLIENT, ["refund"], None),
+    ],
+)
+def test_programs_run_the_tools_alone_that_the_tenant_may_use(
+    allowed: tuple[str, ...] | None, mode: ToolMode, names: list[str], named: str | None
+) -> None:
+    tenants = Tenants(Policy(tenants={"acme": TenantRule(tools=allowed)}), TenantFigures(lambda: NOW, lambda: {0}, 1))
+    tools = tuple(Tool(function=Function(name=name)) for name in names)
+    request = Request(request_id="r", user_id="acme/nina", prompt="x", tools=tools, tool_mode=mode)
+    refusal = tenants.refusal(request, {"default"}, is_adapter=False)
+    assert (refusal is None) == (named is None)
+    if refusal is not None and named is not None:
+        assert refusal.code is ErrorCode.INVALID_REQUEST
+        assert named in refusal.message
 
 
 def test_without_tenants_everything_is_as_it_was() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from enum import StrEnum
@@ -10,10 +11,11 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
-from mcp import Client
+from mcp import Client, types
 from mcp.server import MCPServer
+from mcp.server.lowlevel import Server
 
-from app.tools import Tools, current_call
+from app.tools import ToolError, Tools, current_call
 from app.wire import ToolCallRecord, decode_tool_result, encode
 from app.wire.headers import WireFormat
 
@@ -96,13 +98,18 @@ async def test_a_function_that_raises_or_takes_too_long_is_an_error() -> None:
 
     @tools.tool
     async def broken() -> None:
-        raise LookupError("no such order")
+        raise LookupError("postgresql://shop:secret@db/orders cannot be reached")
+
+    @tools.tool
+    async def told() -> None:
+        raise ToolError("no such order")
 
     @tools.tool
     async def slow() -> None:
         await asyncio.sleep(60)
 
-    assert await answered(tools, "broken", "{}") == ("error: LookupError: no such order", True)
+    assert await answered(tools, "broken", "{}") == ("error: broken failed", True)
+    assert await answered(tools, "told", "{}") == ("error: no such order", True)
     assert await answered(tools, "slow", "{}", left_s=0.1) == ("error: slow did not answer in time", True)
 
 
@@ -134,6 +141,19 @@ def test_parameters_need_names_annotations_and_their_tools_other_names() -> None
     for function, why in ((lambda: None, "must be 1-64"), (bare, "needs an annotation"), (many, "can be named")):
         with pytest.raises(TypeError, match=why):
             tools.tool(function)
+
+
+@pytest.mark.parametrize("page_size", [0, 1])
+async def test_an_mcp_server_that_lists_tools_without_end_is_refused(page_size: int) -> None:
+    numbers = itertools.count()
+
+    async def list_tools(*_: Any) -> types.ListToolsResult:
+        tools = [types.Tool(name=f"tool-{next(numbers)}", input_schema={"type": "object"}) for _ in range(page_size)]
+        return types.ListToolsResult(tools=tools, next_cursor="more")
+
+    async with Client(Server("endless", on_list_tools=list_tools)) as client:
+        with pytest.raises(ToolError, match="more than 128 tools, or more than 200 pages"):
+            await Tools().add_mcp(client)
 
 
 async def test_the_tools_of_an_mcp_server_are_tools() -> None:
