@@ -221,10 +221,10 @@ def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
         top_p=defaults.top_p if request.top_p is None else request.top_p,
         top_k=defaults.top_k if request.top_k is None else max(0, request.top_k),
         seed=seed ^ number,
-        min_p=request.min_p or 0.0,
+        min_p=defaults.min_p if request.min_p is None else request.min_p,
         presence_penalty=request.presence_penalty or 0.0,
         frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=request.repetition_penalty or 1.0,
+        repetition_penalty=request.repetition_penalty or defaults.repetition_penalty,
         logit_bias=tuple((request.logit_bias or {}).items()),
         logprobs=(request.top_logprobs or 0) if request.logprobs or request.stop_when is not None else None,
     )

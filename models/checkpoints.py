@@ -6,6 +6,7 @@ nonsense until someone notices. `model_version` identifies the weights; resumed 
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +23,35 @@ from models.generation import GenerationDefaults
 from models.llama import load_llama, read_config
 from models.tokenizer_files import load_tokenizer
 
+log = logging.getLogger(__name__)
+
 FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to float32 on a CPU
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
 # What the libraries raise for a missing or broken checkpoint; nothing else is caught.
 LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError)
+
+
+# Keys of generation_config.json that are not implemented, with the values that change nothing.
+_UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
+    "bad_words_ids": ([],),
+    "begin_suppress_tokens": ([],),
+    "encoder_repetition_penalty": (1.0,),
+    "epsilon_cutoff": (0.0,),
+    "eta_cutoff": (0.0,),
+    "exponential_decay_length_penalty": (),
+    "forced_bos_token_id": (),
+    "forced_eos_token_id": (),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "no_repeat_ngram_size": (0,),
+    "num_beams": (1,),
+    "penalty_alpha": (0.0,),
+    "sequence_bias": ({}, []),
+    "suppress_tokens": ([],),
+    "typical_p": (1.0,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +95,7 @@ def load_checkpoint(
     if not getattr(tokenizer, "is_fast", False):
         raise CheckpointError(f"model {name}: it has no tokenizer.json; convert its tokenizer first")
     generation = _generation(files.folder)
+    _warn_of_unsupported(name, generation)
     return Checkpoint(
         name=name,
         model=model.eval().requires_grad_(requires_grad=False),
@@ -144,14 +169,26 @@ def _generation(folder: Path) -> Any:
 
 
 def _defaults(generation: Any) -> GenerationDefaults:
-    if generation.do_sample is False:
-        return GenerationDefaults(temperature=0.0)
+    """What of the generation config changes an answer. Greedy generation keeps the penalty, as in transformers."""
 
     def pick(name: str, fallback: float) -> float:
         value = getattr(generation, name, None)
         return fallback if value is None else value
 
-    return GenerationDefaults(pick("temperature", 1.0), pick("top_p", 1.0), int(pick("top_k", 0)))
+    penalty = pick("repetition_penalty", 1.0)
+    if generation.do_sample is False:
+        return GenerationDefaults(temperature=0.0, repetition_penalty=penalty)
+    return GenerationDefaults(
+        pick("temperature", 1.0), pick("top_p", 1.0), int(pick("top_k", 0)), pick("min_p", 0.0), penalty
+    )
+
+
+def _warn_of_unsupported(name: str, generation: Any) -> None:
+    """Keys of the generation config that change answers elsewhere, and not here."""
+    for key, neutral in _UNSUPPORTED_GENERATION.items():
+        value = getattr(generation, key, None)
+        if value is not None and value not in neutral:
+            log.warning("model %s: generation_config.json: %s=%r is not applied", name, key, value)
 
 
 def _eos(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:

@@ -119,7 +119,8 @@ def _byte_pieces(tokenizer: Any) -> list[bytes] | None:
     table = _byte_of_character()
     added = tokenizer.get_added_tokens_decoder()
     pieces: list[bytes] = []
-    for token in range(tokenizer.get_vocab_size(with_added_tokens=True)):
+    # Ids may have holes, so their number is not the highest one.
+    for token in range(max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1):
         if token in added:
             pieces.append(b"" if added[token].special else added[token].content.encode())
             continue

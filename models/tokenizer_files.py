@@ -1,36 +1,26 @@
-"""Load a checkpoint's tokenizer."""
+"""Load a checkpoint's tokenizer: `tokenizer.json` as it is.
+
+The classes that transformers chooses by `tokenizer_class` or by the kind of model replace parts of the file, its
+pre-tokenizer for example, by what that family once had. Of a byte-level tokenizer under the name `LlamaTokenizerFast`
+every space is lost, in silence (transformers #45488). The file says what the model was trained with.
+"""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-# The generic class, under its present name and that of transformers 4.
-_GENERIC = frozenset({"PreTrainedTokenizerFast", "TokenizersBackend"})
-# Kinds of models for which transformers has no tokenizer class of their own that it would prefer.
-_WITHOUT_OWN = frozenset({"llama", "mistral"})
-
 
 def load_tokenizer(folder: Path, *, remote_code: bool = False) -> Any:
-    """A tokenizer of transformers; raises what that raises.
+    """A tokenizer of transformers with the ids of `Tokenizer.from_file`; raises what transformers raises.
 
-    `AutoTokenizer` imports all that transformers has for models, which takes two seconds. A generic tokenizer is
-    therefore loaded by its class.
+    The generic class also spares the import of all that transformers has for models, which takes two seconds. A
+    checkpoint without `tokenizer.json`, or with code of its own, is `AutoTokenizer`'s.
     """
-    if not remote_code and _is_generic(folder):
+    if not remote_code and (folder / "tokenizer.json").is_file():
         from transformers.tokenization_utils_tokenizers import TokenizersBackend  # noqa: PLC0415
 
         return TokenizersBackend.from_pretrained(folder)
     from transformers import AutoTokenizer  # noqa: PLC0415
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=remote_code)
-
-
-def _is_generic(folder: Path) -> bool:
-    try:
-        config = json.loads((folder / "tokenizer_config.json").read_text())
-        kind = json.loads((folder / "config.json").read_text())["model_type"]
-        return "auto_map" not in config and config["tokenizer_class"] in _GENERIC and kind in _WITHOUT_OWN
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

@@ -137,7 +137,9 @@ class ConstraintCompiler:
         """Takes a second for a large vocabulary, at the first constraint."""
         with self._making:
             if self._made is None:
-                self._made = from_tokenizer(self._source, self._vocabulary, self._eos)
+                # A tokenizer may have ids without a row of logits, which are never drawn (sampler.py).
+                ids = self._source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
+                self._made = from_tokenizer(self._source, max(self._vocabulary, *(one + 1 for one in ids)), self._eos)
             return self._made
 
 

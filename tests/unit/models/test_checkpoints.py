@@ -4,8 +4,11 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from models.checkpoints import CheckpointError, GenerationDefaults, load_checkpoint
+from models.engine import EngineOptions, TorchEngine
+from models.generation import Job, Sampling
 from tests.unit.models import tiny
 
 
@@ -121,3 +124,39 @@ def test_what_cannot_be_served_right_is_refused_with_one_line(folder, spoil):
 def test_a_device_that_is_not_there_is_told(folder):
     with pytest.raises(CheckpointError, match="device nonsense cannot be used"):
         load_checkpoint(str(folder), device="nonsense")
+
+
+def change_generation(folder, **changes):
+    path = folder / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_generation_config_gives_every_default_that_is_implemented(folder):
+    change_generation(folder, temperature=0.6, top_p=0.95, top_k=20, min_p=0.05, repetition_penalty=1.05)
+    assert load(folder).defaults == GenerationDefaults(0.6, 0.95, 20, 0.05, 1.05)
+
+
+async def test_greedy_answer_with_a_repetition_penalty_equals_transformers(folder):
+    change_generation(folder, do_sample=False, temperature=None, top_p=None, repetition_penalty=1.1)
+    checkpoint = load(folder)
+    prompt = checkpoint.tokenizer("where is my order 4711").input_ids
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    right = model.generate(torch.tensor([prompt]), max_new_tokens=40)[0, len(prompt) :].tolist()
+    plain = model.generate(torch.tensor([prompt]), max_new_tokens=40, repetition_penalty=1.0)[0, len(prompt) :].tolist()
+    assert right != plain
+    defaults = checkpoint.defaults
+    sampling = Sampling(defaults.temperature, repetition_penalty=defaults.repetition_penalty)
+    engine = TorchEngine(checkpoint, EngineOptions(threads=1, pages=200))
+    await engine.start()
+    stream = engine.submit([Job(id="j", prompt=tuple(prompt), max_tokens=40, sampling=sampling)])[0]
+    tokens = [token async for event in stream for token in getattr(event, "tokens", ())]
+    await engine.stop()
+    assert tokens == (right[: right.index(0)] if 0 in right else right)
+
+
+def test_key_of_the_generation_config_that_is_not_applied_is_named(folder, caplog):
+    change_generation(folder, no_repeat_ngram_size=3, min_new_tokens=0)
+    load(folder)
+    assert [record.getMessage().split(": ", 1)[1] for record in caplog.records] == [
+        "generation_config.json: no_repeat_ngram_size=3 is not applied"
+    ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import json
 import re
 import threading
@@ -294,3 +295,15 @@ def test_token_that_the_constraint_does_not_allow_is_an_error(kept: ConstraintCo
     with pytest.raises(ConstraintError) as caught:
         matcher.advance(ids("x")[0])
     assert str(caught.value) == "the answer so far violates it"
+
+
+def test_tokenizer_with_more_ids_than_the_model_has_rows_is_constrained_too() -> None:
+    """Gemma 3 has 262,145 tokens and 262,144 rows of logits."""
+    more = copy.deepcopy(tokenizer())
+    more.add_special_tokens({"additional_special_tokens": ["<image_soft_token>"]})
+    compiling = ConstraintCompiler(more, len(tokenizer()), eos())
+    try:
+        matcher = compiling.ask(json_constraint({"type": "integer"})).result(20)
+        assert int.from_bytes(matcher.allowed(), "little") & 1 << ids("7")[0]
+    finally:
+        compiling.stop()
