@@ -301,7 +301,7 @@ def test_tokenizer_with_more_ids_than_the_model_has_rows_is_constrained_too() ->
     """Gemma 3 has 262,145 tokens and 262,144 rows of logits."""
     more = copy.deepcopy(tokenizer())
     more.add_special_tokens({"additional_special_tokens": ["<image_soft_token>"]})
-    compiling = ConstraintCompiler(more, len(tokenizer()), eos())
+    compiling = ConstraintCompiler(more, len(tokenizer()), frozenset({eos()}))
     try:
         matcher = compiling.ask(json_constraint({"type": "integer"})).result(20)
         assert int.from_bytes(matcher.allowed(), "little") & 1 << ids("7")[0]
