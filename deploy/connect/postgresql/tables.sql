@@ -127,8 +127,11 @@ create table if not exists parley.rejected (
     reason text not null,
     record text,
     rejected_at timestamptz not null default now(),
+    user_id text,
     primary key (topic, kafka_partition, kafka_offset)
 );
+alter table parley.rejected add column if not exists user_id text;
+create index if not exists rejected_user on parley.rejected (user_id);
 
 create table if not exists parley.ingest (
     topic text not null,
@@ -187,6 +190,29 @@ begin
     on conflict (user_id) do update set erased_at = excluded.erased_at, created_at = excluded.created_at
     where excluded.erased_at > old.erased_at;
     delete from parley.turns where user_id = erasure ->> 'user_id' and requested_at <= erased;
+    update parley.rejected set record = null, reason = 'its user was erased'
+    where record is not null and parley.may_be_of(rejected, erasure ->> 'user_id');
+end $$;
+
+-- A record that cannot be read may be of each user whose id is in it.
+create or replace function parley.may_be_of(one parley.rejected, erased text) returns boolean language sql as $$
+    select coalesce(one.user_id = erased, strpos(one.record, erased) > 0)
+$$;
+
+create or replace function parley.user_of(record text) returns text language plpgsql as $$
+begin
+    return parley.json_of(record) ->> 'user_id';
+exception when data_exception then
+    return null;
+end $$;
+
+create or replace function parley.reject(one parley.rejected) returns void language plpgsql as $$
+begin
+    if exists (select from parley.erasures where parley.may_be_of(one, user_id)) then
+        one.record := null;
+        one.reason := 'its user was erased';
+    end if;
+    insert into parley.rejected values (one.*) on conflict do nothing;
 end $$;
 
 create or replace function parley.save_usage(usage jsonb) returns void language sql as $$
@@ -257,8 +283,8 @@ begin
 exception
     -- Anything else, such as a full disk, is no fault of the record: the connector tries again.
     when data_exception or integrity_constraint_violation or raise_exception or cannot_coerce then
-        insert into parley.rejected values (new.topic, new.kafka_partition, new.kafka_offset, sqlerrm, new.record)
-        on conflict do nothing;
+        perform parley.reject(row(new.topic, new.kafka_partition, new.kafka_offset, sqlerrm, new.record, now(),
+            parley.user_of(new.record)));
         return null;
 end $$;
 
