@@ -27,7 +27,7 @@ from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.connections import Gate
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
-from app.gateway.offered_tools import offered_tools
+from app.gateway.offered_tools import offered_tools, with_offered_tools
 from app.gateway.openai.served import ServedModels, context_lengths
 from app.gateway.request_producer import RequestProducer
 from app.gateway.searching import Searching
@@ -172,11 +172,15 @@ class Gateway:
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.stop)
 
-    async def admit(self, identity: Identity, asked: Sequence[Request]) -> None:
-        """Admit these requests and check them, all or none; raises `ApiError`.
+    async def admit(self, identity: Identity, asked: Sequence[Request]) -> Sequence[Request]:
+        """Admit these requests and check them, all or none; raises `ApiError`. Returns them as they are to be sent.
 
         Choices of one prompt differ in ids and seeds only, so one of them is checked.
         """
+        if not self.access.development:
+            rule = self.tenants.rule_of(identity.tenant or "")
+            own = (rule and rule.tools) or ()
+            asked = [with_offered_tools(request, self.tools, own) for request in asked]
         prompts = {(id(one.messages), id(one.prompt), id(one.prompt_token_ids)): one for one in asked}.values()
         for request in prompts:
             names = self.models.names_of(request.model)
@@ -188,6 +192,7 @@ class Gateway:
         for request in prompts:
             self.request_producer.check(request)
             await asyncio.sleep(0)  # many tools take milliseconds
+        return asked
 
     async def erase(self, user_id: str) -> None:
         """Send an erasure of this user (as in Kafka); raises `ApiError`."""

@@ -1,12 +1,20 @@
-"""The tools that the chat page offers to the model; programs on Kafka run them (app/tools)."""
+"""The tools that this gateway offers; programs on Kafka run them (app/tools).
+
+A caller's schema can make the model write whatever arguments the caller wants, and a program runs every call of its
+name. So over HTTP, a request with `tool_mode` `kafka` names tools that are offered here, and the schemas are those of
+the offer. A tenant may bring schemas of its own for the tools that the policy names for it. In development mode, where
+every caller may be any user, all tools may be named.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
 
-from app.wire import Tool
+from app.gateway.errors import invalid
+from app.wire import Request, Tool, ToolMode
 
 
 class ToolsFileError(Exception):
@@ -23,3 +31,19 @@ def offered_tools(path: Path | None) -> tuple[Tool, ...]:
         raise ToolsFileError(f"PARLEY_GATEWAY_TOOLS={path}: {error.strerror}") from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ToolsFileError(f"PARLEY_GATEWAY_TOOLS={path}: it must be a JSON list of tools: {error}") from None
+
+
+def with_offered_tools(request: Request, offered: Collection[Tool], own: Collection[str]) -> Request:
+    """The request with the schemas of the offer; raises `ApiError`. `own`: names of the tenant's own tools."""
+    if request.tool_mode is not ToolMode.KAFKA or not request.tools:
+        return request
+    by_name = {tool.function.name: tool for tool in offered}
+    tools = []
+    for tool in request.tools:
+        name = tool.function.name
+        if name not in by_name and name not in own:
+            raise invalid(
+                "tools", f"{name} is none of the tools that this service runs; with tool_mode client you run it"
+            )
+        tools.append(tool if name in own else by_name[name])
+    return msgspec.structs.replace(request, tools=tuple(tools))

@@ -138,7 +138,7 @@ class Channel:
 
     async def _ask(self, message: AskMessage, identity: Identity) -> None:
         asked = message.request(identity, store=self._gateway.settings.gateway_store)
-        await self._gateway.admit(identity, [asked])
+        (asked,) = await self._gateway.admit(identity, [asked])
         await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
         reply = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
         await self._send({"type": "asked", "ref": message.ref, **reply})

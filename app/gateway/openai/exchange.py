@@ -63,7 +63,7 @@ class Exchange:
 
     async def answer(self, asked: Sequence[Request], reply: Reply, *, stream: bool | None) -> Response:
         """Raises `ApiError`."""
-        await self._gateway.admit(self._identity, asked)
+        asked = await self._gateway.admit(self._identity, asked)
         completion = Completion(self._gateway, asked)
         await completion.send()
         headers = {"X-Request-Id": asked[0].request_id}

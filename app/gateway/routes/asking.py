@@ -58,7 +58,7 @@ async def ask(request: Request) -> Response:
     body = await read_body(request, AskBody)
     identity = caller.identity(body.user_id)
     asked = body.request(identity, store=gateway.settings.gateway_store)
-    await gateway.admit(identity, [asked])
+    (asked,) = await gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
     place = f"/v1/requests/{asked.request_id}"
     reply = {
