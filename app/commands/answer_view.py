@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from app.commands.terminal import note
-from app.printable import printable
+from app.printable import printable, printable_json
 from app.reader import Update
 from app.wire import EventType, FinishReason
 from app.wire.event import ATTEMPT, PLAN, Notice
@@ -34,7 +34,7 @@ def show(update: Update) -> None:
 
 def show_json(update: Update) -> None:
     """Print the event as it is in `tokens`."""
-    click.echo(msgspec.json.encode(update.event))
+    click.echo(printable_json(msgspec.json.encode(update.event)))
 
 
 def _is_for_programs(notice: Notice) -> bool:

@@ -21,7 +21,7 @@ from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
 from app.delivery.commits.audit_chain import hash_of, text_digest
-from app.printable import printable
+from app.printable import printable, printable_json
 from app.settings import Settings
 from app.wire import AuditRecord, WireError, decode_audit
 from app.wire.ids import partition_for
@@ -56,7 +56,7 @@ def show(user: str | None, tenant: str | None, action: str | None, since: int, *
     shown = sorted((record for record in found if is_asked(record)), key=lambda record: record.at)
     if as_json:
         for record in shown:
-            click.echo(msgspec.json.encode(record))
+            click.echo(printable_json(msgspec.json.encode(record)))
     elif shown:
         _show(shown)
     else:

@@ -14,7 +14,7 @@ from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
 from app.policy.file import PolicyError, read_policy
 from app.prices import PriceList
-from app.printable import printable
+from app.printable import printable, printable_json
 from app.settings import Settings
 from app.wire import Turn, WireError, decode_comparison, decode_token_event, decode_turn
 from app.wire.event import PLAN
@@ -50,7 +50,9 @@ def experiment(name: str, since: int, *, as_json: bool) -> None:
         raise WrongUseError(str(error)) from None
     figures = [arms[arm].figures for arm in sorted(arms)]
     if as_json:
-        click.echo(msgspec.json.encode([{key: _plain(value) for key, value in one.items()} for one in figures]))
+        click.echo(
+            printable_json(msgspec.json.encode([{key: _plain(value) for key, value in one.items()} for one in figures]))
+        )
     elif figures:
         _show(figures)
     else:

@@ -12,7 +12,7 @@ import msgspec
 
 from app.commands.moment import Moment
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
-from app.printable import printable
+from app.printable import printable, printable_json
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
         raise WrongUseError("QUERY is empty")
     hits = run(find(settings_of_terminal(), text, options))
     if as_json:
-        click.echo(msgspec.json.encode(hits))
+        click.echo(printable_json(msgspec.json.encode(hits)))
     else:
         print_hits(hits, text, options["user"])
 

@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from app.commands.record_line import line_of
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
+from app.printable import printable_json
 from app.reader.position import Edge, seek
 from app.settings import Settings
 from app.wire import partition_for
@@ -75,7 +76,7 @@ async def _print(records: AIOKafkaConsumer, choice: Choice) -> None:
                 line = line_of(choice.topic, record)
                 if not choice.takes(line):
                     continue
-                click.echo(msgspec.json.encode(line))
+                click.echo(printable_json(msgspec.json.encode(line)))
                 printed += 1
                 if printed == choice.count:
                     return

@@ -9,6 +9,7 @@ from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import note, print_table, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
+from app.printable import printable_json
 from app.settings import Settings
 from app.wire import UsageWindow, WireError, decode_usage
 
@@ -29,7 +30,7 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
         and window.window_start + window.window_ms > since
     )
     if as_json:
-        click.echo(msgspec.json.encode([one.as_dict() for one in sums]))
+        click.echo(printable_json(msgspec.json.encode([one.as_dict() for one in sums])))
     elif sums:
         _show(sums)
     else:
