@@ -60,7 +60,7 @@ class Caller:
         """Raise `ApiError` unless the caller has at least this role for the tenant; empty: users without a tenant."""
         if self._grant is None:
             return
-        if self._grant.role < role or self._grant.tenant not in {None, tenant}:
+        if self._grant.role < role or not (self._grant.of_all or (self._grant.tenant or "") == tenant):
             message = f"this needs a token with the role {role.name.lower()} for that tenant"
             raise ApiError(ErrorCode.UNAUTHORIZED, message, status=403)
 

@@ -17,6 +17,8 @@ _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384
 _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 _LEEWAY_S = 10
 _ROLES = {role.name.lower(): role for role in Role}
+ALL_TENANTS = "*"
+"""As a token's tenant: its role holds for all. A token that lacks the claim must not have more rights for that."""
 
 
 class TokenSettingsError(ValueError):
@@ -110,4 +112,7 @@ def _grant(claims: dict[str, Any], role: Any) -> Grant:
     if role is not None and (not isinstance(role, str) or role not in _ROLES):
         raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: its role is not one of {', '.join(_ROLES)}")
     granted = _ROLES[role] if role is not None else Role.USER
-    return Grant(user, tenant, float(claims["exp"]) + _LEEWAY_S, granted)
+    of_all = tenant == ALL_TENANTS
+    if of_all and granted is Role.USER:
+        raise ApiError(ErrorCode.UNAUTHORIZED, f"the token is rejected: the tenant {ALL_TENANTS} needs a role")
+    return Grant(user, None if of_all else tenant, float(claims["exp"]) + _LEEWAY_S, granted, of_all)

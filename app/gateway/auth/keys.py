@@ -26,12 +26,16 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a key grants; `user` None means any user of the tenant. `expires_at`: Unix time, None for an API key."""
+    """What a key grants; `user` None means any user of the tenant. `expires_at`: Unix time, None for an API key.
+
+    `of_all`: the role holds for all tenants; otherwise for `tenant`, or, if that is None, for users without a tenant.
+    """
 
     user: str | None
     tenant: str | None = None
     expires_at: float | None = None
     role: Role = Role.USER
+    of_all: bool = False
 
 
 class ApiKeys:

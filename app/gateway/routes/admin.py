@@ -6,7 +6,8 @@
 | auditor | see limits and usage of its tenant |
 | admin | that, and erase any user of its tenant |
 
-A token without a tenant is for all tenants. In development mode, every caller is an admin.
+A token is for its tenant, one without a tenant for users without one, and one with the tenant `*` for all tenants. In
+development mode, every caller is an admin.
 """
 
 from __future__ import annotations

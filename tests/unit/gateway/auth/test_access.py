@@ -80,6 +80,7 @@ REFUSED = {
     "a tenant with a slash": f"Bearer {token(tenant='acme/omar')}",
     "a tenant that is a number": f"Bearer {token(tenant=7)}",
     "an unknown role": f"Bearer {token(parley_role='root')}",
+    "all tenants without a role": f"Bearer {token(tenant='*')}",
     "a role that is a list": f"Bearer {token(parley_role=['admin'])}",
     "alg none": f"Bearer {unsigned({'alg': 'none', 'typ': 'JWT'})}",
     "alg HS256 without a signature": f"Bearer {unsigned({'alg': 'HS256', 'typ': 'JWT'})}",
@@ -97,15 +98,18 @@ async def test_a_bad_token_is_refused(authorization: str) -> None:
 @pytest.mark.parametrize(
     ("claims", "role", "tenant", "may"),
     [
-        ({"parley_role": "admin"}, Role.ADMIN, "acme", True),
+        ({"parley_role": "admin"}, Role.ADMIN, "acme", False),  # the claim of the tenant may just be missing
         ({"parley_role": "admin"}, Role.ADMIN, "", True),
+        ({"parley_role": "admin", "tenant": "*"}, Role.ADMIN, "acme", True),
+        ({"parley_role": "admin", "tenant": "*"}, Role.ADMIN, "", True),
+        ({"parley_role": "auditor", "tenant": "*"}, Role.ADMIN, "acme", False),
         ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "acme", True),
         ({"parley_role": "admin", "tenant": "acme"}, Role.AUDITOR, "acme", True),
         ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "rival", False),
         ({"parley_role": "admin", "tenant": "acme"}, Role.ADMIN, "", False),
         ({"parley_role": "auditor", "tenant": "acme"}, Role.AUDITOR, "acme", True),
         ({"parley_role": "auditor", "tenant": "acme"}, Role.ADMIN, "acme", False),
-        ({"parley_role": "auditor"}, Role.AUDITOR, "rival", True),
+        ({"parley_role": "auditor"}, Role.AUDITOR, "rival", False),
         ({"parley_role": "user", "tenant": "acme"}, Role.AUDITOR, "acme", False),
         ({"tenant": "acme"}, Role.AUDITOR, "acme", False),
         ({"role": "admin"}, Role.ADMIN, "", False),  # a claim of another program
