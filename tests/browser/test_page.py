@@ -222,6 +222,9 @@ HOSTILE = {
     "lists": "\n".join(" " * 2 * depth + "- x" for depth in range(400)) + "\n\nthe end",
     "emphasis": "**" * 20_000 + " the end",
     "JSON": "[" * 50_000 + " the end",
+    "brackets": "see " + "[a" * 30_000 + " the end",
+    "code": "```\n" + "/*" * 30_000 + "\n```\n\nthe end",
+    "rules": "a|b\n" + " " * 50_000 + "x\n\nthe end",
 }
 
 

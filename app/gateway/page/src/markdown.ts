@@ -3,12 +3,16 @@
 import { element } from './dom'
 import { highlighted } from './highlight'
 
+/** Every part has a greatest length: a mark without its end is searched for that far, not to the end of the answer. */
 const INLINE =
-  /(`+)(.+?)\1|\*\*(?=\S)(.+?)\*\*|\*(?=\S)([^*]+?)\*|\[([^\]]+)\]\(([^)\s]+)\)|(https?:\/\/[^\s<>()]+[^\s<>().,;:!?])/
+  /(`{1,4})([^`\n].{0,1999}?)\1|\*\*(?=\S)(.{1,2000}?)\*\*|\*(?=\S)([^*]{1,2000}?)\*|\[([^\][]{1,500})\]\(([^)\s]{1,2000})\)|(https?:\/\/[^\s<>()]{0,1999}[^\s<>().,;:!?])/
 
+/** A label may hide where a link leads, and an address what it carries there, so the host is shown beside the label. */
 function link(label: string, target: string): Node {
   if (!/^(https?:|mailto:)/i.test(target)) return document.createTextNode(label)
-  return element('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow' }, label)
+  const made = element('a', { href: target, target: '_blank', rel: 'noopener noreferrer nofollow', title: target }, label)
+  if (made instanceof HTMLAnchorElement && made.host && !label.includes(made.host)) made.append(` (${made.host})`)
+  return made
 }
 
 /** An answer may nest without end, and the browser's stack does not: what is deeper is shown as it was written. */
@@ -58,7 +62,13 @@ function json(text: string): string | null {
 }
 
 const ITEM = /^(\s*)([-*+]|\d+[.)])\s+(.*)$/
+const LONGEST_RULE = 500
 const RULE = /^\s*\|?\s*:?-{2,}:?\s*(\|\s*:?-{2,}:?\s*)*\|?\s*$/
+
+/** A longer line is none: the expression's time grows with the square of its blanks. */
+function isRule(line: string): boolean {
+  return line.length <= LONGEST_RULE && RULE.test(line)
+}
 
 /** The lines of one block are taken from the front of `lines`. */
 function list(lines: string[], level = 0): Node {
@@ -123,7 +133,7 @@ export function markdown(text: string, depth = 0): DocumentFragment {
     if (fence) block(fenced(lines, fence[1] ?? ''))
     else if (ITEM.test(line)) block(list(lines))
     else if (/^>/.test(line) && depth < DEEPEST) block(quote(lines, depth))
-    else if (line.includes('|') && RULE.test(lines[1] ?? '')) block(table(lines))
+    else if (line.includes('|') && isRule(lines[1] ?? '')) block(table(lines))
     else {
       lines.shift()
       if (heading) block(element(heading[1] === '#' || heading[1] === '##' ? 'h2' : 'h3', {}, ...inline(heading[2] ?? '')))
