@@ -83,8 +83,10 @@ class Answering:
         serving: ServedModel | None,
     ) -> TokenEvent:
         """Write the answer, or the error that it ends with; returns its last event."""
-        if serving is None or inflight.stop.reason is not None:
-            return await self._turned_away(inflight, answer)
+        if inflight.stop.reason is not None:
+            return await stopped(answer, inflight.stop.reason)
+        if serving is None and not inflight.is_resumed:
+            return await self._not_served(inflight, answer)
         if (refusal := inflight.refusal or self._misplaced(inflight)) is not None:
             return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
@@ -96,7 +98,8 @@ class Answering:
         if inflight.plan.filtered is not None:
             return await filtered(inflight, answer)
         _pass(inflight, answer, inflight.made.until(answer.index))
-        answer.continue_as(serving, inflight.begin)
+        if serving is not None:
+            answer.continue_as(serving, inflight.begin)
         return await self._rounds(partition, inflight, answer, is_resumed=inflight.is_resumed)
 
     async def _rounds(
@@ -157,12 +160,6 @@ class Answering:
         if inflight.refusal is None:
             self._tenants.count(charged_tenant(inflight.request), inflight.record.partition, requests=1)
 
-    async def _turned_away(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
-        """The end of a request that was stopped before it began, or that no model can answer."""
-        if inflight.stop.reason is not None:
-            return await stopped(answer, inflight.stop.reason)
-        return await self._not_served(inflight, answer)
-
     async def _round(
         self,
         partition: Partition,
@@ -174,7 +171,13 @@ class Answering:
         """Let a model read its prompt and write. Returns the last event of the answer, or the calls of the round if
         other programs run them.
         """
-        while (serving := serving_of(inflight, self._servings)) is not None:
+        while True:
+            serving = serving_of(inflight, self._servings)
+            if serving is None:
+                if not await self._is_followed(inflight, answer, "its model is served no longer"):
+                    return await self._not_served(inflight, answer)
+                is_resumed = False
+                continue
             end = await self._try(partition, inflight, answer, serving, is_resumed=is_resumed)
             if isinstance(end, Failure):
                 if not await self._may_try_again(inflight, answer, end):
@@ -185,7 +188,6 @@ class Answering:
             else:
                 return end
             is_resumed = False
-        return await self._not_served(inflight, answer)
 
     async def _try(
         self,
@@ -246,7 +248,7 @@ class Answering:
 
     async def _not_served(self, inflight: InFlightRequest, answer: AnswerLog) -> TokenEvent:
         """No model has that name. If the model that began the answer is gone, the tokens that it wrote are kept."""
-        if inflight.recovered is not None and inflight.recovered.segments:
+        if answer.index or inflight.rounds.rounds:
             return await answer.done(FinishReason.PARTIAL, Usage(0, answer.tokens_of_round))
         request = inflight.request
         name = inflight.plan.model or request.model

@@ -176,6 +176,8 @@ class Conversations:
             inflight.rounds = inflight.made
         serving = serving_of(inflight, self._servings)
         answer = inflight.answer = AnswerLog(partition.ownership.tokens, inflight, serving or self._servings.default)
+        if serving is None:
+            answer.keep_author()
         if inflight.lost_attempts >= MOST_ATTEMPTS and not (inflight.recovered and inflight.recovered.end):
             end = await answer.error(ErrorCode.ENGINE_ERROR, _QUARANTINED)
             commit = quarantine_of(inflight, answer, end, _QUARANTINED, self._settings, partition.ownership.clock.now())

@@ -1,6 +1,6 @@
 """Write what one job yields: a repeated answer, the best of several candidates, or what the engine generates.
 
-    in the response cache:  follow the recording; if that breaks off, generate the rest
+    in the response cache:  follow the recording; if that breaks off, generate the rest, and charge for the whole
     else:                   attempt -> `best_of`: candidates -> the choice -> the best one
                                     -> else: the engine's stream -> token events, and a recording for the cache
 
@@ -96,8 +96,15 @@ class Generating:
         job: Job,
         recording: Recording | None = None,
     ) -> TokenEvent | End | Failure:
+        await self._pays(inflight, answer)
         await self._attempts.begin(partition, inflight, answer.index)
         return await self._generate(partition, inflight, answer, engine, job, recording)
+
+    async def _pays(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
+        """An answer that was to be repeated is generated after all, as a whole or the rest of it: it is not free."""
+        if inflight.plan.cached is not None:
+            inflight.plan = msgspec.structs.replace(inflight.plan, cached=None)
+            await answer.plan(inflight.plan)
 
     async def _generate(
         self,

@@ -10,14 +10,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
+from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.delivery.record import Outgoing
 from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS
@@ -27,6 +30,9 @@ from models.chat import ToolCall
 from models.generation import End, FinishReason
 from tables.tool_calls import ToolRound, ToolRounds, fits
 
+log = logging.getLogger(__name__)
+
+_READ_S = 10.0
 TIMED_OUT = "error: the tool did not answer in time"
 CANCELLED = "error: the answer was stopped before the tool answered"
 # Answers of one user that wait in one partition, as a multiple of those that may run.
@@ -100,8 +106,17 @@ class ToolCalls:
         return inflight.stop.reason
 
     async def _time_out(self, partition: Partition, inflight: InFlightRequest) -> None:
-        """Decide that the missing results come too late. Those that arrived while no worker read them are not."""
-        await partition.ownership.calls.read_to_end()
+        """Decide that the missing results come too late. Those that arrived while no worker read them are not, unless
+        they cannot be read now.
+        """
+        try:
+            async with asyncio.timeout(_READ_S):
+                await inflight.stop.run(partition.ownership.calls.read_to_end())
+        except StoppedError:
+            return
+        except TimeoutError:
+            at = partition.context.topic_partition(TOOL_RESULTS_TOPIC)
+            log.warning("%s[%s] cannot be read: calls of request %s time out", *at, inflight.key)
         rounds = partition.ownership.calls.decided(inflight.key) or inflight.rounds
         if not rounds.missing:
             return

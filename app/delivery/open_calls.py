@@ -49,7 +49,10 @@ class OpenCalls:
         """Wait until all results that are in the log now are committed; called while an answer waits."""
         read: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reads.append(read)
-        await read
+        try:
+            await read
+        finally:
+            self._reads.remove(read)
 
     @property
     def reads(self) -> tuple[asyncio.Future[None], ...]:
@@ -59,7 +62,6 @@ class OpenCalls:
     def have_read(self, reads: Iterable[asyncio.Future[None]]) -> None:
         """All results that were in the log when these calls were made are committed."""
         for read in reads:
-            self._reads.remove(read)
             if not read.done():
                 read.set_result(None)
 

@@ -31,7 +31,9 @@ class Planner:
         self._health = health
 
     def plan(self, inflight: InFlightRequest) -> PlanDetails:
-        """The decisions about the answer. What a former owner has decided stands."""
+        """The decisions about the answer. What a former owner has decided stands; if the model is not served here, only
+        what routing decides is decided anew. What the guard has found and what was recalled stays.
+        """
         plan = inflight.logged
         if plan.at is None and inflight.at < inflight.record.timestamp:
             plan = msgspec.structs.replace(plan, at=inflight.at)
@@ -40,9 +42,9 @@ class Planner:
             return plan
         decided = self._router.decide(inflight.request, lambda: self._prompt_tokens(inflight.request))
         if decided is not None:
-            plan = msgspec.structs.replace(decided, at=plan.at)
+            plan = _routed(plan, decided)
         elif plan.model is not None:  # a former owner with another policy had a model that is not served here
-            plan = PlanDetails(at=plan.at, model=DEFAULT_MODEL)
+            plan = _routed(plan, PlanDetails(model=DEFAULT_MODEL))
         model = plan.model or DEFAULT_MODEL
         if not _may_fall_back(inflight.request) or self._health.takes(model, self._router.fallback):
             return plan
@@ -83,6 +85,22 @@ class Planner:
             return size
         texts = [request.prompt or "", *(message.text for message in request.messages or ())]
         return self._servings.default.prompts.count("\n".join(filter(None, texts)))
+
+
+def _routed(plan: PlanDetails, route: PlanDetails) -> PlanDetails:
+    """The plan with another route, before the first token: what its former model has produced does not count."""
+    return msgspec.structs.replace(
+        plan,
+        model=route.model,
+        route=route.route,
+        experiment=route.experiment,
+        arm=route.arm,
+        notice=route.notice,
+        from_index=None,
+        cached=None,
+        chosen=None,
+        other_tokens=0,
+    )
 
 
 def _model_of(inflight: InFlightRequest) -> str:

@@ -59,8 +59,8 @@ def wrong_repeats(plans: Mapping[Key, PlanDetails], rule: ReaderRule, asked: Map
             continue
         # The owner that resumes one of the two may choose another model for it if nothing was decided before.
         versions = {event.model_version for event in (*answer.segments, *source.segments)}
-        # Either may have been cancelled, or have failed, behind what they have in common.
-        if len(versions) == 1 and not (source.text.startswith(answer.text) or answer.text.startswith(source.text)):
+        # What is no part of the source was generated, and is not free.
+        if len(versions) == 1 and not source.text.startswith(answer.text):
             yield key
 
 

@@ -196,16 +196,19 @@ def judge_records(
     settings: Settings,
     *,
     paced: bool,
+    mixed: bool = False,
     erased: Collection[str] = (),
     topics: ToolTopics | None = None,
     masks: Masks = lambda _user, _values: NO_MASK,
 ) -> Verdict:
-    """`erased` are users whose conversations were forgotten at some time; `masks` hide values from the model."""
+    """`erased` are users whose conversations were forgotten at some time; `masks` hide values from the model. Workers
+    that are `mixed` do not serve the same models, so before its first token an answer may be routed anew.
+    """
     topics = topics or ToolTopics()
     verdict = Verdict(wrong_calls=[*topics.wrong], calls=sum(map(len, topics.calls.values())))
     asked = _asked(requests, settings, verdict)
     verdict.requests = len(asked)
-    rule = _judge_tokens(tokens, verdict)
+    rule = _judge_tokens(tokens, verdict, mixed=mixed)
     ends = (answer.end for answer in rule.answers.values())
     verdict.errors.update(end.error.code for end in ends if end is not None and end.error is not None)
     written = _judge_turns(turns, verdict)
@@ -255,7 +258,7 @@ def _asked(records: Iterable[Fetched], settings: Settings, verdict: Verdict) -> 
     return asked
 
 
-def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
+def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) -> ReaderRule:
     rule = ReaderRule(remember=1 << 60)
     speaking: dict[tuple[str, str], Key] = {}
     for record in records:
@@ -271,6 +274,8 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
         if update is not None and event.notice is not None and event.notice.code == PLAN:
             plan = msgspec.convert(event.notice.details, PlanDetails)
             known = verdict.plans.get(key, NO_PLAN)
+            if mixed and not event.index and key in verdict.plans:
+                known = _routed_as(plan, known)
             before = verdict.plans.setdefault(key, plan)
             is_new = before not in {plan, msgspec.structs.replace(plan, cached=None)}
             wrong_place = (event.index or None) != plan.from_index
@@ -296,9 +301,18 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict) -> ReaderRule:
     return rule
 
 
+def _routed_as(plan: PlanDetails, before: PlanDetails) -> PlanDetails:
+    """The decisions before, with the route of this plan."""
+    names = ("model", "route", "experiment", "arm", "notice", "cached")
+    return msgspec.structs.replace(before, **{name: getattr(plan, name) for name in names})
+
+
 def _has_grown(before: PlanDetails, plan: PlanDetails) -> bool:
-    """Whether the guard has found more in what the model reads or writes next, and all else is as it was decided."""
-    same = msgspec.structs.replace(plan, private=before.private, flagged=before.flagged, filtered=None)
+    """Whether the guard has found more in what the model reads or writes next, or the rest of a repeated answer is
+    generated, and all else is as it was decided.
+    """
+    cached = before.cached if plan.cached is None else plan.cached
+    same = msgspec.structs.replace(plan, private=before.private, flagged=before.flagged, filtered=None, cached=cached)
     is_more = {*(before.private or ())} <= {*(plan.private or ())} and {*before.categories} <= {*plan.categories}
     return before.filtered is None and same == before and is_more
 

@@ -408,6 +408,28 @@ def flooded_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, expire_log)) 
     return simulation
 
 
+def mixed_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+    """A storm among workers that do not serve the same models, with a guard that never finds the same twice. The tail
+    of `tokens` stays, as in `masking_storm`.
+    """
+    chance = random.Random(f"mixed {seed}")
+    pii: Literal["off", "mask"] = chance.choice(("off", "mask"))
+    conditions = Conditions(routed=True, mixed=True, pii=pii, moderated=chance.random() < 0.5)
+    load = Load(
+        requests=6 + seed % 8,
+        users=2,
+        tokens=chance.choice((2, 8)),
+        over_s=6.0,
+        cancels=0.1,
+        repeats=0.1,
+        deadly=chance.choice((0.0, 0.1)),
+        tools=chance.choice((0.0, 0.4)),
+    )
+    simulation = Simulation(seed, workers=2 + seed % 2, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
+    _inflict_some(simulation, faults)
+    return simulation
+
+
 def _is_sweep(entry: Waiting) -> bool:
     changes = entry.commit.changes
     return entry.commit.record is None and any(

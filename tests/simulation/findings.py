@@ -93,6 +93,7 @@ class Findings:
             self._innocent.turns(self._read("turns")),
             self._sim.settings(),
             paced=True,
+            mixed=self._sim.mixed,
             erased=frozenset(erased),
             masks=self._mask,
             topics=read_tool_topics(self._read("tool-calls"), self._read("tool-results"), self._sim.settings()),
@@ -102,6 +103,8 @@ class Findings:
             found[:] = [key for key in found if self._innocent.key(key)]
         # A request that was sent before its user's erasure leaves an empty turn, whatever its readers have.
         # One that was sent before the mark stood cannot be resumed: what its answer was built on is gone.
+        if self._sim.mixed:  # an answer whose model is gone cannot always be continued
+            verdict.torn_off.clear()
         marked = self._marked_at(erased)
         planned = self._planned_at()
         sent = {key: min(at, planned.get(key, at)) for key, at in asked.items()}

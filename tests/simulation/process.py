@@ -95,6 +95,7 @@ class Process:
         milvus: MilvusServer | None = None,
         crowded: bool = False,
         policy: Policy = NO_POLICY,
+        small: bool = True,
         fails: Fails = lambda _version, _job: None,
         skew: float = 0.0,
         is_deadly: Callable[[Job], bool] = lambda _job: False,
@@ -104,6 +105,7 @@ class Process:
         self._milvus = milvus
         self._crowded = crowded
         self._policy = policy
+        self._small = small
         self._fails = fails
         self._is_deadly = is_deadly
         self._on_death = on_death
@@ -209,7 +211,7 @@ class Process:
 
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
-        default, small = self._serving(NAME, DEFAULT_MODEL), self._serving("small")
+        default, small = self._serving(NAME, DEFAULT_MODEL), [self._serving("small")] * self._small
         embedder = None if self._milvus is None else cast(Embedder, SameVector())
         chance = self.broker.world.random
         guard = Guard(
@@ -218,7 +220,7 @@ class Process:
             chance.randbytes,
             load_judges=lambda _rules: FickleJudges(chance),
         )
-        loaded = Loaded(ModelRegistry(default, small), embedder, self._policy, guard=guard)
+        loaded = Loaded(ModelRegistry(default, *small), embedder, self._policy, guard=guard)
         self.worker = Worker(
             self.settings,
             loaded,

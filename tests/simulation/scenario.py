@@ -95,6 +95,8 @@ class Conditions:
     """Workers are busy all the time: events carry several tokens, and commits wait for one another."""
     routed: bool = False
     """Each worker has routes of its own, so that no two of them decide alike."""
+    mixed: bool = False
+    """Some workers do not serve the model `small`, and have no route to it."""
     pii: Literal["off", "mask"] = "off"
     """With `mask`, an analyzer that never finds the same twice decides what models see."""
     moderated: bool = False
@@ -123,6 +125,11 @@ def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Con
 
 
 PLAIN = Conditions()
+
+
+def _without_small(policy: Policy) -> Policy:
+    routes = tuple(route for route in policy.routes if "small" not in route.models)
+    return msgspec.structs.replace(policy, routes=routes, fallback=Fallback())
 
 
 def _some_policy(chance: random.Random) -> Policy:
@@ -194,11 +201,16 @@ class Simulation:
     def routed(self) -> bool:
         return self._conditions.routed
 
+    @property
+    def mixed(self) -> bool:
+        return self._conditions.mixed
+
     def settings(self, name: str = "outside") -> Settings:
         return settings_for(name, self.partitions, self._in_flight, self._conditions)
 
     def start(self, name: str) -> Process:
         skew = self.random.choice((-3600.0, 0.0, 3600.0)) if self._conditions.skew else 0.0
+        small = not self._conditions.mixed or self.random.random() < 0.5
         process = Process(
             name,
             self.settings(name),
@@ -207,7 +219,8 @@ class Simulation:
             self.disk,
             milvus=self.milvus,
             crowded=self._conditions.crowded,
-            policy=self._policy(),
+            policy=self._policy() if small else _without_small(self._policy()),
+            small=small,
             fails=self._fails(),
             skew=skew,
             on_death=self._supervise,

@@ -42,7 +42,7 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
-from app.policy import response_cache
+from app.policy import planner, response_cache
 from app.policy.planner import Planner
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
@@ -62,6 +62,7 @@ from tests.simulation.faults import (
     flooded_storm,
     kill,
     masking_storm,
+    mixed_storm,
     moderation_storm,
     rebalance_while_away,
     recalling_storm,
@@ -369,6 +370,10 @@ def _ends_at_once(
         partition.spawn(agent.answer(partition, inflight))
 
 
+def _decides_all(plan: PlanDetails, route: PlanDetails) -> PlanDetails:
+    return replace(route, at=plan.at)
+
+
 _ALL = OpenRecords.all
 
 
@@ -418,6 +423,10 @@ MUTANTS: dict[str, Mutant] = {
     "a request that is stopped in its queue ends at once": Mutant(
         conversations.Conversations, "_end_soon", _ends_at_once, hint=2
     ),
+    "a next owner that does not serve the model of a plan decides all anew": Mutant(
+        planner, "_routed", _decides_all, mixed_storm
+    ),
+    "an answer stays free whose repeat broke off": Mutant(generating.Generating, "_pays", _nothing, routed_storm),
     "a request that a former owner has begun is parked": Mutant(
         conversations.Conversations, "has_begun", lambda *_: False, flooded_storm
     ),

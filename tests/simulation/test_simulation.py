@@ -18,6 +18,7 @@ from tests.simulation.faults import (
     kill,
     masked_erasing_storm,
     masking_storm,
+    mixed_storm,
     moderation_storm,
     rebalance_while_away,
     recalling_storm,
@@ -41,6 +42,7 @@ RECALLING = 50
 MASKING = 50
 MODERATION = 50
 FLOODED = 50
+MIXED = 100
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -107,6 +109,13 @@ def test_every_owner_hides_the_same_private_values(first: int) -> None:
 def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = moderation_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, MIXED, AT_ONCE))
+def test_workers_with_different_models_keep_what_was_decided_about_an_answer(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = mixed_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -84,6 +84,13 @@ class AnswerLog:
         text = self._claim.mask.hide(self._text_before(begin))
         self._inherited = tuple(serving.prompts.ids_of(text)) if begin > self._rounds.end and text else ()
 
+    def keep_author(self) -> None:
+        """The model that has written the tokens so far is not served here; unless another one goes on, the end names
+        it.
+        """
+        if self._recovered:
+            self._model_version = self._recovered[-1].model_version or self._model_version
+
     def _text_before(self, index: int) -> str:
         """The text of the round up to the token `index`, where an event begins."""
         text = "".join(text for text, end in zip(self._texts, self._ends, strict=True) if end <= index)

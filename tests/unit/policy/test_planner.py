@@ -8,9 +8,10 @@ from app.policy.health import ModelHealth
 from app.policy.load_figures import Load
 from app.policy.planner import Planner
 from app.policy.router import Router
-from app.wire.event import NO_PLAN, PlanDetails
+from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn
 from app.wire.request import Message, Role
 from models.paced import paced
+from models.private.value import PrivateValue
 from models.registry import ModelRegistry
 from tests.unit.agents.inflight_requests import answer_with, inflight_of
 
@@ -54,6 +55,22 @@ def test_a_model_that_is_not_served_here_is_decided_anew_unless_it_has_begun() -
     assert Planned().planner.plan(inflight) == PlanDetails(at=5, model=DEFAULT_MODEL)
     inflight.recovered = answer_with("a")
     assert Planned(SHORT).planner.plan(inflight) == inflight.logged
+
+
+def test_what_is_decided_anew_is_the_route_alone() -> None:
+    kept = {
+        "at": 5,
+        "private": (PrivateValue("PERSON", "Nina"),),
+        "flagged": ("risky",),
+        "filtered": "banned",
+        "recalled": (RecalledTurn("r0", "a", "b", 1),),
+    }
+    inflight = inflight_of(prompt="short")
+    inflight.logged = PlanDetails(
+        **kept, model="gone", route="other", arm="gone", notice="fallback", cached="r1", chosen=2, other_tokens=9
+    )
+    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(**kept, model="small", route="short")
+    assert Planned().planner.plan(inflight) == PlanDetails(**kept, model=DEFAULT_MODEL)
 
 
 def test_a_former_owner_that_took_no_route_has_decided_too() -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from models.chat import ToolCall
+from models.generation import Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import erasure, some, tombstones
 from tables.records import Change, Conversation, Ended, Erased, Table, Turn
+from tables.tool_calls import PROGRESS, Progress, ToolRound, ToolRounds, row
 from tests.simulation.memory_store import Disk, MemoryStore
 
 RULES = MemoryRules(turns=3, ttl_ms=100)
@@ -127,3 +130,16 @@ def test_long_rows_end_a_slice_sooner() -> None:
         slices.append(len(found))
     assert sum(slices) == 30
     assert max(slices) <= 11
+
+
+def test_calls_of_answers_that_have_ended_long_ago_are_swept() -> None:
+    """The end of an answer deletes its row; a row that an owner without the table has left goes by its age."""
+    store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+    usage = Usage(1, 1)
+    for request, asked_at in (("old", 10), ("new", 100)):
+        one = ToolRound(0, "", (ToolCall("f", "{}", "id"),), usage, asked_at, asked_at + 5)
+        store.apply([row("u", request, ToolRounds(0).asked(one))], {}, now_ms=0)
+    progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(3)))
+    store.apply([progress], {}, now_ms=0)
+    found = tombstones(store, MemoryRules(1, 1), ended_ms=0, erased_ms=None, watermark=50, scanned=Counter())
+    assert [change for change in found if change is not None] == [Change(Table.CALLS, records.key("u", "old"), None)]

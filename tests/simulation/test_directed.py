@@ -1,0 +1,129 @@
+"""Single courses of events that storms meet rarely."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiokafka.errors import KafkaConnectionError
+
+from agents.tool_results import ToolResults
+from app.delivery.partition import Partition
+from app.policy.file import CacheRules, Fallback, ModelSpec, Policy, PriceRule, Route
+from app.wire import TokenEvent, Turn, decode_token_event, decode_turn, decode_usage
+from models.generation import FinishReason
+from tests.faults.load import TOOLS
+from tests.simulation.broker import Entry
+from tests.simulation.scenario import Load, Simulation
+
+TO_SMALL = Policy(models={"small": ModelSpec(path="demo")}, routes=(Route(name="r", model="small"),))
+PRICED = Policy(cache=CacheRules(ttl_s=30), prices={"*": PriceRule(prompt=1.0, answer=1.0)})
+SEED = 5
+WAITING = {"tools": TOOLS, "tool_mode": "kafka"}
+
+
+class Course:
+    """One worker with this policy; what is sent to it is sent by the test."""
+
+    def __init__(self, policy: Policy) -> None:
+        class Alone(Simulation):
+            def _policy(self) -> Policy:
+                return policy
+
+        self.simulation = Alone(SEED, load=Load(requests=0))
+        assert self.simulation.settings().max_in_flight > 1
+        self.simulation.keep_running(40)
+
+    def send(self, at: float, topic: str = "requests", **fields: Any) -> None:
+        record = json.dumps({"user_id": "u", **fields}).encode()
+        self.after(at, lambda: self.simulation._append(topic, "u", record))
+
+    def after(self, at: float, happens: Callable[[], None]) -> None:
+        self.simulation.world.after(at, happens)
+
+    def run(self, *unknown: str) -> None:
+        """Run to the end; the verdict does not know whether faults of these kinds are any."""
+        outcome = self.simulation.run()
+        faults = {name: found for name, found in outcome.verdict.faults.items() if name not in unknown and found}
+        assert (faults, outcome.wrong, outcome.crashes) == ({}, [], []), outcome.line()
+
+    def records(self, topic: str) -> list[Entry]:
+        logs = self.simulation.broker.logs.items()
+        return [one for at, log in logs if at.topic == topic for one in log.entries if one.value and not one.marker]
+
+    def turns(self) -> dict[str, Turn]:
+        return {turn.request_id: turn for turn in (decode_turn(one.value or b"") for one in self.records("turns"))}
+
+    def events(self, request_id: str) -> list[TokenEvent]:
+        events = [decode_token_event(one.value or b"", one.headers) for one in self.records("tokens")]
+        return [event for event in events if event.request_id == request_id]
+
+
+def test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged() -> None:
+    course = Course(PRICED)
+    same = {"prompt": "the same question", "temperature": 0, "max_tokens": 60}
+    course.send(1.0, request_id="first", conversation_id="a", **same)
+    course.send(1.05, request_id="second", conversation_id="b", **same)
+    course.send(1.5, "controls", type="cancel", request_id="first")
+    course.run()
+    turns = course.turns()
+    assert turns["first"].finish_reason is FinishReason.CANCELLED
+    assert turns["second"].usage.completion_tokens == 60
+    assert turns["second"].cached is None
+    usage = [decode_usage(one.value or b"") for one in course.records("usage")]
+    paid = sum(turn.usage.prompt_tokens + turn.usage.completion_tokens for turn in turns.values())
+    newest = {one.window_start: one for one in sorted(usage, key=lambda one: one.revision)}
+    assert sum(one.cached_requests for one in newest.values()) == 0
+    assert sum(one.cost for one in newest.values()) == pytest.approx(paid / 1000)
+
+
+@pytest.mark.parametrize("chain", [(), ("small", "default")])
+def test_a_model_that_leaves_while_its_answer_waits_for_tools_leaves_its_tokens(chain: tuple[str, ...]) -> None:
+    course = Course(Policy(models=TO_SMALL.models, routes=TO_SMALL.routes, fallback=Fallback(chain=chain)))
+    course.send(1.0, request_id="r", prompt="begin", max_tokens=8, tool_timeout_ms=6000, **WAITING)
+
+    def leave() -> None:
+        process = course.simulation.alive[0]
+        servings = process.worker._loaded.servings
+        small = servings.find("small")
+        assert small is not None
+        with process.loop.running():
+            servings.replace(*(one for one in servings if one is not small))
+            servings.forget(small.engine)
+
+    course.after(4.0, leave)
+    course.run("torn_off", "changed")
+    turn, events = course.turns()["r"], course.events("r")
+    assert events[-1].error is None
+    assert turn.answer
+    if chain:
+        assert turn.finish_reason is not FinishReason.PARTIAL
+        assert turn.model_version == "paced@1"
+    else:
+        assert (turn.finish_reason, turn.model_version) == (FinishReason.PARTIAL, "small@1")
+
+
+def test_answers_that_wait_end_in_time_while_results_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(_results: ToolResults, _partition: Partition) -> None:
+        raise KafkaConnectionError("no leader")
+
+    monkeypatch.setattr(ToolResults, "_follow", away)
+    course = Course(Policy())
+    asked = {"prompt": "begin", "max_tokens": 8, "tool_timeout_ms": 1000, **WAITING}
+    course.send(1.0, request_id="times-out", **asked)
+    course.send(1.0, request_id="late", conversation_id="b", deadline_ms=5000, **asked)
+    course.send(1.0, request_id="cancelled", conversation_id="c", **{**asked, "tool_timeout_ms": 900_000})
+    course.send(1.1, request_id="behind", prompt="behind", max_tokens=2)
+    course.send(6.0, "controls", type="cancel", request_id="cancelled")
+    course.simulation.world.run(course.simulation.world.now + 60)
+    ends = {name: course.events(name)[-1] for name in ("times-out", "late", "cancelled", "behind")}
+    for process in list(course.simulation.processes):
+        process.kill()
+    assert {name: end.finish_reason for name, end in ends.items() if name != "times-out"} == {
+        "late": FinishReason.DEADLINE,
+        "cancelled": FinishReason.CANCELLED,
+        "behind": FinishReason.LENGTH,
+    }
+    assert ends["times-out"].is_end
