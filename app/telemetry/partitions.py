@@ -14,7 +14,7 @@ from app.telemetry.broker_watch import Place
 
 def partition_families(partitions: Sequence[Partition], ends: Mapping[Place, int]) -> Iterable[Metric]:
     owned = _gauge("partition_owned", "1 while the partition's requests are served.", "partition")
-    opened = _gauge("partition_open", "Open records in memory.", "partition", "topic")
+    opened = _gauge("partition_open", "Open records.", "partition", "topic")
     held = _gauge("partition_held_bytes", "Upper bound of the memory of those records in bytes.", "partition", "topic")
     paused = _gauge("partition_paused", "1 while the topic's partition is paused.", "partition", "topic")
     running = _gauge("partition_in_flight", "Running requests.", "partition")
