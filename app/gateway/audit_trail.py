@@ -59,6 +59,10 @@ class AuditTrail:
             user_id, tenant = (ANONYMOUS, None) if caller is None else (caller.holder, caller.tenant)
             self._note(Audit(user_id=user_id, tenant=tenant, action="denied", outcome=error.code, at=0))
 
+    def refused_gateway(self) -> None:
+        """Report a caller of the port for gateways that did not prove that it is one."""
+        self._note(Audit(user_id=ANONYMOUS, action="denied", outcome="gateway", at=0))
+
     def administered(self, caller: Caller, what: str) -> None:
         self._note(Audit(user_id=caller.holder, tenant=caller.tenant, action="admin", outcome=what, at=0))
 

@@ -83,9 +83,7 @@ class Gateway:
         self._trust = trust_of(settings, development=access.development)
         self.links = Links(self._trust, peer_tls(settings), self.metrics)
         self._membership: Membership | None = None
-        self._peer_port = PeerPort(
-            self._trust, owner_tls(settings), self._session_of, self.metrics.refused_links.labels("asked").inc
-        )
+        self._peer_port = PeerPort(self._trust, owner_tls(settings), self._session_of, self._refused_peer)
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(
@@ -206,6 +204,10 @@ class Gateway:
         """Whether the caller's tenant may name this model."""
         names = self.models.names_of(model)
         return self.tenants.may_use(caller.tenant or "", names, is_adapter=self.models.is_adapter(model))
+
+    def _refused_peer(self) -> None:
+        self.metrics.refused_links.labels("asked").inc()
+        self.audit_trail.refused_gateway()
 
     def _session_of(self, connection: ServerConnection) -> Session:
         return Session(connection, self.follower, self.directory, self.admission)

@@ -1,4 +1,7 @@
-"""The available models: those of the settings, and other versions that have answered in the last hour."""
+"""The available models: those of the settings, and other versions that have answered in the last hour.
+
+A model that the settings name by its folder is `default` here.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class ServedModels:
         adapters: Collection[str] = (),
     ) -> None:
         self._adapters = frozenset(adapters)
-        self._own = tuple(configured)
+        self._own = tuple(DEFAULT_MODEL if is_folder(name) else name for name in configured)
         self._configured = tuple(dict.fromkeys(self._own))
         self._context_lengths = context_lengths or {}
         self._clock = clock
@@ -85,6 +88,11 @@ class ServedModels:
         }
 
 
+def is_folder(name: str) -> bool:
+    """Whether a model is named by a place on a machine, which is nobody's business: it is `default` to callers."""
+    return name.startswith((".", "~")) or Path(name).is_absolute()
+
+
 def context_lengths(settings: Settings) -> dict[str, int]:
     """Most tokens of prompt and answer, of the models that are `demo` or folders of this machine."""
     from models.checkpoint_files import DEMO  # noqa: PLC0415 - slow to import
@@ -97,5 +105,5 @@ def context_lengths(settings: Settings) -> dict[str, int]:
             own = int(config["max_position_embeddings"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        found[name] = min(own, settings.context_length or own)
+        found[DEFAULT_MODEL if is_folder(name) else name] = min(own, settings.context_length or own)
     return found

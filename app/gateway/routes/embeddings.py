@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from app.gateway.body import read_parameters, schema_of
 from app.gateway.errors import encoded, invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
+from app.gateway.openai.served import is_folder
 from app.gateway.openapi import replies, shape
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -58,4 +60,6 @@ async def embed(request: Request) -> Response:
         for index, vector in enumerate(vectors)
     )
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json_response({"object": "list", "data": data, "model": gateway.settings.embedder, "usage": usage})
+    embedder = gateway.settings.embedder
+    name = Path(embedder).name if is_folder(embedder) else embedder
+    return json_response({"object": "list", "data": data, "model": name, "usage": usage})

@@ -77,9 +77,10 @@ class Links:
             log.warning("the gateway at %s is linked again", link.name)
 
     def failed(self, link: Link, error: BaseException, *, is_refusal: bool) -> None:
-        """The link has ended; calls that need it are told to try again."""
-        if self._links.get(link.name) is link:
-            del self._links[link.name]
+        """The link has ended by itself; calls that need it are told to try again."""
+        if self._links.get(link.name) is not link:
+            return  # this gateway has closed it
+        del self._links[link.name]
         before = self._failures.get(link.name)
         if is_refusal:
             self._metrics.refused_links.labels("asking").inc()

@@ -25,3 +25,11 @@ def test_many_versions_leave_the_latest() -> None:
         models.answered(str(number))
     assert "999" in models.names()
     assert len(models.names()) <= 100
+
+
+def test_no_caller_sees_where_a_model_is() -> None:
+    models = ServedModels(["/srv/models/secret-merger", "demo"])
+    assert models.names() == ["default", "demo"]
+    assert models.default == "default"
+    assert "default" in models.names_of(None)
+    assert ServedModels(["~/mine", "./here", "org/name"]).names() == ["default", "org/name"]

@@ -120,6 +120,13 @@ async def test_a_gateway_with_another_secret_is_refused_and_not_away(caplog: pyt
         assert caplog.text.count("the gateway at") == 1, "said once, however often it is tried"
 
 
+async def test_a_gateway_that_closes_its_links_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with port(Trust(OWNER, (SECRET,))) as address, links(address, SECRET) as made:
+        await charge(made)
+        await made.keep({})
+    assert not caplog.records
+
+
 async def test_a_peer_that_the_group_names_learns_no_secret_and_cannot_serve(caplog: pytest.LogCaptureFixture) -> None:
     heard: list[str] = []
 
