@@ -77,13 +77,14 @@ class WindowDecoder:
 class TextStream:
     """The text of one answer, with its stop strings. `marker` is a special token that is text all the same."""
 
-    __slots__ = ("_decoder", "_longest", "_marker", "_stop", "held", "stopped")
+    __slots__ = ("_decoder", "_first", "_longest", "_marker", "_stop", "held", "stopped")
 
     def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), marker: tuple[int, str] | None = None) -> None:
         self._decoder = vocabulary.decoder()
         self._marker = marker
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
+        self._first = frozenset(text[0] for text in self._stop)
         self.held = ""  # the possible beginning of a stop string
         self.stopped = False
 
@@ -105,10 +106,9 @@ class TextStream:
 
     def _beginning(self, text: str) -> int:
         """Length of the longest suffix of `text` that begins a stop string."""
-        for size in range(min(len(text), self._longest - 1), 0, -1):
-            end = text[-size:]
-            if any(stop.startswith(end) for stop in self._stop):
-                return size
+        for at in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[at] in self._first and any(stop.startswith(text[at:]) for stop in self._stop):
+                return len(text) - at
         return 0
 
 

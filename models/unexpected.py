@@ -6,6 +6,17 @@ from pathlib import Path
 from traceback import walk_tb
 
 
+def contained(error: BaseException) -> Exception:
+    """The error as one of the work in hand; raises it again if it is meant for the whole thread. A panic of an
+    extension in Rust is no `Exception`, and still it is about what it was called with.
+    """
+    if isinstance(error, Exception):
+        return error
+    if type(error).__name__ == "PanicException":
+        return RuntimeError(type_and_place(error))
+    raise error
+
+
 def type_and_place(error: BaseException) -> str:
     """For example `KeyError at rendering.py:42`, the line that raised it."""
     frames = list(walk_tb(error.__traceback__))

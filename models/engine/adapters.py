@@ -109,7 +109,11 @@ class Adapters:
             )
         if self._make_room(size):
             self._ready = None
-            self._lora.hold(name, ready.result)
+            try:
+                self._lora.hold(name, ready.result)
+            except Exception as error:  # noqa: BLE001 - for example no memory; others are not concerned
+                self._lora.drop(name)
+                return AdapterError(f"adapter {name}: it cannot be used ({type(error).__name__})")
             self._used[name] = size
         return None
 

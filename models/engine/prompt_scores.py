@@ -11,6 +11,13 @@ from models.engine.sequence import ScheduledChunk
 from models.generation import TokenLogprob
 
 
+class NotFiniteError(ValueError):
+    """The model computes no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's logits are not finite")
+
+
 class PromptScores:
     """Those of one step, possibly still on their way from the device."""
 
@@ -26,9 +33,9 @@ class PromptScores:
         self._best = logprobs.topk(most)
 
     def read(self) -> Iterator[tuple[ScheduledChunk, list[TokenLogprob]]]:
-        """Raises `ValueError` if the logits are not finite."""
+        """Raises `NotFiniteError`."""
         if not bool(self._own.isfinite().all()):
-            raise ValueError("the model's logits are not finite")
+            raise NotFiniteError
         best = [
             list(zip(*pair, strict=True)) for pair in zip(self._best[1].tolist(), self._best[0].tolist(), strict=True)
         ]

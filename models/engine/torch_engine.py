@@ -210,7 +210,8 @@ class TorchEngine:
             line = f"the prompt has {len(job.prompt)} tokens; the model takes {self.context_length - 1} at most"
             return Failure(generated, "prompt_too_long", line)
         vocabulary = self._checkpoint.model.config.vocab_size
-        if min(*job.prompt, *job.generated, 0) < 0 or max(*job.prompt, *job.generated, 0) >= vocabulary:
+        parts = [part for part in (job.prompt, job.generated) if part]
+        if min(map(min, parts)) < 0 or max(map(max, parts)) >= vocabulary:
             return Failure(generated, "invalid_request", f"a token id is not in the model's vocabulary of {vocabulary}")
         return None
 

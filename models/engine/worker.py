@@ -24,9 +24,11 @@ from dataclasses import dataclass
 
 import torch
 
+from models.adapters import AdapterError
 from models.checkpoint_files import CheckpointError, first_line
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
+from models.engine.prompt_scores import NotFiniteError
 from models.engine.runner import Runner
 from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
@@ -36,9 +38,11 @@ from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.token_stream import TokenStream
+from models.unexpected import contained, type_and_place
 
 log = logging.getLogger(__name__)
 
+FAILED = "the engine failed in this answer"
 LEAST_CHUNK = 16
 IDLE_S = 0.2
 
@@ -159,7 +163,7 @@ class Worker:
                     self._begin(job, stream)
             case Cancelled(stream, reason):
                 if (row := self._rows.get(stream)) is not None:
-                    self._end(row, row.end(reason))
+                    self._cancel(row, reason)
             case Fetched():
                 self._adapters.install(message)
             case Compiled(stream, found):
@@ -172,13 +176,18 @@ class Worker:
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
         self._sequence += 1
-        row = SequenceState(job, stream, self._sequence, time.monotonic(), self._context_length)
+        try:
+            row = SequenceState(job, stream, self._sequence, time.monotonic(), self._context_length)
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
+            log.warning("answer %r cannot begin: %s", job.id, type_and_place(contained(error)))
+            self._out.append((stream, Failure(len(job.generated), "engine_error", FAILED)))
+            return
         self._rows[stream] = row
         try:
             end = row.read(self._vocabulary, self._eos)
             constraint = None if job.constraint is None else self._constraints.ask(job.constraint, job.user)
-        except Exception as error:  # noqa: BLE001  one bad job must not hurt the others
-            self._fail(row, "engine_error", error)
+        except BaseException as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", contained(error))
             return
         if end is not None:
             self._end(row, end)
@@ -193,8 +202,8 @@ class Worker:
         """The sequence has everything but its adapter."""
         try:
             end = row.begin(None if constraint is None else constraint.result().copy())
-        except Exception as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", error)
+        except BaseException as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", contained(error))
             return
         if end is not None:
             self._end(row, end)
@@ -202,6 +211,14 @@ class Worker:
             self._adapters.ask(row)
         else:
             self._scheduler.add(row)
+
+    def _cancel(self, row: SequenceState, reason: FinishReason) -> None:
+        try:
+            end = row.end(reason)
+        except BaseException as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", contained(error))
+        else:
+            self._end(row, end)
 
     def _enter(self) -> None:
         """Admit sequences whose adapter has been loaded."""
@@ -228,8 +245,8 @@ class Worker:
     def _compute(self, slices: list[ScheduledChunk]) -> Step | None:
         try:
             return self._runner.start(slices)
-        except Exception as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
-            self._contain(slices, error)
+        except BaseException as error:  # noqa: BLE001  what a model may raise is not known; nothing is swallowed
+            self._contain(slices, contained(error))
             return None
 
     def _follow(self, step: Step) -> Step | None:
@@ -239,8 +256,8 @@ class Worker:
         slices = self._scheduler.follow(step.slices)
         try:
             return None if slices is None else self._runner.follow(step, slices)
-        except Exception as error:  # noqa: BLE001  as above
-            log.info("a step could not be started early: %s", error)
+        except BaseException as error:  # noqa: BLE001  as above
+            log.info("a step could not be started early: %s", type_and_place(contained(error)))
             return None
 
     def _with_drafts(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
@@ -248,22 +265,24 @@ class Worker:
             return slices
         try:
             return self._speculation.extend(slices)
-        except Exception:  # whatever the error, answers do not depend on it
-            log.exception("speculation failed and is off from now on")
-            self._speculation = None
+        except BaseException as error:  # noqa: BLE001  whatever it is, answers do not depend on it
+            self._draft_no_more(contained(error))
             return slices
+
+    def _draft_no_more(self, error: Exception) -> None:
+        log.error("speculation failed and is off from now on: %s", type_and_place(error), exc_info=error)
+        self._speculation = None
 
     def _finish(self, step: Step) -> None:
         """Process what the step has drawn. Tokens of a sequence that has ended since its start are dropped."""
         try:
             drawn = step.read()
             scores = list(step.scores.read()) if step.scores is not None else []
-        except Exception as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  as above
             self._next = None  # a token that cannot be decoded came before
-            self._contain([part for part in step.slices if not part.row.ended], error)
+            self._contain([part for part in step.slices if not part.row.ended], contained(error))
             return
-        if self._speculation is not None:
-            self._speculation.learn(step.slices, drawn, time.perf_counter() - step.began)
+        self._learn(step, drawn)
         for part, logprobs in scores:
             if part.row.scores is not None:
                 part.row.scores += logprobs
@@ -276,12 +295,19 @@ class Worker:
             else:
                 part.row.advance(part.count, self._scheduler.pool)
 
+    def _learn(self, step: Step, drawn: Sequence[tuple[ScheduledChunk, list[Token]]]) -> None:
+        try:
+            if self._speculation is not None:
+                self._speculation.learn(step.slices, drawn, time.perf_counter() - step.began)
+        except BaseException as error:  # noqa: BLE001  whatever it is, answers do not depend on it
+            self._draft_no_more(contained(error))
+
     def _accept(self, part: ScheduledChunk, tokens: list[Token]) -> None:
         """Accept the drawn tokens as far as they agree with the draft: what was computed after those is valid."""
         row, known = part.row, part.count
         for at, token in enumerate(tokens):
             if not token.finite:
-                self._fail(row, "engine_error", ValueError("the model's logits are not finite"))
+                self._fail(row, "engine_error", NotFiniteError())
                 return
             row.advance(known, self._scheduler.pool)
             self._append(row, token)
@@ -295,7 +321,7 @@ class Worker:
         if not slices:
             return
         if len(slices) > 1:
-            log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), error)
+            log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), type_and_place(error))
             for part in slices:
                 if (step := self._compute([part])) is not None:
                     self._finish(step)
@@ -307,26 +333,31 @@ class Worker:
             self._fail(slices[0].row, "engine_error", error)
 
     def _append(self, row: SequenceState, token: Token) -> None:
+        told = row.answered
         try:
             delta, end = row.append(token, self._eos)
-        except Exception as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", error)
+        except BaseException as error:  # noqa: BLE001  as above
+            self._fail(row, "engine_error", contained(error), told)
             return
         if delta is not None:
             self._out.append((row.stream, delta))
         if end is not None:
             self._end(row, end)
 
-    def _fail(self, row: SequenceState, code: str, error: Exception) -> None:
-        message = first_line(error)
+    def _fail(self, row: SequenceState, code: str, error: Exception, told: int | None = None) -> None:
+        """`told`: how many tokens of the answer readers have, if not all. They see our own words only: the text of a
+        library may quote a prompt or a path.
+        """
+        message = str(error) if isinstance(error, AdapterError | NotFiniteError) else FAILED
         if isinstance(error, ConstraintError):
+            message = first_line(error)
             field = "tools" if row.job.tools is not None else "response_format"
             code, message = "invalid_request", f"{field}: {message}"
             # The message may quote the constraint, which is user data: it goes to the sender only.
             log.warning("answer %r failed: its %s cannot be followed", row.job.id, field)
         else:
-            log.warning("answer %r failed: %s", row.job.id, error)
-        self._end(row, Failure(row.answered, code, message), forget=True)
+            log.warning("answer %r failed: %s", row.job.id, type_and_place(error) if message == FAILED else message)
+        self._end(row, Failure(row.answered if told is None else told, code, message), forget=True)
 
     def _end(self, row: SequenceState, event: StreamEvent, *, forget: bool = False) -> None:
         row.ended = True
@@ -336,8 +367,11 @@ class Worker:
         freed = self._scheduler.remove(row, forget=forget)
         if row.job.adapter:
             self._adapters.leave(row)
-        if self._speculation is not None:
-            self._speculation.leave(row)
+        try:
+            if self._speculation is not None:
+                self._speculation.leave(row)
+        except BaseException as error:  # noqa: BLE001  whatever it is, answers do not depend on it
+            self._draft_no_more(contained(error))
         if forget:
             self._runner.scrub(freed)
         self._out.append((row.stream, event))
