@@ -18,7 +18,7 @@ from agents.decisions import Decisions
 from agents.dialogue import DialogueError
 from agents.generating import Generating, filtered, stopped
 from agents.jobs import UnsupportedError, job_of, prompt_of, serving_of
-from agents.outcomes import memory_of
+from agents.outcomes import kept_bytes, memory_of
 from agents.tool_rounds import ToolCalls, ToolCallsTooLargeError
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
@@ -31,6 +31,7 @@ from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
 from app.wire.event import TokenEvent
+from app.wire.limits import MAX_QUESTION_BYTES
 from models.generation import ConstraintError, End, Failure, FinishReason, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
@@ -90,6 +91,9 @@ class Answering:
         if (refusal := inflight.refusal or self._misplaced(inflight)) is not None:
             return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
+        inflight.kept_bytes = kept_bytes(inflight)
+        if inflight.kept_bytes > MAX_QUESTION_BYTES and inflight.recovered is None:
+            return await answer.error(ErrorCode.PROMPT_TOO_LONG, _too_long(inflight.kept_bytes))
         inflight.plan = self._decisions.recalling.plan(partition, inflight, inflight.memory)
         inflight.recalled = bool(inflight.memory or inflight.plan.recalled)
         if inflight.plan != inflight.logged:
@@ -281,3 +285,10 @@ def _same(inflight: InFlightRequest, recovered: Answer, serving: ServedModel, pr
     written = inflight.written
     digests = {event.prompt_digest for event in written if event.index == inflight.begin and event.tokens}
     return digests <= {prompt.digest} and (not written or written[0].model_version == serving.model_version)
+
+
+def _too_long(size: int) -> str:
+    return (
+        f"the turn has {size} bytes as JSON with its context, calls, results and private values, and a record has room "
+        f"for {MAX_QUESTION_BYTES}; send less, or begin another turn"
+    )

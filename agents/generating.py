@@ -181,6 +181,8 @@ async def _ended(inflight: InFlightRequest, answer: AnswerLog, event: End | Fail
         return event
     if event.reason is FinishReason.DEADLINE:
         return await stopped(answer, FinishReason.DEADLINE, event)
+    if not answer.has_room_for_calls(event.calls):
+        return await answer.done(FinishReason.LENGTH, event.usage, event.text)
     return await answer.done(event.reason, event.usage, event.text, event.calls)
 
 

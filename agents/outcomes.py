@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from dataclasses import dataclass
 
 import msgspec
@@ -22,7 +24,7 @@ from app.wire.codes import ErrorCode
 from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
-from app.wire.limits import MAX_USER_LENGTH
+from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
 from app.wire.tools import ToolCall as ToolCallOnWire
 from app.wire.turn import Timing, Turn
 from models.chat import ToolCall
@@ -31,6 +33,11 @@ from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Change, Conversation, Ended, Table
 from tables.tool_calls import row
+
+log = logging.getLogger(__name__)
+
+_MAX_ROW_BYTES = MAX_RECORD_BYTES - (4 << 10)
+"""Of key and value; the rest is for Kafka's framing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +88,31 @@ def commit_of(
     remembered = rules.remember(conversation, kept_turn(turn, inflight), inflight.at)
     remembered = msgspec.structs.replace(remembered, erased_at=erased_at)
     memory_row = Change(Table.CONVERSATIONS, records.key(*inflight.conversation), records.encode(remembered))
-    return Commit(inflight.record, (memory_row, *ended), (output,), audit)
+    return _within_records(Commit(inflight.record, (memory_row, *ended), (output,), audit))
+
+
+def _within_records(commit: Commit) -> Commit:
+    """The commit without a conversation that no record can hold: the turn is kept, and not remembered."""
+    rows = tuple(row for row in commit.changes if len(row.key) + len(row.value or b"") <= _MAX_ROW_BYTES)
+    if len(rows) < len(commit.changes) and commit.record is not None:
+        record = commit.record
+        log.warning(
+            "%s[%s]@%s: its turn is not remembered: the conversation would have more than %s bytes",
+            record.topic,
+            record.partition,
+            record.offset,
+            _MAX_ROW_BYTES,
+        )
+    return commit if len(rows) == len(commit.changes) else dataclasses.replace(commit, changes=rows)
+
+
+def kept_bytes(inflight: InFlightRequest) -> int:
+    """Bytes, as JSON, of what its turn will keep beside the answer: on `turns`, or in its conversation."""
+    request, memory = inflight.request, inflight.memory
+    size = json_bytes(question_of(request, memory)) + len(records.encode(inflight.plan.private or ()))
+    if request.store and not request.is_raw:
+        size += len(records.encode((steps_of(request, memory), before_of(request))))
+    return size
 
 
 def memory_of(

@@ -110,7 +110,7 @@ class ToolResults:
                 rounds = _rounds_without(partition, result)
                 if rounds is None:
                     continue
-                error = self._too_large(result, rounds)
+                error = self._too_large(partition, result, rounds)
                 content = result.content if error is None else f"error: {error.message}"
                 outcome = ToolOutcome(result.tool_call_id, content)
                 key = (result.user_id, result.request_id)
@@ -127,11 +127,13 @@ class ToolResults:
         await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
         partition.ownership.calls.wake(changes)
 
-    def _too_large(self, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:
+    def _too_large(self, partition: Partition, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:
         size, most = len(result.content.encode()), self._settings.max_prompt_bytes
         if size > most:
             return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
-        if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content))):
+        inflight = partition.ownership.inflight_requests.get((result.user_id, result.request_id))
+        beside = 0 if inflight is None else inflight.kept_bytes
+        if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
 

@@ -68,7 +68,7 @@ class ToolCalls:
             expires_at=now + self._timeout_ms(inflight),
         )
         rounds = inflight.rounds.asked(one)
-        if not fits(rounds):
+        if not fits(rounds, inflight.kept_bytes):
             raise ToolCallsTooLargeError
         await answer.delivered()
         change = partition.ownership.calls.decide(inflight.key, rounds)

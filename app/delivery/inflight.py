@@ -43,6 +43,7 @@ class InFlightRequest:
     rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
     related: Older turns that may stand in its prompt; None if none were looked for.
     memory: The turns of its conversation that it sees.
+    kept_bytes: Bytes, as JSON, of what its turn keeps beside the answer (agents/outcomes.py).
     recalled: Its prompt contains earlier turns.
     mask: Hides private values from the model.
     seen: The request as the model sees it, and the mask that made it so.
@@ -76,6 +77,7 @@ class InFlightRequest:
     made: ToolRounds = field(default_factory=ToolRounds)
     rounds: ToolRounds = field(default_factory=ToolRounds)
     related: tuple[RecalledTurn, ...] | None = None
+    kept_bytes: int = 0
     recalled: bool = False
     memory: tuple[Turn, ...] = ()
     mask: Mask = NO_MASK

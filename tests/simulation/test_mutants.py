@@ -444,7 +444,7 @@ MUTANTS: dict[str, Mutant] = {
         BrokerClock, "_latest", _lower_bound, suspended_fence, hint=70
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, erasing, hint=59
+        controls, "_forget_inflight", _forget_no_history, erasing, hint=347
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
     "who reads a conversation does not ask the mark": Mutant(

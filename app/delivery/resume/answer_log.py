@@ -58,9 +58,11 @@ class AnswerLog:
         self._ends = [event.next_index for event in self._recovered]  # the token index behind each text
         if inflight.recovered and inflight.recovered.end:
             self._add(inflight.recovered.end.text or "", inflight.recovered.position)
-        self._room = MAX_TURN_BYTES - json_bytes(inflight.request.question) - json_bytes(self.text)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self._rounds = inflight.made
+        self._question_bytes = json_bytes(inflight.request.question)
+        self._measured = (inflight.made, _bytes_of(inflight.made))
+        self._used = self._bytes_of_round()
         self._begin = self._rounds.end
         self._inherited: tuple[int, ...] = ()
         self.has_open_calls = False
@@ -140,13 +142,31 @@ class AnswerLog:
             event.tool_call_deltas for event in self._recovered if (event.index or 0) >= rounds.end
         )
         self._break = BREAK if rounds.text and self.text == rounds.text else ""
+        self._used = self._bytes_of_round()
+
+    def _bytes_of_round(self) -> int:
+        """Bytes of the current round's text and calls so far, as JSON."""
+        recovered = [event for event in self._recovered if (event.index or 0) >= self._rounds.end]
+        calls = [call for event in recovered for call in event.tool_call_deltas or ()]
+        return json_bytes(self.text_of_round) + sum(map(_bytes_of_call, calls))
 
     def _now(self) -> int:
         return self._claim.time_of(self._tokens.now())
 
     def has_room_for(self, delta: Delta) -> bool:
-        """Whether a turn that ends with this text still fits into a record."""
-        return _size(delta) <= self._room
+        """Whether a turn that ends with this text still fits into a record, with the rounds of calls before it."""
+        return self._has_room(_size(delta))
+
+    def has_room_for_calls(self, calls: Sequence[ModelCall]) -> bool:
+        """Whether the answer may end in these calls; those that readers have seen grow are counted already."""
+        return self.has_open_calls or self._has_room(sum(map(_bytes_of_call, calls)))
+
+    def _has_room(self, size: int) -> bool:
+        rounds = self._claim.rounds
+        if rounds is not self._measured[0]:
+            self._measured = (rounds, _bytes_of(rounds))
+        beside = max(self._claim.kept_bytes, self._question_bytes) + self._measured[1]
+        return size <= MAX_TURN_BYTES - beside - self._used
 
     async def say(self, delta: Delta) -> None:
         """Write the tokens, and return when the next ones may be written."""
@@ -168,7 +188,7 @@ class AnswerLog:
         self.tokens += delta.tokens
         self.logprobs += [one.logprob for one in delta.logprobs]
         self._add(text, self.index)
-        self._room -= _size(delta)
+        self._used += _size(delta)
         self.has_open_calls |= bool(delta.calls)
         await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
 
@@ -306,5 +326,14 @@ def _finite(logprob: float) -> float:
 
 
 def _size(delta: Delta) -> int:
-    """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`, and its name needs some room."""
-    return json_bytes(delta.text) + sum(json_bytes(call.arguments) + 256 * bool(call.name) for call in delta.calls)
+    """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`."""
+    return json_bytes(delta.text) + sum(map(_bytes_of_call, delta.calls))
+
+
+def _bytes_of_call(call: CallDelta | ToolCallDelta | ModelCall) -> int:
+    """Its name needs some room."""
+    return json_bytes(call.arguments) + 256 * bool(call.name)
+
+
+def _bytes_of(rounds: ToolRounds) -> int:
+    return len(msgspec.json.encode(rounds)) if rounds.rounds else 0

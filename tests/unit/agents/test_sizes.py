@@ -1,0 +1,197 @@
+"""Whatever a request brings within its limits, no record that it leaves is larger than a record can be.
+
+Sizes are those of the batches that aiokafka builds, which the broker compares with `max.message.bytes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agents.outcomes import commit_of, kept_bytes, quarantine_of, refusal_of
+from app.delivery.commits.audit_chain import extend
+from app.delivery.commits.commit import Commit
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.settings import Settings
+from app.wire.codes import ErrorCode
+from app.wire.error import WireError
+from app.wire.event import PlanDetails, TokenEvent
+from app.wire.limits import MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
+from app.wire.request import Message
+from app.wire.tools import ToolResult
+from models.chat import ChatMessage, ToolCall
+from models.generation import Delta, FinishReason, Usage
+from models.private.value import PrivateValue
+from models.tools.parser import CallDelta
+from tables import records
+from tables.conversations import MemoryRules
+from tables.records import AuditHead, Conversation, Turn
+from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
+from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
+from tests.unit.agents.test_outcomes import log_of
+
+RULES = MemoryRules(turns=10, ttl_ms=10**15)
+NOW = ASKED_AT + 5000
+LETTERS = ("x", '"', "\x01", "\u00e9", "\u20ac", "\U0001f600", "\u2028")
+USAGE = Usage(2**31, 2**31, 2**31)
+letters = st.sampled_from(LETTERS)
+formats = st.sampled_from(("json", "protobuf"))
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def sizes(commit: Commit, given_settings: Settings) -> Iterator[int]:
+    """Of each record of the commit, as a batch of its own."""
+    _, links = extend(AuditHead(2**60, "f" * 64), commit.audit, given_settings)
+    rows = (Outgoing("changelog", row.key, row.value) for row in commit.changes)
+    for record in (*commit.outputs, *links, *rows):
+        builder = DefaultRecordBatchBuilder(2, 0, 1, 1, 1, 1, 1 << 24)
+        assert builder.append(0, NOW, record.key, record.value, list(record.headers)) is not None
+        yield len(builder.build())
+
+
+def check(commit: Commit, given_settings: Settings) -> None:
+    assert max(sizes(commit, given_settings), default=0) <= MAX_RECORD_BYTES
+
+
+def settings_of(wire_format: str) -> Settings:
+    return Settings(_env_file=None, wire_format=wire_format)
+
+
+def as_long_as(letter: str, most: int) -> str:
+    """Text of that letter, of at most so many bytes in JSON."""
+    return letter * (most // json_bytes(letter))
+
+
+async def spoken(inflight: Any, letter: str, calls: int = 0) -> tuple[Any, TokenEvent]:
+    """The answer that goes on until it has no room."""
+    answer, _ = log_of(inflight)
+    answer.continue_after(inflight.rounds)
+    for number in range(calls):
+        await answer.say(Delta(answer.index, (1,), "", calls=(CallDelta(number, "n" * 64, "{}"),)))
+    text = as_long_as(letter, 8192)
+    while answer.has_room_for(delta := Delta(answer.index, (1,), text)):
+        await answer.say(delta)
+    made = [ToolCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
+    return answer, await answer.done(FinishReason.LENGTH, USAGE, "", made)
+
+
+@given(
+    letter=letters, share=st.floats(0, 1), context=st.floats(0, 1), private=st.integers(0, 1000), wire_format=formats
+)
+@many
+async def test_a_turn_with_all_at_its_limits_fits(
+    letter: str, share: float, context: float, private: int, wire_format: str
+) -> None:
+    prompt = as_long_as(letter, int(share * MAX_QUESTION_BYTES))
+    messages = (
+        Message("user", as_long_as(letter, int(context * MAX_QUESTION_BYTES))),
+        Message("assistant", "yes"),
+        Message("user", prompt),
+    )
+    name = as_long_as(letter, 700)[:128]
+    inflight = inflight_of(
+        prompt=None, messages=messages, keep_context=True, user_id=name, conversation_id=name, tenant=name[:64]
+    )
+    values = tuple(PrivateValue("EMAIL_ADDRESS", f"{number:0150}") for number in range(private))
+    inflight.plan = PlanDetails(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
+    inflight.kept_bytes = kept_bytes(inflight)
+    if inflight.kept_bytes > MAX_QUESTION_BYTES:
+        return  # refused before the first token
+    answer, end = await spoken(inflight, letter, calls=128)
+    given_settings = settings_of(wire_format)
+    commit = commit_of(inflight, answer, end, None, RULES, given_settings, NOW, NOW)
+    check(commit, given_settings)
+    assert len(commit.changes) == 2, "it is remembered"
+    check(quarantine_of(inflight, answer, end, "why" * 300, given_settings, NOW), given_settings)
+
+
+@given(letter=letters, share=st.floats(0, 1), wire_format=formats)
+@many
+async def test_a_turn_after_rounds_of_calls_fits(letter: str, share: float, wire_format: str) -> None:
+    inflight = inflight_of(prompt=as_long_as(letter, int(share * MAX_QUESTION_BYTES)))
+    inflight.kept_bytes = kept_bytes(inflight)
+    rounds, content = ToolRounds(ASKED_AT), as_long_as(letter, 60_000)
+    while True:
+        number = len(rounds.rounds)
+        calls = tuple(ToolCall("look_up", '{"word":"w"}', f"c{number}-{at}") for at in range(3))
+        one = ToolRound(number, "", calls, USAGE, NOW, NOW, tuple(ToolOutcome(call.id, content) for call in calls))
+        if not fits(rounds.asked(one), inflight.kept_bytes):
+            break
+        rounds = rounds.asked(one)
+    inflight.made = inflight.rounds = rounds
+    answer, end = await spoken(inflight, letter)
+    given_settings = settings_of(wire_format)
+    commit = commit_of(inflight, answer, end, None, RULES, given_settings, NOW)
+    check(commit, given_settings)
+    assert commit.outputs[0].topic == "turns"
+    assert any(row.table is records.Table.CONVERSATIONS and row.value for row in commit.changes)
+
+
+@pytest.mark.parametrize("wire_format", ["json", "protobuf"])
+@pytest.mark.parametrize("letter", LETTERS)
+async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(letter: str, wire_format: str) -> None:
+    """Each request adds results to the same turn, until one is refused; what was kept until then fits."""
+    conversation, given_settings, accepted = None, settings_of(wire_format), 0
+    for number in range(60):
+        results = (ToolResult(f"c{number - 1}", letter * (65536 // len(letter.encode()))),) if number else None
+        values: dict[str, Any] = {"prompt": None if number else "go", "tool_results": results}
+        inflight = inflight_of(request_id=f"r{number}", **values)
+        inflight.memory = RULES.recall(conversation, NOW)
+        inflight.kept_bytes = kept_bytes(inflight)
+        if inflight.kept_bytes > MAX_QUESTION_BYTES:
+            break
+        answer, _ = log_of(inflight)
+        end = await answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])
+        call = ToolCall("f", "{}", f"c{number}")
+        commit = commit_of(inflight, answer, end, conversation, RULES, given_settings, NOW)
+        check(commit, given_settings)
+        row = records.decode(commit.changes[0].value or b"", Conversation)
+        steps = (*row.turns[-1].steps[:-1], ChatMessage("assistant", "", calls=(call,)))
+        turns = (*row.turns[:-1], msgspec.structs.replace(row.turns[-1], steps=steps))
+        conversation = Conversation(NOW, turns)
+        accepted += 1
+    assert 1 <= accepted < 60
+
+
+async def test_a_conversation_that_no_record_can_hold_costs_the_memory_and_not_the_turn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inflight = inflight_of()
+    answer, _ = log_of(inflight)
+    await answer.say(Delta(0, (1,), "word"))
+    end = await answer.done(FinishReason.STOP, USAGE)
+    past = Conversation(NOW, (Turn("r0", "\x01" * 200_000, "", NOW),))
+    rules = MemoryRules(turns=1, ttl_ms=10**15)
+    kept = commit_of(inflight, answer, end, past, rules, settings_of("json"), NOW)
+    assert len(kept.changes) == 2
+    inflight.request = msgspec.structs.replace(inflight.request, prompt="\x01" * 200_000)
+    reduced = commit_of(inflight, answer, end, None, rules, settings_of("json"), NOW)
+    assert [row.table for row in reduced.changes] == [records.Table.ENDED]
+    assert [output.topic for output in reduced.outputs] == ["turns"]
+    assert "not remembered" in caplog.text
+
+
+@given(
+    key=st.none() | st.sampled_from([b"\xff" * 900_000, b"\x01" * 900_000, b"ann"]),
+    value=st.none() | st.sampled_from([b"\x00" * (MAX_RECORD_BYTES - 2000), b"{}"]),
+    headers=st.sampled_from([(), tuple((f"h{number}", b"v" * 1000) for number in range(900))]),
+    letter=letters,
+    wire_format=formats,
+)
+@many
+def test_what_a_refused_record_leaves_fits(
+    key: bytes | None, value: bytes | None, headers: Any, letter: str, wire_format: str
+) -> None:
+    name = as_long_as(letter, 700)[:128]
+    record = Record(REQUESTS, 3, 42, ASKED_AT, key, value, headers)
+    error = WireError(
+        ErrorCode.INVALID_REQUEST, letter * 100_000, request_id="r" * 64, user_id=name, conversation_id=name
+    )
+    given_settings = settings_of(wire_format)
+    check(refusal_of(record, error, known=False, settings=given_settings, now=NOW).commit, given_settings)
