@@ -22,7 +22,7 @@ from functools import partial
 import msgspec
 
 from agents.off_loop import off_loop
-from agents.seen import seen_turn, size_of, texts_of_request, texts_of_rounds, texts_of_turn
+from agents.seen import seen_turn, size_of, texts_of_rounds, texts_of_turn, texts_to_read
 from app.delivery.commits.commit import LostError
 from app.delivery.guard_secret import ensure_secret, secret_of
 from app.delivery.inflight import InFlightRequest
@@ -68,8 +68,7 @@ class Masking:
         await ensure_secret(partition, self._guard.draw)
         is_decided = inflight.logged.private is not None or inflight.logged.filtered is not None
         if not inflight.is_resumed and not is_decided:
-            unread = [text for turn in memory if turn.private is None for text in texts_of_turn(turn)]
-            texts = [*texts_of_request(inflight.request), *unread]
+            texts = await texts_to_read(inflight, [turn for turn in memory if turn.private is None])
             try:
                 await self._add(inflight, texts, past_values(memory), asker_of(inflight))
             except BusyError as error:
@@ -147,7 +146,7 @@ class Masking:
         if not self._guard.rules.masks:
             return
         secret = await ensure_secret(partition, self._guard.draw)
-        texts = [*texts_of_request(inflight.request), *texts_of_rounds(inflight.rounds), answer.text]
+        texts = [*await texts_to_read(inflight), answer.text]
         values: tuple[PrivateValue, ...] | None
         try:
             values = await self._guard.find(texts, asker_of(inflight, Patience.BEGUN, "the turn of "))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -48,7 +49,8 @@ class Moderating:
         instructions = tuple(one for one in messages if one.role in _INSTRUCTING)
         others = tuple(one for one in messages if one.role not in _INSTRUCTING)
         actions = self._guard.rules.prompt
-        texts = texts_of_request(msgspec.structs.replace(request, messages=others or None))
+        judged = msgspec.structs.replace(request, messages=others or None)
+        texts = await off_loop(len(inflight.record.value or b""), partial(texts_of_request, judged))
         asker = asker_of(inflight)
         try:
             await inflight.stop.run(self._judge(inflight, texts, actions, asker))

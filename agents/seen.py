@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -28,6 +29,19 @@ def texts_of_request(request: Request) -> list[str]:
         texts += (json_text(call.function.arguments) for call in message.tool_calls or ())
     texts += (one.content for one in request.tool_results or ())
     return [text for text in texts if text]
+
+
+async def texts_to_read(inflight: InFlightRequest, memory: Sequence[Turn] = ()) -> list[str]:
+    """The texts of the request, of its rounds of calls, and of these turns."""
+
+    def read() -> list[str]:
+        older = (text for turn in memory for text in texts_of_turn(turn))
+        return [*texts_of_request(inflight.request), *texts_of_rounds(inflight.rounds), *older]
+
+    steps = chain(inflight.rounds.steps, *((*turn.before, *turn.steps) for turn in memory))
+    size = len(inflight.record.value or b"") + size_of(turn.prompt + turn.answer for turn in memory)
+    arguments = sum(len(call.arguments) for step in steps for call in step.calls)
+    return await off_loop(size + arguments, read)
 
 
 def texts_of_turn(turn: Turn) -> list[str]:

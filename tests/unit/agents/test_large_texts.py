@@ -1,0 +1,17 @@
+"""The largest requests hold the event loop for some milliseconds, whatever is in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.guard_loop import SHAPES, masking, pass_through
+from tests.unit.agents.inflight_requests import inflight_of
+
+MOST_S = 0.25
+"""Of processor time: some 50 times what a step takes, and a twentieth of what searching value by value takes."""
+
+
+@pytest.mark.parametrize("name", SHAPES)
+async def test_hiding_values_does_not_hold_the_loop(name: str) -> None:
+    longest = await pass_through(masking(), inflight_of(**SHAPES[name]))
+    assert 0 < longest.cpu_s < MOST_S
