@@ -221,10 +221,11 @@ class PartitionManager:
                 partition.records.size(topic) / limit_bytes,
                 partition.records.parked / _MOST_PARKED if topic == REQUESTS else 0.0,
             )
-            if topic not in partition.paused and filled >= 1:
-                partition.paused.add(topic)
-                self._flow.pause(topic, partition.number)
-                self._observer.flow(partition.number, topic, paused=True)
+            if filled >= 1:
+                self._flow.pause(topic, partition.number)  # each time: the end of a rebalance lets everything flow
+                if topic not in partition.paused:
+                    partition.paused.add(topic)
+                    self._observer.flow(partition.number, topic, paused=True)
             elif topic not in partition.paused:
                 continue
             elif filled <= _RESUME_AT_SHARE:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from app.delivery.partition import State
 from app.delivery.partition_manager import PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS
 from app.settings import Settings
@@ -87,3 +90,27 @@ def test_room_in_one_measure_alone_does_not_resume(parts: Any) -> None:
     held.records.counts[REQUESTS] = 0
     owner._relieve(held)
     assert flow.paused == {(REQUESTS, 3)}
+
+
+def test_a_pause_that_a_rebalance_has_undone_is_made_again(parts: Any) -> None:
+    owner, flow, held = parts
+    held.records.counts[TURNS] = 80
+    owner._relieve(held)
+    flow.paused.clear()  # Faust resumes all partitions at the end of a rebalance
+    held.records.counts[TURNS] = 81
+    owner._relieve(held)
+    assert flow.paused == {(TURNS, 3)}
+
+
+async def test_a_partition_that_leaves_paused_flows_when_it_returns(parts: Any) -> None:
+    owner, flow, held = parts
+    held.records.counts[TURNS] = 80
+    owner._relieve(held)
+    held.close = partial(asyncio.sleep, 0)
+    held.state = State.OWNED
+    await owner.assigned(())
+    assert held.paused == set()
+    owner._relieve(held)
+    flow.paused.clear()
+    owner._relieve(held)
+    assert flow.paused == set(), "what is left of it pauses nothing"
