@@ -28,16 +28,16 @@ def end_process(code: int) -> NoReturn:
 def end_at_signals() -> None:
     """From now on SIGTERM and Ctrl-C end the process at once, with exit code 0.
 
-    For the start of a worker, which imports and loads for many seconds and owns nothing yet. Its event loop replaces
-    the handlers.
+    For what imports and loads for many seconds and has nothing to lose yet, as the start of a worker. What comes later
+    replaces the handlers.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end_start)
+        signal.signal(number, _end)
 
 
-def _end_start(number: int, _frame: object) -> None:
+def _end(number: int, _frame: object) -> None:
     for one in (signal.SIGINT, signal.SIGTERM):
         signal.signal(one, lambda *_: os._exit(0))
     # Not `print`: the signal may have interrupted one.
-    os.write(2, f"parley: stopped at its start by {signal.Signals(number).name}\n".encode())
+    os.write(2, f"parley: stopped by {signal.Signals(number).name}\n".encode())
     end_process(0)

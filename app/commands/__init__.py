@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import click
 
+from app.process_end import end_process
+
 _OWN = {
     "audit": "app.commands.audit:audit",
     "chat": "app.commands.chat:chat",
@@ -41,12 +43,16 @@ class _Commands(click.Group):
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
             return super().make_context(*args, **options)
+        except KeyboardInterrupt:
+            sys.exit(0)
         except click.UsageError as error:
             raise _in_one_line(error) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(0)
         except click.UsageError as error:
             raise _in_one_line(error) from None
 
@@ -84,10 +90,15 @@ def worker(arguments: tuple[str, ...]) -> None:
     app.main()
 
 
-def main() -> None:
+def main() -> NoReturn:
     # During an import nothing needs the signal; commands that clean up install their own handler.
     signal.signal(signal.SIGTERM, _leave)
-    parley(prog_name="parley")
+    try:
+        parley(prog_name="parley")
+        code: object = 0
+    except SystemExit as end:
+        code = end.code
+    end_process(code if isinstance(code, int) else 1 if code else 0)
 
 
 def _leave(_number: int, _frame: object) -> NoReturn:

@@ -50,7 +50,7 @@ def chat(user: str, conversation: str, max_tokens: int | None, as_json: bool, pr
             failed = Talk(loop, session, as_json=as_json).go_on(prompt)
         except KeyboardInterrupt:
             note("\ninterrupted before the end of the answer")
-            sys.exit(1)
+            sys.exit(0)
         finally:
             loop.wait(session.stop())
     sys.exit(1 if failed else 0)

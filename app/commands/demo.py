@@ -44,7 +44,7 @@ def demo(once: bool, data_dir: Path) -> None:
         except DemoError as error:
             raise click.ClickException(str(error)) from None
         except KeyboardInterrupt:
-            sys.exit(0 if show.told_all else 1)
+            sys.exit(1 if once and not show.told_all else 0)
 
 
 def _screen() -> Screen:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from signal import SIGINT, SIGTERM
 from socket import socket
+from typing import Any
 
 import click
 
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
+from app.process_end import end_at_signals
 from app.settings import Settings
 from app.telemetry.log_format import JsonFormatter
 
@@ -28,6 +31,7 @@ def gateway(host: str | None, port: int | None) -> None:
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
         if settings.log_format == "json":
             logging.root.handlers[0].setFormatter(JsonFormatter())
+        end_at_signals()
         asyncio.run(_serve(settings))
 
 
@@ -72,7 +76,7 @@ async def _serve(settings: Settings) -> None:
             peer_settings = settings.model_copy(update={"gateway_peer_host": host_of(settings)})
             peers = bound.enter_context(_bound(peer_settings, listen_for_gateways, "GATEWAY_PEER"))
         try:
-            await edge.start(peers)
+            await _unless_interrupted(edge.start(peers))
         except BaseException:
             await edge.stop()
             raise
@@ -82,6 +86,31 @@ async def _serve(settings: Settings) -> None:
         if operators is not None:
             click.echo(f"its metrics are at {address_of(operators)}/metrics")
         await serve(edge, listener, operators)
+
+
+async def _unless_interrupted(start: Coroutine[Any, Any, None]) -> None:
+    """Until here, nothing is lost if a signal ends the process at once. From here on the gateway may be a member of its
+    group, so it leaves first.
+    """
+    starting, loop = asyncio.ensure_future(start), asyncio.get_running_loop()
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = bool(starting.cancel()) or interrupted
+
+    for number in (SIGINT, SIGTERM):
+        loop.add_signal_handler(number, interrupt)
+    try:
+        await starting
+    except asyncio.CancelledError:
+        if interrupted:
+            raise SystemExit(0) from None
+        raise
+    finally:
+        for number in (SIGINT, SIGTERM):
+            loop.remove_signal_handler(number)
+        end_at_signals()
 
 
 def _bound(settings: Settings, listen: Callable[[Settings], socket], name: str) -> socket:

@@ -48,7 +48,7 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     text = " ".join(query)
     if not text.strip():
         raise WrongUseError("QUERY is empty")
-    hits = run(find(settings_of_terminal(), text, options))
+    hits = run(find(settings_of_terminal(), text, options), only_reads=True)
     if as_json:
         click.echo(printable_json(msgspec.json.encode(hits)))
     else:

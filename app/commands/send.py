@@ -22,7 +22,7 @@ def send(file: TextIO, topic: str) -> None:
 
     A line that violates the contract is reported and not sent. A request without `request_id` gets one.
     """
-    failed = run(_send(settings_of_terminal(), file, topic), interrupted=1)
+    failed = run(_send(settings_of_terminal(), file, topic))
     sys.exit(1 if failed else 0)
 
 

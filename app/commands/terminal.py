@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from app.kafka.clients import KafkaUnusableError
+from app.process_end import end_at_signals
 from app.settings import Settings, SettingsError, load_settings, named, unknown_names
 
 if TYPE_CHECKING:
@@ -61,14 +62,15 @@ def plain_failures() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def run(work: Coroutine[Any, Any, T], *, interrupted: int = 0) -> T:
-    """Run the command's coroutine. Ctrl-C and SIGTERM end it after its cleanup, Ctrl-C with the given exit code."""
+def run(work: Coroutine[Any, Any, T], *, only_reads: bool = False) -> T:
+    """Run the command's coroutine. Ctrl-C and SIGTERM end it after its cleanup; at once if it only reads."""
     with plain_failures():
         try:
+            if only_reads:
+                end_at_signals()
+                return asyncio.run(work)
             return asyncio.run(_until_terminated(work))
-        except KeyboardInterrupt:
-            sys.exit(interrupted)
-        except asyncio.CancelledError:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             sys.exit(0)
 
 

@@ -20,7 +20,7 @@ def create() -> None:
     """Create the topics that are missing."""
     settings = settings_of_terminal()
     try:
-        created = run(create_topics(settings), interrupted=1)
+        created = run(create_topics(settings))
     except TopicsError as error:
         raise WrongUseError(str(error)) from None
     for name in created:
@@ -32,7 +32,7 @@ def create() -> None:
 @topics.command("list")
 def list_topics() -> None:
     """Show which topics exist; exit code 1 unless all are as in the settings."""
-    found = run(find_topics(settings_of_terminal()), interrupted=1)
+    found = run(find_topics(settings_of_terminal()))
     for topic in found:
         click.echo(_line(topic))
     sys.exit(0 if all(topic.fits for topic in found) else 1)

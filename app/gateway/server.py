@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from signal import SIGINT, SIGTERM, signal
@@ -19,8 +21,13 @@ from app.gateway.gateway import Gateway
 from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.sharing.port import host_of
 from app.gateway.tls import tls_options
+from app.process_end import end_process
 from app.settings import Settings
 
+log = logging.getLogger(__name__)
+
+_HURRY_S = 2.0
+_QUIET_S = 0.3
 _BACKLOG = 2048
 _SEND_BUFFER = 128 * 1024
 
@@ -44,11 +51,41 @@ class Server(uvicorn.Server):
                 signal(number, handler)
 
     def _leave(self, _number: int, _frame: FrameType | None) -> None:
+        """The second signal ends what the first one waits for, within `_HURRY_S`, the third one the process."""
+        if self.force_exit:
+            end_process(0)
+        self.force_exit = self.should_exit
         self.should_exit = True
+        if self.force_exit:
+            last = threading.Timer(_HURRY_S, end_process, (0,))
+            last.daemon = True
+            last.start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logging.getLogger("uvicorn.error").addFilter(_cut_off)
         self._on_exit()
-        await super().shutdown(sockets)
+        telling = asyncio.create_task(self._tell())
+        try:
+            await super().shutdown(sockets)
+            if self.force_exit:  # uvicorn leaves it out then, and its task would be interrupted
+                await self.lifespan.shutdown()
+        finally:
+            telling.cancel()
+
+    async def _tell(self) -> None:
+        """Log what is waited for, unless it ends at once."""
+        await asyncio.sleep(_QUIET_S)
+        if waiting := len(self.server_state.tasks):
+            log.warning("leaving: waiting up to %s s for %s requests", self.config.timeout_graceful_shutdown, waiting)
+
+
+def _cut_off(record: logging.LogRecord) -> bool:
+    """Requests that outlast the grace period are cut off, and their answers go on without this gateway: no error."""
+    if record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError):
+        return False
+    if record.levelno == logging.ERROR and str(record.msg).startswith("Cancel "):
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+    return True
 
 
 class OperatorsServer(uvicorn.Server):
