@@ -71,6 +71,15 @@ class Choice:
     other_tokens: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoChoice:
+    """Why there is none, and what the candidates have cost: the prompt once, and the tokens of all of them."""
+
+    why: Failure | FinishReason
+    prompt_tokens: int
+    tokens: int
+
+
 def sampling_of_candidate(sampling: Sampling, number: int) -> Sampling:
     """Candidate 0 is the answer that the request would have without `best_of`."""
     return dataclasses.replace(sampling, seed=sampling.seed ^ (number << _NOISE_BITS))
@@ -83,8 +92,8 @@ class Candidates:
 
     async def choose(
         self, partition: Partition, inflight: InFlightRequest, engine: Engine, job: Job, count: int
-    ) -> Choice | Failure | FinishReason:
-        """The choice among `count` candidates; the failure if all fail, or why the request is stopped."""
+    ) -> Choice | NoChoice:
+        """The choice among `count` candidates; none if all fail, or if the request is stopped."""
         streams: list[Stream] = []
         is_scored = job.sampling.logprobs is not None
 
@@ -104,11 +113,12 @@ class Candidates:
             for stream in streams:  # one has failed, and the others go on for nothing
                 stream.cancel()
         if inflight.stop.reason is not None:
-            return inflight.stop.reason
+            return _no_choice(inflight.stop.reason, found)
         whole = {number: one for number, one in enumerate(found) if one.events and isinstance(one.events[-1], End)}
         if not whole:
             failures = (event for one in found for event in one.events if isinstance(event, Failure))
-            return next(failures, Failure(0, "engine_error", "the engine stopped without finishing the candidates"))
+            unknown = Failure(0, "engine_error", "the engine stopped without finishing the candidates")
+            return _no_choice(next(failures, unknown), found)
         best = await self._best(inflight, whole)
         shown = whole[best] if is_scored else whole[best].without_logprobs()
         return Choice(best, shown, sum(one.tokens for number, one in enumerate(found) if number != best))
@@ -129,3 +139,9 @@ class Candidates:
         usual = vectors[len(texts) :].mean(axis=0)
         length = float(np.linalg.norm(usual)) or 1.0
         return [float(vector @ usual) / length for vector in vectors[: len(texts)]]
+
+
+def _no_choice(why: Failure | FinishReason, found: Sequence[Candidate]) -> NoChoice:
+    ends = (one.events[-1] for one in found if one.events)
+    prompt = max((end.usage.prompt_tokens for end in ends if isinstance(end, End)), default=0)
+    return NoChoice(why, prompt, sum(one.tokens for one in found))

@@ -16,16 +16,21 @@ class Charging:
         self._servings = servings
 
     def charge(self, inflight: InFlightRequest, end: TokenEvent) -> None:
-        """Note the cost of a committed answer, and count it for its tenant."""
+        """Note the cost of a committed answer, and count it for its tenant. What was computed for an error has no
+        price, but it counts as tokens.
+        """
+        tenant, partition = charged_tenant(inflight.request), inflight.record.partition
         if end.usage is None:
+            if inflight.spent:
+                self._tenants.count(tenant, partition, tokens=inflight.spent)
             return
         version, is_cached = end.model_version or "", inflight.plan.cached is not None
         default = self._servings.default.model_version if inflight.plan.route else version
         inflight.cost = self._prices.cost(version, end.usage, is_cached=is_cached)
         inflight.saved = self._prices.saved(version, end.usage, default=default, is_cached=is_cached)
         self._tenants.count(
-            charged_tenant(inflight.request),
-            inflight.record.partition,
-            tokens=end.usage.prompt_tokens + end.usage.completion_tokens,
+            tenant,
+            partition,
+            tokens=end.usage.prompt_tokens + end.usage.completion_tokens + inflight.spent,
             cost=inflight.cost,
         )

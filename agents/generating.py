@@ -17,7 +17,7 @@ from itertools import chain
 
 import msgspec
 
-from agents.candidates import Candidates
+from agents.candidates import Candidates, NoChoice
 from agents.decisions import Decisions
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
@@ -137,10 +137,8 @@ class Generating:
         observed: Callable[[StreamEvent], None],
     ) -> TokenEvent | End | Failure:
         chosen = await self._candidates.choose(partition, inflight, engine, job, inflight.request.best_of or 1)
-        if isinstance(chosen, Failure):
-            return chosen
-        if isinstance(chosen, FinishReason):
-            return await stopped(answer, chosen)
+        if isinstance(chosen, NoChoice):
+            return await _unchosen(inflight, answer, chosen)
         inflight.plan = msgspec.structs.replace(inflight.plan, chosen=chosen.number, other_tokens=chosen.other_tokens)
         await answer.plan(inflight.plan)
         end = await self._read(inflight, answer, job, chosen.best.stream(), observed)
@@ -180,10 +178,25 @@ async def _ended(inflight: InFlightRequest, answer: AnswerLog, event: End | Fail
     if isinstance(event, Failure) or _goes_on(inflight, event):
         return event
     if event.reason is FinishReason.DEADLINE:
-        return await stopped(answer, FinishReason.DEADLINE, event)
+        return await _late(inflight, answer, event)
     if not answer.has_room_for_calls(event.calls):
         return await answer.done(FinishReason.LENGTH, event.usage, event.text)
     return await answer.done(event.reason, event.usage, event.text, event.calls)
+
+
+async def _unchosen(inflight: InFlightRequest, answer: AnswerLog, none: NoChoice) -> TokenEvent | Failure:
+    """The candidates are thrown away; whoever asked for them pays for them."""
+    if isinstance(none.why, Failure):
+        inflight.spent += none.prompt_tokens + none.tokens
+        return none.why
+    end = End(0, none.why, Usage(none.prompt_tokens, none.tokens))
+    return await (_late(inflight, answer, end) if none.why is FinishReason.DEADLINE else stopped(answer, none.why, end))
+
+
+async def _late(inflight: InFlightRequest, answer: AnswerLog, end: End) -> TokenEvent:
+    if answer.index == 0:  # an error, which has no usage
+        inflight.spent += end.usage.prompt_tokens + end.usage.completion_tokens
+    return await stopped(answer, FinishReason.DEADLINE, end)
 
 
 async def stopped(answer: AnswerLog, reason: FinishReason, end: End | None = None) -> TokenEvent:

@@ -53,6 +53,7 @@ class InFlightRequest:
     forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
     forget_history: Its history may not be kept: its user was erased while it waited.
     trace_headers: Added to every record that is written for it.
+    spent: Tokens that were computed for it and that the usage of its end does not have.
     cost, saved: By the prices of the models; what the cache or a cheaper model has saved.
     span: Belongs to the observer.
     on_commit: Called after its commit.
@@ -89,6 +90,7 @@ class InFlightRequest:
     forget: bool = False
     forget_history: bool = False
     trace_headers: tuple[tuple[str, bytes], ...] = ()
+    spent: int = 0
     cost: float = 0.0
     saved: float = 0.0
     span: Any = None

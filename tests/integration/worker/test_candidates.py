@@ -88,3 +88,14 @@ async def test_what_is_out_of_range_is_refused_by_name(client: Client) -> None:
         refused = await client.asked(client.user(), "hello", **fields)
         assert refused.end.error.code == "invalid_request"
         assert refused.end.error.message.startswith(f"{name}: ")
+
+
+async def test_candidates_of_a_cancelled_request_are_charged(client: Client) -> None:
+    user = client.user()
+    request_id = await client.ask(user, QUESTION, best_of=8, ignore_eos=True, **SAMPLED | {"max_tokens": 1500})
+    await asyncio.sleep(1.5)
+    await client.cancel(user, request_id)
+    answer = await client.answer(user, request_id)
+    assert (answer.end.finish_reason, len(answer.tokens)) == ("cancelled", 0)
+    assert answer.end.usage.prompt_tokens > 0
+    assert answer.end.usage.completion_tokens > 0

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from agents.candidates import Candidates, Choice, sampling_of_candidate
+from agents.candidates import Candidates, Choice, NoChoice, sampling_of_candidate
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, Stream, StreamEvent, TokenLogprob, Usage
@@ -93,7 +93,8 @@ async def test_a_candidate_like_the_earlier_answers_is_preferred() -> None:
 async def test_candidates_that_fail_are_left_out_and_if_all_do_so_does_the_answer() -> None:
     failure = Failure(0, "engine_error", "no")
     assert (await choose(Scripted([failure], answer("b", -9.0)))).number == 1
-    assert await choose(Scripted([failure], [failure])) == failure
+    begun = [Delta(0, (1, 2), "b"), failure]
+    assert await choose(Scripted([failure], begun)) == NoChoice(failure, 0, 2)
 
 
 @pytest.mark.parametrize("finished", [(), (0,)])
@@ -103,4 +104,5 @@ async def test_a_stop_ends_every_candidate_even_if_some_are_complete(finished: t
     choosing = asyncio.ensure_future(choose(engine, inflight))
     await asyncio.sleep(0.05)
     inflight.stop.now(FinishReason.CANCELLED)
-    assert await asyncio.wait_for(choosing, 5) is FinishReason.CANCELLED
+    none = await asyncio.wait_for(choosing, 5)
+    assert none == NoChoice(FinishReason.CANCELLED, 2, len(finished))

@@ -1,0 +1,35 @@
+"""What counts for a tenant: everything that was computed for it."""
+
+from __future__ import annotations
+
+from agents.charging import Charging
+from app.policy.file import Policy, TenantRule
+from app.policy.tenant_figures import TenantFigures
+from app.policy.tenants import Tenants
+from app.prices import PriceList
+from app.settings import Settings
+from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.event import Usage as UsageOnWire
+from models.paced import paced
+from models.registry import ModelRegistry
+from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
+
+POLICY = Policy(tenants={"acme": TenantRule(tokens_per_min=100)})
+DONE = TokenEvent(type=EventType.DONE, usage=UsageOnWire(3, 4, 0))
+ERROR = TokenEvent(type=EventType.ERROR, error=ErrorInfo("deadline_exceeded", "late"))
+
+
+def counted(end: TokenEvent, spent: int) -> float:
+    tenants = Tenants(POLICY, TenantFigures(lambda: ASKED_AT, lambda: {3}, 8))
+    charging = Charging(PriceList(Settings(_env_file=None), POLICY), tenants, ModelRegistry(paced(10.0)))
+    inflight = inflight_of(user_id="acme/nina")
+    inflight.spent = spent
+    charging.charge(inflight, end)
+    return tenants.figures.own_minute("acme").tokens
+
+
+def test_tokens_without_a_usage_count_too() -> None:
+    assert counted(DONE, 0) == 7
+    assert counted(DONE, 5) == 12
+    assert counted(ERROR, 5) == 5
+    assert counted(ERROR, 0) == 0
