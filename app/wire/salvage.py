@@ -7,15 +7,13 @@ accept a value if it is valid by itself.
 from __future__ import annotations
 
 import json
-import re
 from typing import NamedTuple
 
+from app.wire.depth import top_level
 from app.wire.headers import WireFormat
 from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 
-# An unterminated string matches up to the end, so the search is linear for any input.
-_PART = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]|[^"\[{\]}]++', re.DOTALL)
 _PROTOBUF_FIELDS = {1: "request_id", 2: "user_id", 3: "conversation_id"}
 
 
@@ -38,31 +36,13 @@ def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
 
 
 def _from_json(value: bytes) -> dict[str, object]:
-    text = value.decode("utf-8", errors="replace")
+    """Only the top level is parsed, so neither depth nor size of the rest matters."""
+    text = top_level(value).decode("utf-8", errors="replace")
     try:
-        try:
-            found = json.loads(text, parse_int=float)  # float accepts any number of digits
-        except RecursionError:
-            found = json.loads(_flat(text), parse_int=float)
+        found = json.loads(text, parse_int=float)  # float accepts any number of digits
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _flat(text: str) -> str:
-    """The text without everything below the top level, so that no nesting depth can overflow the parser."""
-    kept, depth = [], 0
-    for match in _PART.finditer(text):
-        part = match.group()
-        if part in "[{":
-            if depth == 1:
-                kept.append("null")
-            depth += 1
-        if depth <= 1:
-            kept.append(part)
-        if part in "]}":
-            depth -= 1
-    return "".join(kept)
 
 
 def _from_protobuf(value: bytes) -> dict[str, object]:
