@@ -20,7 +20,7 @@ _QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
 _STEPS = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.get(byte, 0) for byte in range(256))
 
 
-def check_depth(value: bytes) -> None:
+def check_depth(value: bytes | bytearray) -> None:
     """Raise `MalformedError` for a text that is nested too deeply."""
     if value.count(b"{") + value.count(b"[") > MAX_DEPTH and int(_depths(_steps(value)).max()) > MAX_DEPTH:
         raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
@@ -51,13 +51,13 @@ def _depths(steps: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
     return np.cumsum(steps, dtype=np.int32)
 
 
-def _steps(value: bytes) -> npt.NDArray[np.int8]:
+def _steps(value: bytes | bytearray) -> npt.NDArray[np.int8]:
     """1 for each bracket that opens, -1 for each that closes."""
     steps = np.frombuffer(value.translate(_STEPS), np.int8)
     return np.where(_in_strings(value), np.int8(0), steps)
 
 
-def _in_strings(value: bytes) -> npt.NDArray[np.bool_]:
+def _in_strings(value: bytes | bytearray) -> npt.NDArray[np.bool_]:
     """Which bytes are in a string. One without an end goes up to the end."""
     pairs = value.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")  # of equal length: places stay
     return np.bitwise_xor.accumulate(np.frombuffer(pairs, np.uint8) == _QUOTE)
