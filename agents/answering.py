@@ -31,7 +31,7 @@ from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codes import ErrorCode
 from app.wire.event import TokenEvent
-from app.wire.limits import MAX_QUESTION_BYTES
+from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, End, Failure, FinishReason, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
@@ -92,7 +92,7 @@ class Answering:
             return await answer.error(refusal.code, refusal.message)
         inflight.memory = memory_of(inflight, conversation, self._rules)
         inflight.kept_bytes = kept_bytes(inflight)
-        if inflight.kept_bytes > MAX_QUESTION_BYTES and inflight.recovered is None:
+        if inflight.kept_bytes > MAX_KEPT_BYTES and inflight.recovered is None:
             return await answer.error(ErrorCode.PROMPT_TOO_LONG, _too_long(inflight.kept_bytes))
         inflight.plan = self._decisions.recalling.plan(partition, inflight, inflight.memory)
         inflight.recalled = bool(inflight.memory or inflight.plan.recalled)
@@ -290,5 +290,5 @@ def _same(inflight: InFlightRequest, recovered: Answer, serving: ServedModel, pr
 def _too_long(size: int) -> str:
     return (
         f"the turn has {size} bytes as JSON with its context, calls, results and private values, and a record has room "
-        f"for {MAX_QUESTION_BYTES}; send less, or begin another turn"
+        f"for {MAX_KEPT_BYTES}; send less, or begin another turn"
     )

@@ -17,7 +17,7 @@ from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS, ToolRounds
 
 # Few enough for a short transaction, and for a step of the event loop of a few milliseconds.
-_AT_ONCE = 200
+_AT_ONCE = 500
 _SCANNED_AT_ONCE = 1000
 _BYTES_OF_ROW = 4096
 

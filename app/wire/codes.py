@@ -23,7 +23,8 @@ class ErrorCode(enum.StrEnum):
 
 MEANING: dict[ErrorCode, str] = {
     ErrorCode.INVALID_REQUEST: "The record violates the contract; the message names the field.",
-    ErrorCode.PROMPT_TOO_LONG: "The prompt exceeds `PARLEY_MAX_PROMPT_BYTES` or the model's context length.",
+    ErrorCode.PROMPT_TOO_LONG: "The prompt exceeds `PARLEY_MAX_PROMPT_BYTES` or the model's context length, "
+    "or the turn with its calls and results exceeds what a record can hold.",
     ErrorCode.DEADLINE_EXCEEDED: "`deadline_ms` passed before the answer began.",
     ErrorCode.MODEL_NOT_FOUND: "The request names a `model` that no worker serves, or an adapter that does not fit.",
     ErrorCode.OVERLOADED: "The engine has no room for this request; retry later with a new `request_id`.",

@@ -47,6 +47,8 @@ MAX_RECORD_BYTES = 1 << 20
 MAX_TURN_BYTES = MAX_RECORD_BYTES - (16 << 10)
 """For prompt and answer of a turn together, as JSON; the rest is for its other fields, key and headers."""
 MAX_QUESTION_BYTES = MAX_TURN_BYTES // 2
+MAX_KEPT_BYTES = 3 * MAX_TURN_BYTES // 4
+"""Of what a turn keeps beside the answer: the question, its context, calls, results and private values."""
 MAX_MESSAGE_LENGTH = 1000
 """Characters of an error's message: it may quote invalid input, which may be a megabyte."""
 

@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 40.0
 _RETRY_S = 0.1
+_MOST_READ = 50
 
 
 class Link(Protocol):
@@ -309,9 +310,9 @@ class SimReader:
         return await call(self._link, lambda: {at: broker.log(at).start for at in partitions})
 
     async def getmany(
-        self, at: TopicPartition, *, timeout_ms: int, max_records: int = 50
+        self, at: TopicPartition, *, timeout_ms: int, max_records: int = 1000
     ) -> dict[TopicPartition, list[Entry]]:
-        broker, most = self._link.broker, self._link.broker.world.random.randint(1, max_records)
+        broker, most = self._link.broker, self._link.broker.world.random.randint(1, min(max_records, _MOST_READ))
         try:
             log = broker.log(at)
             read = log.read if self._committed else log.read_uncommitted

@@ -30,6 +30,7 @@ from tables.store import Fingerprint, PartitionStore
 log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 2.0
+_AT_ONCE = 1000
 TOMBSTONES_MS = 24 * 3600 * 1000
 
 
@@ -154,7 +155,10 @@ async def _apply_until(
         reader.pause(*(other for other in logs if other != tp))
         reader.resume(tp)
         while await reader.position(tp) < ends[tp]:
-            batches: dict[TopicPartition, list[ConsumerRecord]] = await reader.getmany(tp, timeout_ms=200)
+            # A consumer holds thousands of records; applying them takes as long as a step of the event loop may.
+            batches: dict[TopicPartition, list[ConsumerRecord]] = await reader.getmany(
+                tp, timeout_ms=200, max_records=_AT_ONCE
+            )
             for records in batches.values():
                 check_readable(records)
                 apply_records(store, table, records)

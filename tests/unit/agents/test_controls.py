@@ -171,14 +171,14 @@ def commits_of(bench: Bench, table: Table) -> list[int]:
 
 async def test_erase_marks_first_and_deletes_in_small_commits_however_much_there_is() -> None:
     bench = Bench()
-    for number in range(1000):
+    for number in range(1200):
         bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", f"c{number}")
         bench.partition.put(Table.CALLS, ToolRounds(at=1), "ann", f"r{number}")
     await erased(bench)
     marked, *rest = bench.partition.finished
     assert [change.table for change in marked.changes] == [Table.ERASED]
-    assert max(len(commit.changes) for commit in rest) <= 200
-    assert (sum(commits_of(bench, Table.CONVERSATIONS)), sum(commits_of(bench, Table.CALLS))) == (1000, 1000)
+    assert max(len(commit.changes) for commit in rest) <= 500
+    assert (sum(commits_of(bench, Table.CONVERSATIONS)), sum(commits_of(bench, Table.CALLS))) == (1200, 1200)
     assert not has_rows(bench.partition.ownership.store, "ann")
 
 
@@ -209,10 +209,10 @@ async def test_erase_leaves_conversations_that_have_begun_after_it() -> None:
 async def test_erase_that_a_crash_has_interrupted_goes_on_where_it_was() -> None:
     bench = Bench()
     bench.partition.put(Table.ERASED, Erased(NOW - 1000, applied=NOW - 900), "ann")
-    for number in range(300):
+    for number in range(700):
         bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", f"c{number}")
     await erased(bench)
-    assert commits_of(bench, Table.CONVERSATIONS) == [200, 100]
+    assert commits_of(bench, Table.CONVERSATIONS) == [500, 200]
     assert bench.partition.row(Table.ERASED, Erased, "ann").done
 
 

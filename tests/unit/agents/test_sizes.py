@@ -22,7 +22,7 @@ from app.settings import Settings
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.event import PlanDetails, TokenEvent
-from app.wire.limits import MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
+from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
 from app.wire.request import Message
 from app.wire.tools import ToolResult
 from models.chat import ChatMessage, ToolCall
@@ -101,7 +101,7 @@ async def test_a_turn_with_all_at_its_limits_fits(
     values = tuple(PrivateValue("EMAIL_ADDRESS", f"{number:0150}") for number in range(private))
     inflight.plan = PlanDetails(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
     inflight.kept_bytes = kept_bytes(inflight)
-    if inflight.kept_bytes > MAX_QUESTION_BYTES:
+    if inflight.kept_bytes > MAX_KEPT_BYTES:
         return  # refused before the first token
     answer, end = await spoken(inflight, letter, calls=128)
     given_settings = settings_of(wire_format)
@@ -144,7 +144,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         inflight = inflight_of(request_id=f"r{number}", **values)
         inflight.memory = RULES.recall(conversation, NOW)
         inflight.kept_bytes = kept_bytes(inflight)
-        if inflight.kept_bytes > MAX_QUESTION_BYTES:
+        if inflight.kept_bytes > MAX_KEPT_BYTES:
             break
         answer, _ = log_of(inflight)
         end = await answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])

@@ -50,7 +50,9 @@ class Reader:
     async def position(self, _partition: TopicPartition) -> int:
         return self._at
 
-    async def getmany(self, _partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Fetched]]:
+    async def getmany(
+        self, _partition: TopicPartition, timeout_ms: int, max_records: int = 1000
+    ) -> dict[TopicPartition, list[Fetched]]:
         await asyncio.sleep(0)
         found = [record for record in self._log if record.offset >= self._at][:2]
         self._at = found[-1].offset + 1 if found else self._end
