@@ -18,7 +18,7 @@ from app.wire.depth import check_depth
 from app.wire.malformed import MalformedError
 
 MAX_BODY_BYTES = 1024 * 1024
-MAX_BRACKETS = 50_000
+MAX_BRACKETS = 25_000
 """An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
 time.
 """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from app.gateway.errors import ApiError
@@ -24,6 +26,13 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4
 
 
+async def imported() -> None:
+    """Import what searches need, once and beside the event loop: it takes seconds."""
+    for name in ("app.search.query", "app.search.milvus", "models.embedder"):
+        if name not in sys.modules:
+            await asyncio.to_thread(import_module, name)
+
+
 class Searching:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -35,6 +44,7 @@ class Searching:
 
     async def search(self, query: Query) -> list[Hit]:
         """The hits, best first; raises `ApiError`."""
+        await imported()
         from app.search.errors import CollectionMismatchError, MilvusError  # noqa: PLC0415 - slow to import
         from models.embedder import EmbedderError  # noqa: PLC0415
 
@@ -51,6 +61,7 @@ class Searching:
 
     async def embed(self, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
         """The vectors of texts, and how many tokens they have; raises `ApiError`."""
+        await imported()
         from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
 
         if self._settings.embedder == "none":

@@ -14,6 +14,7 @@ from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
+from app.gateway.searching import imported
 from app.wire import ErrorCode, Turn
 from app.wire.limits import INT64
 
@@ -64,6 +65,7 @@ async def search(
         if at is not None and at not in INT64:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
     gateway.audit_trail.searched(identity)
+    await imported()
     from app.search.query import Query  # noqa: PLC0415 - slow to import
     from app.search.rows import Role  # noqa: PLC0415
 

@@ -70,7 +70,7 @@ BODIES: dict[str, tuple[str, bytes]] = {
     "empty": (CHAT, b""),
     "brackets": (CHAT, b"[" * 1_000_000),
     "quotes": (CHAT, b'"' * 1_000_000),
-    "objects": (CHAT, with_raw({"messages": HI}, "metadata", "[" + ",".join(["[]"] * 48_000) + "]")),
+    "objects": (CHAT, with_raw({"messages": HI}, "metadata", "[" + ",".join(["[]"] * 24_000) + "]")),
 }
 PATHS = [
     "/assets/%00",
