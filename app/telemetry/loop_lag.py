@@ -70,7 +70,7 @@ class LoopLag:
 
 def _places(frame: FrameType | None) -> str:
     """The innermost places of the code, without values: those may be a user's."""
-    places = []
+    places: list[str] = []
     while frame is not None and len(places) < _PLACES:
         places.append(f"{frame.f_globals.get('__name__')}:{frame.f_lineno} ({frame.f_code.co_name})")
         frame = frame.f_back
