@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.policy.guard_rules import GuardRules
+from app.policy.mistakes import fitting, table_mistakes
 from app.wire.limits import MAX_RECALL
 from app.wire.request import Priority
 
@@ -280,47 +281,65 @@ def read_policy(path: Path | None) -> Policy:
     """The policy in this file, an empty one without a file; raises `PolicyError`."""
     if path is None:
         return NO_POLICY
+    raw = _toml(path)
+    mistakes = [*_mistakes(raw)]
+    if mistakes:
+        more = f" (and {len(mistakes) - 1} more: `parley policy check` shows all)" if mistakes[1:] else ""
+        raise PolicyError(f"policy {path}: {mistakes[0]}{more}")
+    return msgspec.convert(raw, Policy)
+
+
+def mistakes_in(path: Path) -> list[str]:
+    """All that is wrong with this file, each in one line with its place; raises `PolicyError` if it is not TOML."""
+    return [*_mistakes(_toml(path))]
+
+
+def _toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             text = file.read(MAX_POLICY_BYTES + 1)
         if len(text) > MAX_POLICY_BYTES:
             raise PolicyError(f"policy {path}: is larger than {MAX_POLICY_BYTES} bytes")
-        policy = msgspec.convert(tomllib.loads(text.decode()), Policy)
+        return tomllib.loads(text.decode())
     except OSError as error:
         raise PolicyError(f"policy {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PolicyError(f"policy {path}: not TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise PolicyError(f"policy {path}: {error}") from None
-    for wrong in _mistakes(policy):
-        raise PolicyError(f"policy {path}: {wrong}")
-    return policy
+    except RecursionError:
+        raise PolicyError(f"policy {path}: not TOML that can be read: it is nested too deep") from None
+    except ValueError as error:  # also an integer of thousands of digits
+        raise PolicyError(f"policy {path}: not TOML: {' '.join(str(error).split())}") from None
 
 
-def _mistakes(policy: Policy) -> Iterator[str]:
-    """What the types cannot express."""
+def _mistakes(raw: dict[str, Any]) -> Iterator[str]:
+    """First those of single tables, then those between them."""
+    yield from table_mistakes(raw, Policy)
+    policy = _readable(raw)
     for reserved in sorted({DEFAULT_MODEL, AUTO_MODEL} & policy.models.keys()):
         yield f"models.{reserved}: this name has a meaning of its own; choose another"
-    for name, spec in policy.models.items():
-        yield from (f"models.{name}: {mistake}" for mistake in spec.mistakes())
     if sum(spec.memory_share or 0.0 for spec in policy.models.values()) >= 1:
         yield "models: the memory_shares leave nothing for the default model"
     names = {DEFAULT_MODEL, *policy.models}
+    there_are = f"there are {', '.join(sorted(names))}"
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
-    yield from (f"fallback: there is no model {unknown!r}" for unknown in unknown_in_chain)
-    yield from (f"fallback: {mistake}" for mistake in policy.fallback.mistakes())
-    for name, price in policy.prices.items():
-        yield from (f"prices.{name}: {mistake}" for mistake in price.mistakes())
-    for name, rule in policy.tenants.items():
-        yield from (f"tenants.{name}: {mistake}" for mistake in rule.mistakes())
-    yield from (f"guard: {mistake}" for mistake in policy.guard.mistakes())
-    yield from (f"recall: {mistake}" for mistake in policy.recall.mistakes())
-    if policy.cache is not None:
-        yield from (f"cache: {mistake}" for mistake in policy.cache.mistakes())
+    yield from (f"fallback.chain: there is no model {unknown!r}; {there_are}" for unknown in unknown_in_chain)
     for at, route in enumerate(policy.routes):
         place = f"routes[{at}] ({route.name})"
         if route.name in {one.name for one in policy.routes[:at]}:
             yield f"{place}: another route has this name"
         for unknown in sorted({*route.models} - names):
-            yield f"{place}: there is no model {unknown!r}; there are {', '.join(sorted(names))}"
-        yield from (f"{place}: {mistake}" for mistake in route.mistakes())
+            yield f"{place}: there is no model {unknown!r}; {there_are}"
+
+
+def _readable(raw: dict[str, Any]) -> Policy:
+    """What of the models, the routes and the chain can be read; the place of the others is kept."""
+    models, routes = raw.get("models", {}), raw.get("routes", [])
+    return Policy(
+        models={
+            name: fitting(one, ModelSpec) or ModelSpec()
+            for name, one in (models.items() if isinstance(models, dict) else ())
+        },
+        routes=tuple(
+            fitting(one, Route) or Route(name=f"routes[{at}]", model=DEFAULT_MODEL)
+            for at, one in enumerate(routes if isinstance(routes, list) else ())
+        ),
+        fallback=fitting(raw.get("fallback", {}), Fallback) or Fallback(),
+    )

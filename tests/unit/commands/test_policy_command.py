@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from app.commands.policy import policy
+
+
+def checked(*arguments: str) -> Result:
+    return CliRunner().invoke(policy, ["check", *arguments])
+
+
+def test_every_mistake_is_a_line_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('[cache]\n[guard]\npii = "masked"\n')
+    for arguments in ((str(path),), ()):
+        monkeypatch.setenv("PARLEY_POLICY", str(path))
+        found = checked(*arguments)
+        assert found.exit_code == 2
+        assert found.stdout.splitlines() == [
+            "cache.ttl_s: is missing",
+            'guard.pii: is "masked"; valid are "off", "mask", "redact"',
+        ]
+        assert "2 mistakes" in found.stderr
+
+
+def test_what_this_machine_does_not_have_is_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUTSIDE_KEY", raising=False)
+    path = tmp_path / "policy.toml"
+    path.write_text(
+        f'[models.small]\npath = "{tmp_path}/none"\n[models.outside]\nengine = "openai"\nmodel = "m"\n'
+        'urls = ["http://127.0.0.1:9/v1"]\napi_key_env = "OUTSIDE_KEY"\n'
+    )
+    found = checked(str(path))
+    assert found.exit_code == 2
+    folder, key = found.stdout.splitlines()
+    assert folder.startswith("models.small.path: ")
+    assert key == "models.outside.api_key_env: the environment has no OUTSIDE_KEY"
+
+
+def test_a_good_file_has_none_and_no_file_is_wrong_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text("")
+    assert checked(str(path)).exit_code == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PARLEY_POLICY", raising=False)
+    assert checked().exit_code == 2
+    assert checked(str(tmp_path / "none.toml")).exit_code == 2
+    path.write_text("[models")
+    assert "not TOML" in checked(str(path)).stderr
