@@ -1,6 +1,6 @@
 """Simulate many seeds, and print those that went wrong.
 
-python -m tests.simulation 1000 [first [erases | hostile | calm | killed | wide | corrupt | crowded | tools | routed]]
+python -m tests.simulation 1000 [first [KIND]]; a kind is the share of erasures, or a name of `KINDS`
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ import sys
 import time
 
 from tests.simulation.faults import corrupt_storm, crowded_storm, routed_storm, storm, tool_storm, wide_storm
-from tests.simulation.hostile_storms import hostile_calm, hostile_storm, killed_thrice
+from tests.simulation.hostile_storms import hostile_calm, hostile_index, hostile_storm, killed_thrice
 
 KINDS = {
     "hostile": hostile_storm,
     "calm": hostile_calm,
+    "index": hostile_index,
     "killed": killed_thrice,
     "wide": wide_storm,
     "corrupt": corrupt_storm,

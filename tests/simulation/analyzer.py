@@ -14,6 +14,8 @@ from models.private.value import PrivateValue
 _VALUE = re.compile(r"question [0-9]+")
 MANY_VALUES = "many private values"
 """A text with these words has more private values than a record can hold."""
+NO_VERDICT = "no verdict, ever"
+"""The search in a text with these words always fails."""
 _MANY = tuple(PrivateValue("PERSON", f"{number} {'x' * 1000}") for number in range(1100))
 
 
@@ -27,6 +29,8 @@ class FickleAnalyzer:
         await asyncio.sleep(0.05 * self._chance.random())
         if self._chance.random() < 0.05:
             raise AnalyzerError("the analyzer is away")
+        if any(NO_VERDICT in text for text in texts):
+            raise AnalyzerError("the analyzer cannot read this")
         if any(MANY_VALUES in text for text in texts):
             return _MANY
         found = dict.fromkeys(value for text in texts for value in _VALUE.findall(text))

@@ -20,8 +20,8 @@ from aiokafka import TopicPartition
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
 from tests.bad_records import BAD
-from tests.simulation.analyzer import MANY_VALUES
-from tests.simulation.sabotage import EXCEPTIONS, MODELS, STAGES
+from tests.simulation.analyzer import MANY_VALUES, NO_VERDICT
+from tests.simulation.sabotage import DEADLY, DEATH, EXCEPTIONS, MODELS, STAGES
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Simulation
@@ -76,6 +76,11 @@ class Hostile:
     at: float | None = None
     name: str = ""
 
+    @classmethod
+    def of_request(cls, user: str, id_: str, more: str = "", **fields: object) -> Hostile:
+        """A request with these fields; `more` is JSON as it is."""
+        return cls("requests", _request(user, id_, more, **fields), user.encode(), name=id_)
+
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
@@ -96,6 +101,13 @@ def besieged(simulation: Simulation, most: int = _MOST, kinds: Sequence[str] = (
         simulation.world.after(_OVER_S * chance.random(), partial(_arrive, simulation, user, record))
     simulation.besieged = True
     simulation.keep_running(_OVER_S + _LATEST_S)
+    return simulation
+
+
+def besieged_by(simulation: Simulation, record: Hostile, at_s: float = 2.0) -> Simulation:
+    """The storm with this one."""
+    simulation.besieged = True
+    simulation.world.after(at_s, partial(_arrive, simulation, (record.key or b"").decode(), record))
     return simulation
 
 
@@ -129,6 +141,16 @@ def _staged(chance: random.Random, user: str, number: int) -> Hostile:
 def _modelled(chance: random.Random, user: str, number: int) -> Hostile:
     how = chance.choice(MODELS)
     return Hostile("requests", _request(user, f"bad-model-{how}-{number}"), user.encode(), name=how)
+
+
+def _deadly(chance: random.Random, user: str, number: int) -> Hostile:
+    stage = chance.choice(DEADLY)
+    more = {"recall": 2} if stage == "recall" else {}
+    return Hostile("requests", _request(user, f"bad-{stage}-{DEATH}-{number}", **more), user.encode(), name=stage)
+
+
+def _unjudged(_chance: random.Random, user: str, number: int) -> Hostile:
+    return Hostile("requests", _request(user, f"bad-{number}", prompt=NO_VERDICT), user.encode(), name="no verdict")
 
 
 def _number(chance: random.Random, user: str, number: int) -> Hostile:
@@ -207,6 +229,8 @@ def _elsewhere(chance: random.Random, user: str, _number: int) -> Hostile:
 MAKERS = {
     "staged": _staged,
     "model": _modelled,
+    "deadly": _deadly,
+    "unjudged": _unjudged,
     "number": _number,
     "nested": _nested,
     "schema": _schema,

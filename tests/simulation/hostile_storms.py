@@ -19,9 +19,9 @@ from tests.simulation.faults import (
     tool_storm,
     wide_storm,
 )
-from tests.simulation.hostile import besieged
+from tests.simulation.hostile import MAKERS, besieged
 from tests.simulation.process import Process
-from tests.simulation.scenario import Load, Simulation
+from tests.simulation.scenario import Conditions, Load, Simulation
 
 STORMS: tuple[Callable[[int], Simulation], ...] = (
     storm,
@@ -49,7 +49,17 @@ def hostile_storm(seed: int, kinds: Sequence[str] = ()) -> Simulation:
 def hostile_calm(seed: int, kinds: Sequence[str] = ()) -> Simulation:
     """Hostile records, and nothing else that goes wrong: no partition has a reason to begin a second epoch."""
     load = Load(requests=6 + seed % 6, tools=0.3 if seed % 2 else 0.0)
-    return besieged(Simulation(seed, workers=1 + seed % 2, partitions=1 + seed // 2 % 2, load=load), kinds=kinds)
+    simulation = Simulation(seed, workers=1 + seed % 2, partitions=1 + seed // 2 % 2, load=load)
+    return besieged(simulation, kinds=kinds or [kind for kind in MAKERS if kind != "deadly"])
+
+
+def hostile_index(seed: int) -> Simulation:
+    """Turns that an analyzer cannot read, among good ones and erasures, on their way to Milvus."""
+    load = Load(requests=8, erases=0.3 if seed % 2 else 0.0)
+    conditions = Conditions(milvus=True, pii="mask")
+    return besieged(
+        Simulation(seed, workers=1 + seed % 2, load=load, conditions=conditions), kinds=("unjudged", "staged")
+    )
 
 
 def killed_thrice(seed: int) -> Simulation:

@@ -114,6 +114,7 @@ class Process:
         self.disk = disk
         self.loop = SteppedLoop(broker.world)
         self.loop.skew = skew
+        self.loop.end_process = self._die
         self.link_up = True
         self.dead = False
         self.cut = False

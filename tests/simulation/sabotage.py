@@ -12,7 +12,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 from aiokafka.errors import MessageSizeTooLargeError
@@ -20,6 +20,7 @@ from aiokafka.errors import MessageSizeTooLargeError
 from models.chat import ToolCall
 from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
 from models.paced import PacedStream, text_of, word
+from tests.simulation.world import SteppedLoop
 
 STAGES = {
     "decode": ("agents.conversations", "decode_request"),
@@ -57,6 +58,11 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
     "ExceptionGroup": lambda: ExceptionGroup("unhandled errors in a TaskGroup", [ValueError("one of them")]),
 }
 
+DEATH = "Death"
+"""No exception: the process ends there."""
+DEADLY = ("find", "judge", "recall", "render", "gate")
+"""Stages at which a process may end: they can wait until it has."""
+
 MODELS = ("raises", "submit", "text", "logprobs", "calls", "depth", "failure", "code", "endless", "kelvin", "surrogate",
           "nan", "token")  # fmt: skip
 """What a model may do; see `HostileStream`."""
@@ -92,13 +98,17 @@ def _owner(path: str) -> Any:
 
 def _failing(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def check(*arguments: Any) -> None:
-        if (fails := sabotaged(_id_in(arguments))) is not None and fails[0] == stage:
+        if (fails := sabotaged(_id_in(arguments))) is not None and fails[0] == stage and fails[1] in EXCEPTIONS:
             error = EXCEPTIONS[fails[1]]()
             raise error
 
     if inspect.iscoroutinefunction(call):
 
         async def later(*arguments: Any, **more: Any) -> Any:
+            if sabotaged(_id_in(arguments)) == (stage, DEATH):
+                loop = cast("SteppedLoop", asyncio.get_running_loop())
+                loop.world.after(0.0, loop.end_process)
+                await loop.create_future()
             check(*arguments)
             return await call(*arguments, **more)
 

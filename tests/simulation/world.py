@@ -40,6 +40,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self.dead = False
         self.skew = 0.0
         """Seconds by which this process's wall clock is ahead."""
+        self.end_process: Callable[[], None] = lambda: None
 
     def time(self) -> float:
         return self.world.now

@@ -1,0 +1,141 @@
+"""One bad record is one bad answer: storms with hostile records, and what finds it if that is not so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agents import conversations
+from app.delivery.inflight import InFlightRequest
+from app.delivery.partition import Partition
+from app.delivery.resume import attempts, tokens
+from app.delivery.resume.attempts import Attempts
+from app.delivery.resume.quarantine import Beginning, Isolation
+from app.search.hiding import Hiding
+from app.search.intake import Write
+from tests.simulation.hostile import Hostile, besieged_by
+from tests.simulation.hostile_storms import hostile_calm, hostile_index, hostile_storm, killed_thrice
+from tests.simulation.sabotage import MODELS, STAGES
+from tests.simulation.scenario import Conditions, Load, Simulation
+from tests.simulation.test_mutants import Mutant, find_broken_promise
+
+STORMS = 100
+CALM = 40
+KILLED = 40
+INDEX = 20
+AT_ONCE = 10
+
+CASES = [*(f"{stage}-KeyError" for stage in STAGES), *(f"{stage}-TimeoutError" for stage in STAGES),
+         *(f"model-{how}" for how in MODELS)]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", range(0, STORMS, AT_ONCE))
+def test_a_hostile_record_has_one_outcome_and_no_good_request_notices(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = hostile_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, CALM, AT_ONCE))
+def test_no_hostile_record_makes_a_partition_start_over(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        simulation = hostile_calm(seed)
+        outcome = simulation.run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+        # Workers that start one after another take over from each other.
+        assert outcome.verdict.epochs <= 2 * simulation.partitions, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_whatever_is_raised_about_a_request_ends_that_request(case: str) -> None:
+    stage = case.partition("-")[0]
+    conditions = Conditions(milvus=stage in {"index", "recall"}, pii="mask")
+    simulation = Simulation(3, workers=2, load=Load(requests=5), conditions=conditions)
+    outcome = besieged_by(simulation, Hostile.of_request("mallory-0", f"bad-{case}-1", recall=2)).run()
+    assert outcome.clean, outcome.line()
+    assert outcome.verdict.epochs == 1, outcome.line()
+
+
+@pytest.mark.parametrize("first", range(0, KILLED, AT_ONCE))
+def test_no_innocent_is_quarantined_whatever_kills_workers(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = killed_thrice(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, INDEX, AT_ONCE))
+def test_a_turn_without_a_verdict_holds_up_no_other(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = hostile_index(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+async def _contains_nothing(agent: Any, partition: Partition, inflight: InFlightRequest) -> None:
+    end, commit = await agent._answer(partition, inflight)
+    await agent._commit(partition, inflight, end, commit)
+
+
+_BEGIN = Attempts.begin
+
+
+async def _begins_late(attempts: Attempts, partition: Partition, inflight: InFlightRequest, index: int) -> None:
+    """Once there is a prompt."""
+    if inflight.answer is not None:
+        await _BEGIN(attempts, partition, inflight, index)
+
+
+async def _enters_at_once(isolation: Isolation, _attempt: int) -> Beginning:
+    isolation._together += 1
+    return Beginning(isolation, is_suspect=False)
+
+
+async def _nothing(*_: Any) -> None:
+    return None
+
+
+def _waits_for_the_first(hiding: Hiding, write: Write) -> None:
+    """As if one search at a time were made, and each waited for the one before."""
+    hiding._waiting.append(write)
+    if len(hiding) == 1:
+        hiding.add(hiding._waiting.pop())
+
+
+def staged(seed: int) -> Simulation:
+    return hostile_calm(seed, kinds=("staged",))
+
+
+def modelled(seed: int) -> Simulation:
+    return hostile_calm(seed, kinds=("model",))
+
+
+def deadly(seed: int) -> Simulation:
+    return hostile_calm(seed, kinds=("deadly",))
+
+
+MUTANTS: dict[str, Mutant] = {
+    "an exception about a request ends its worker": Mutant(
+        conversations.Conversations, "answer", _contains_nothing, staged
+    ),
+    "an exception about a request is its partition's": Mutant(
+        conversations, "ESCALATING", (Exception,), staged
+    ),
+    "an attempt is recorded late": Mutant(Attempts, "begin", _begins_late, deadly),
+    "attempts are not apart, and suspects not alone": Mutant(
+        attempts, "pause_before", lambda *_: 0.0, killed_thrice,
+        more=((Isolation, "enter", _enters_at_once), (Isolation, "pass_suspect", _nothing)),
+    ),
+    "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
+    "a turn without a verdict holds up the others": Mutant(Hiding, "add", _waits_for_the_first, hostile_index),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_promise_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_broken_promise(mutant, MUTANTS[mutant], monkeypatch)
+
+
+def test_deadly_requests_are_quarantined_at_every_stage() -> None:
+    for seed in range(10):
+        outcome = deadly(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
