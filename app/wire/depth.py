@@ -28,7 +28,7 @@ def check_depth(value: bytes | bytearray) -> None:
 
 def check_digits(value: bytes) -> None:
     """Raise `MalformedError` for a text that has a number with too many digits."""
-    if not _may_have_long_number(value):
+    if len(value) <= MAX_DIGITS or not _may_have_long_number(value):
         return
     text = np.frombuffer(value, np.uint8)
     if _LONG_NUMBER.search(np.where(_in_strings(value), np.uint8(_SPACE), text).tobytes()):
