@@ -90,7 +90,9 @@ class ParleyApp(consumer.App):
             self.watching.cancel()
         if self.worker is not None:
             await self.worker.release(broken=self.exit_code is not None)
-            await self.consumer.leave_group()
+            if not await self.consumer.leave_group():
+                session_s = self.parley.session_timeout_s
+                log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
 
     async def on_start(self) -> None:
         assert self.loaded is not None
@@ -318,8 +320,6 @@ async def _close(app: ParleyApp, **_: Any) -> None:
 
 def _leave_without_goodbye(app: ParleyApp) -> None:
     """Skip the wait for Faust's open requests to an unreachable broker, which takes a minute; ours are done."""
-    session_s = app.parley.session_timeout_s
-    log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
     end_process(app.exit_code or 0)
 
 

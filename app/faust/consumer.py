@@ -68,16 +68,18 @@ class _Consumer(QuickWait, driver.Consumer):
         message.unreadable = cause_of(record)
         return message
 
-    async def leave_group(self) -> None:
+    async def leave_group(self) -> bool:
         """Leave the group now; a static member that only disconnects keeps its partitions until its session times out.
 
-        If the broker does not answer soon, the goodbye goes on while the consumer stops.
+        False if the broker does not confirm it soon; the goodbye goes on while the consumer stops.
         """
         consumer = self._thread._consumer  # noqa: SLF001
         if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
             consumer._coordinator._group_instance_id = None  # noqa: SLF001
             self._goodbye = asyncio.ensure_future(consumer._coordinator.close())  # noqa: SLF001
-            await asyncio.wait({self._goodbye}, timeout=_LEAVE_S)
+            done, _ = await asyncio.wait({self._goodbye}, timeout=_LEAVE_S)
+            return bool(done) and not consumer._coordinator.coordinator_unknown()  # noqa: SLF001
+        return True
 
     def coordination_ended(self) -> BaseException | None:
         """Why this member no longer takes part in the group; aiokafka only logs it."""
