@@ -424,9 +424,11 @@ MUTANTS: dict[str, Mutant] = {
         conversations.Conversations, "_end_soon", _ends_at_once, hint=2
     ),
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
-        planner, "_routed", _decides_all, mixed_storm
+        planner, "_routed", _decides_all, mixed_storm, hint=7
     ),
-    "an answer stays free whose repeat broke off": Mutant(generating.Generating, "_pays", _nothing, routed_storm),
+    "an answer stays free whose repeat broke off": Mutant(
+        generating.Generating, "_pays", _nothing, routed_storm, hint=101
+    ),
     "a request that a former owner has begun is parked": Mutant(
         conversations.Conversations, "has_begun", lambda *_: False, flooded_storm
     ),
