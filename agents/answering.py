@@ -103,7 +103,7 @@ class Answering:
             return await filtered(inflight, answer)
         _pass(inflight, answer, inflight.made.until(answer.index))
         if serving is not None:
-            answer.continue_as(serving, inflight.begin)
+            await answer.continue_as(serving, inflight.begin)
         return await self._rounds(partition, inflight, answer, is_resumed=inflight.is_resumed)
 
     async def _rounds(
@@ -245,7 +245,7 @@ class Answering:
             "request %s: model %s answers from token %s on, after %s", inflight.key, plan.model, answer.index, why
         )
         if (serving := serving_of(inflight, self._servings)) is not None:
-            answer.continue_as(serving, inflight.begin)
+            await answer.continue_as(serving, inflight.begin)
         await answer.plan(plan)
         await answer.show(plan)
         return True

@@ -285,8 +285,8 @@ def _notes_no_index(recovered: RecoveredAnswers, key: RequestKey, notice: Notice
     _NOTE(recovered, key, notice, index)
 
 
-def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> None:
-    _CONTINUE_AS(answer, serving, begin)
+async def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> None:
+    await _CONTINUE_AS(answer, serving, begin)
     answer._inherited = ()
 
 

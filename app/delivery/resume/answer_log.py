@@ -38,6 +38,8 @@ from models.registry import ServedModel
 from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, ToolRounds
 
+# Tokenizing a longer text would hold the event loop.
+_INLINE_CHARACTERS = 8192
 _LEAST_LOGPROB = -9999.0
 
 
@@ -76,15 +78,18 @@ class AnswerLog:
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
 
-    def continue_as(self, serving: ServedModel, begin: int) -> None:
+    async def continue_as(self, serving: ServedModel, begin: int) -> None:
         """`serving` writes the tokens from the index `begin` on. What other models have written of the round before
         that is the beginning of its job, in its own vocabulary.
         """
         self._model_version = serving.model_version
         self._text_of = serving.text_of
         self._begin = begin
-        text = self._claim.mask.hide(self._text_before(begin))
-        self._inherited = tuple(serving.prompts.ids_of(text)) if begin > self._rounds.end and text else ()
+        text = self._claim.mask.hide(self._text_before(begin)) if begin > self._rounds.end else ""
+        if len(text) <= _INLINE_CHARACTERS:
+            self._inherited = tuple(serving.prompts.ids_of(text)) if text else ()
+        else:
+            self._inherited = tuple(await asyncio.to_thread(serving.prompts.ids_of, text))
 
     def keep_author(self) -> None:
         """The model that has written the tokens so far is not served here; unless another one goes on, the end names
