@@ -20,6 +20,7 @@ from app.search.rows import Role, request_id_of, turn_id
 from app.search.stats import RecallStats
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ class RelatedTurns:
             outcome = "late"
         except (MilvusError, CollectionMismatchError, EmbedderError) as error:
             log.warning("no related turns for a prompt: %s", error)
+            outcome = "away"
+        except Exception as error:  # noqa: BLE001 - rows of any form: the answer needs none of them
+            log.warning("no related turns for a prompt: %s", type_and_place(error))
             outcome = "away"
         self.stats.outcomes[outcome] += 1
         self.stats.seconds += time.monotonic() - began

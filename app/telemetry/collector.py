@@ -87,6 +87,7 @@ def _guard_families(stats: GuardStats) -> Iterable[Metric]:
     yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches)
     yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.failures)
     yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.seconds)
+    yield CounterMetricFamily("parley:guard_refused", "New requests for which the guard had no time.", stats.refused)
     yield CounterMetricFamily("parley:guard_judgements", "Judgements of prompts and answers.", stats.judgements)
     yield CounterMetricFamily(
         "parley:guard_judgement_failures", "Such judgements without a verdict.", stats.judgement_failures

@@ -7,12 +7,15 @@ import socket
 from pathlib import Path
 
 import pytest
+import spacy
 from hypothesis import given
 from hypothesis import strategies as st
+from spacy.tokens import Doc
 
 from app.guard.analyzer import _OVERLAP, _PIECE, Analyzer, AnalyzerError, _pieces
 from app.guard.guard import Guard
 from app.guard.packaged_pipeline import PACKAGE
+from app.guard.presidio import _Tokenizer
 from app.guard.turns import Asker
 from app.policy.file import NO_POLICY, Policy, PolicyError
 from app.policy.guard_rules import GuardRules
@@ -141,3 +144,27 @@ async def test_a_sentence_does_not_wait_for_anothers_long_texts(analyzer: Analyz
 
 async def test_half_a_character_is_no_text_that_the_analyzer_fails_on(analyzer: Analyzer) -> None:
     assert await analyzer.find(["\ud83d bob@example.org"], ASKER)
+
+
+@given(
+    st.lists(st.sampled_from(["::", "#!$", " ", "\n", "x" * 70, "Anna Schmidt", '"', "é"]), max_size=60).map("".join)
+)
+def test_the_tokenizer_gets_words_of_bounded_length_and_loses_nothing(text: str) -> None:
+    parts: list[str] = []
+    plain = spacy.blank("en").tokenizer
+
+    def note(part: str) -> Doc:
+        parts.append(part)
+        return plain(part)
+
+    assert _Tokenizer(note)(text).text == text
+    assert max(map(len, "\n".join(parts).split()), default=0) <= 128
+
+
+async def test_a_pattern_that_takes_too_long_is_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.guard.analyzer.find_pipeline", lambda: None)
+    patterns = Analyzer(GuardRules(pii="mask", pii_entities=("IP_ADDRESS",)))
+    assert await patterns.find(["at 10.0.0.7"], ASKER) == (PrivateValue("IP_ADDRESS", "10.0.0.7"),)
+    monkeypatch.setattr("app.guard.presidio._LONGEST_S", 1e-6)
+    with pytest.raises(AnalyzerError, match=r"^the search for private values failed: SlowPatternError$"):
+        await patterns.find(["::" * 1000], ASKER)

@@ -228,6 +228,21 @@ async def test_a_moderation_server_that_fails(answer: Callable[[list[str]], Any]
             await found_by(GuardRules(prompt={"violence": "block"}, moderation=server), "hello")
 
 
+async def test_a_moderation_server_cannot_send_a_text_elsewhere() -> None:
+    asked: list[str] = []
+
+    def note(texts: list[str]) -> Any:
+        asked.extend(texts)
+        return verdicts(texts)
+
+    async with judging(note) as elsewhere:
+        moved = web.Response(status=307, headers={"location": f"{elsewhere.url}/moderations"})
+        async with judging(lambda _texts: moved) as server:
+            with pytest.raises(JudgeError, match="status 307"):
+                await found_by(GuardRules(prompt={"violence": "block"}, moderation=server), "I hurt you")
+    assert asked == []
+
+
 async def test_a_judge_that_takes_too_long_or_breaks_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     judges = Judges(GuardRules(prompt={"injection": "block"}, timeout_s=0.05))
 
