@@ -36,6 +36,7 @@ def main() -> int:
     for what, count in sorted(found.replies.items()):
         print(f"{what:24} {count:8}")
     print("memory in MiB, gateway and worker:", " ".join(f"{one:.0f}/{other:.0f}" for one, other in found.memory))
+    print("longest wait for the loop in s, gateway and worker: {:.2f} {:.2f}".format(*found.longest_s))
     for fault in found.faults:
         print(fault)
     return 1 if found.faults else 0

@@ -16,6 +16,7 @@ from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
+from tests.fuzz.loop_probe import LoopProbe
 from tests.fuzz.targets import PATIENCE_S, Targets
 from tests.integration.gateway.gateway_process import GatewayProcess
 
@@ -31,6 +32,25 @@ class Found:
     replies: Counter[str]
     faults: list[str] = field(default_factory=list)
     memory: list[tuple[float, float]] = field(default_factory=list)
+    longest_s: tuple[float, float] = (0.0, 0.0)
+    """The longest block of the loop of gateway and worker, with the wait for a processor."""
+
+
+POLICY = """
+[guard]
+pii = "mask"
+prompt = { profanity = "flag", injection = "flag" }
+answer = { profanity = "block" }
+[cache]
+ttl_s = 60
+"""
+
+
+def policy_in(folder: Path) -> Path:
+    """A policy with everything that reads requests and answers."""
+    policy = folder / "policy.toml"
+    policy.write_text(POLICY)
+    return policy
 
 
 def settings_for(cluster: KafkaCluster, folder: Path, **values: Any) -> Settings:
@@ -42,6 +62,7 @@ def settings_for(cluster: KafkaCluster, folder: Path, **values: Any) -> Settings
         "gateway_requests_per_min": 0,
         "gateway_erasures_per_min": 0,
         "gateway_wait_s": 0.2,
+        "policy": policy_in(folder),
     }
     settings = Settings(_env_file=None, **{**defaults, **values})
     asyncio.run(create_topics(settings))
@@ -53,6 +74,8 @@ async def fuzz(worker: WorkerProcess, gateway: GatewayProcess, seconds: float, s
     await targets.start()
     found = Found(targets.replies)
     until = time.monotonic() + seconds
+    probes = [LoopProbe(f"{gateway.url}/healthz"), LoopProbe(f"http://127.0.0.1:{worker.web_port}/healthz")]
+    probing = [asyncio.create_task(probe.run()) for probe in probes]
     try:
         sending = [asyncio.create_task(_send(targets, found, until, first)) for first in range(AT_ONCE)]
         for _ in range(SAMPLES):
@@ -62,6 +85,13 @@ async def fuzz(worker: WorkerProcess, gateway: GatewayProcess, seconds: float, s
         await asyncio.gather(*sending)
         found.faults += await _probe(gateway)
     finally:
+        for task in probing:
+            task.cancel()
+        lost = [
+            error for error in await asyncio.gather(*probing, return_exceptions=True) if isinstance(error, Exception)
+        ]
+        found.faults += [f"a health check failed: {error!r}" for error in lost]
+        found.longest_s = (probes[0].longest_s, probes[1].longest_s)
         await targets.stop()
     for log in (worker.log, gateway.log):
         text = log.read_text(errors="replace")

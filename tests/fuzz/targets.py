@@ -17,6 +17,7 @@ from aiokafka import AIOKafkaProducer
 
 from app.settings import Settings
 from app.wire import Cancel, Erase, Request, encode, partition_for
+from app.wire.tool_records import ToolResultRecord
 from tests.fuzz.mutation import mutated
 
 PATIENCE_S = 30.0
@@ -38,6 +39,10 @@ BODIES = (
     ("/v1/chat/completions", {"messages": CALLED, "max_tokens": 2, "min_tokens": 1, **TOOLS}),
     ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 2, "structured_outputs": {"json": SCHEMA}}),
     ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 2, "guided_grammar": 'root ::= "a" | [0-9]'}),
+    ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 3, "best_of": 3, "logprobs": True}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Mail nina@example.com, K 4111 1111 1111 1111"}],
+                              "max_tokens": 4, "temperature": 0}),
+    ("/v1/chat/completions", {"messages": CALLED, "max_tokens": 3, "tool_mode": "kafka", "tool_timeout_ms": 9, **TOOLS}),
     ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 2, "echo": True, "n": 2}),
     ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2, "logprobs": 1, "stream": True}),
     ("/v1/responses", {"input": "u", "max_output_tokens": 2, "stream": True, "tools": [{"type": "function", **TOOL}]}),
@@ -52,6 +57,7 @@ def _head(line: str, *headers: str, body: str = "") -> bytes:
     return "\r\n".join((f"{line} HTTP/1.1", "Host: 127.0.0.1", *headers, "", body)).encode()
 
 
+CODECS = (None, "gzip", "snappy", "lz4", "zstd")
 CLOSE = "Connection: close"
 WEBSOCKET = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
 HEADS = (
@@ -81,16 +87,18 @@ class Targets:
         self._settings = settings
         self._random = random.Random(seed)
         self._http = httpx.AsyncClient(base_url=url, timeout=PATIENCE_S)
-        self._producer: AIOKafkaProducer | None = None
+        self._producers: list[AIOKafkaProducer] = []
 
     async def start(self) -> None:
-        self._producer = AIOKafkaProducer(**self._settings.cluster.options())
-        await self._producer.start()
+        options: dict[str, Any] = self._settings.cluster.options()
+        for codec in CODECS:
+            self._producers.append(AIOKafkaProducer(**options, compression_type=codec))
+            await self._producers[-1].start()
 
     async def stop(self) -> None:
         await self._http.aclose()
-        if self._producer is not None:
-            await self._producer.stop()
+        for producer in self._producers:
+            await producer.stop()
 
     @property
     def all(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -136,7 +144,6 @@ class Targets:
             raise AssertionError("a WebSocket ended with 1011: the gateway failed")
 
     async def record(self) -> None:
-        assert self._producer is not None
         user, request_id = f"fuzz{self._random.randrange(20)}", uuid.UUID(int=self._random.getrandbits(128)).hex
         request = Request(request_id=request_id, user_id=user, prompt="Hi", max_tokens=2, metadata={"a": [1]})
         called = {**TOOLS, "messages": CALLED, "request_id": request_id, "user_id": user, "max_tokens": 2}
@@ -146,12 +153,13 @@ class Targets:
                 ("requests", msgspec.convert(called, Request)),
                 ("controls", Cancel(request_id=request_id, user_id=user)),
                 ("controls", Erase(user_id=user)),
+                ("tool-results", ToolResultRecord(tool_call_id="c", request_id=request_id, user_id=user, content="r")),
             )
         )
         value, headers = encode(record, self._random.choice(("json", "protobuf")))
         key: Any = self._random.choice((user.encode(), user.encode(), user.encode(), b"", None, b"\xff"))
         headers += self._random.choice(([], [("traceparent", b"\xff")], [("forwarded-from", b"x")], [("x", None)]))
-        await self._producer.send_and_wait(
+        await self._random.choice(self._producers).send_and_wait(
             self._settings.topic(topic),
             mutated(value, self._random) if self._random.random() < 0.9 else value,
             key=key,
