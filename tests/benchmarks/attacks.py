@@ -1,12 +1,13 @@
 """What hostile callers cost everyone else: one gateway and one worker, under each attack in turn.
 
-    python -m tests.benchmarks.attacks [--seconds 10] [--only heads,scans]
+    python -m tests.benchmarks.attacks [--seconds 10] [--only heads,scans] [--largest]
 
 Ten quiet users send requests at a fixed rate all the time and measure their first token. Each attack comes from one
 user or from callers without a key, and sends many requests of a kind that a security review found to be expensive. The
 attacker is a separate process with a low priority: a real attacker would not use the service's cores. For each attack,
 the table has the quiet users' first token during the attack and before it, how many of their requests failed, the
-replies that the attacker got, and the memory of gateway and worker.
+replies that the attacker got, the memory of gateway and worker, and the longest wait for a health check, which is an
+upper bound of the longest block of their event loops. With `--largest` the requests are the largest legitimate ones.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,10 @@ import websockets
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
+from tests.benchmarks.largest import LARGEST
 from tests.faults.worker_process import WorkerProcess
+from tests.fuzz.loop_probe import LoopProbe
+from tests.fuzz.run import policy_in
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 QUIET_USERS = 10
@@ -200,6 +204,17 @@ async def sockets(by: Attacker, _http: httpx.AsyncClient) -> None:
     await asyncio.gather(*(hold() for _ in range(1000)))
 
 
+def _largest(name: str) -> Attack:
+    """The largest legitimate request of a kind, again and again."""
+
+    async def send(by: Attacker, http: httpx.AsyncClient) -> None:
+        while True:
+            await _status(by, http.post("/v1/chat/completions", json=LARGEST[name], headers=MALLORY))
+
+    send.__name__ = name
+    return send
+
+
 ATTACKS: dict[str, Attack] = {
     attack.__name__: attack
     for attack in (
@@ -212,22 +227,50 @@ ATTACKS: dict[str, Attack] = {
         grammars,
         many_choices,
         sockets,
+        *map(_largest, LARGEST),
     )
 }
+
+
+@asynccontextmanager
+async def probed(bench: Bench) -> AsyncIterator[list[LoopProbe]]:
+    ports = bench.gateway.url, f"http://127.0.0.1:{bench.worker.web_port}"
+    probes = [LoopProbe(f"{url}/healthz") for url in ports]
+    tasks = [asyncio.create_task(probe.run()) for probe in probes]
+    try:
+        yield probes
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _waits(probes: list[LoopProbe]) -> str:
+    """The longest waits since the last call."""
+    shown = ", ".join(f"{1000 * probe.longest_s:.0f}" for probe in probes)
+    for probe in probes:
+        probe.longest_s = 0.0
+    return shown
 
 
 async def measure(bench: Bench, seconds: float, names: list[str]) -> None:
     async with httpx.AsyncClient(base_url=bench.gateway.url, timeout=30) as http:
         users = [asyncio.create_task(bench.quiet_user(number, http)) for number in range(QUIET_USERS)]
         await asyncio.sleep(5)
-        print("| attack | quiet users' first token p50, p99 (ms) | before | p99 ratio | failed | replies | MiB |")
-        print("|---|---|---|---|---|---|---|")
+        print(
+            "| attack | quiet users' first token p50, p99 (ms) | before | p99 ratio | failed | replies | MiB "
+            "| longest wait for the loop of gateway, worker (ms) | before |"
+        )
+        print("|---|---|---|---|---|---|---|---|---|")
         for name in names:
-            calm, _ = await _phase(bench, seconds, None)
-            under, replies = await _phase(bench, seconds, name)
+            async with probed(bench) as probes:
+                calm, _ = await _phase(bench, seconds, None)
+                waits_before = _waits(probes)
+                under, replies = await _phase(bench, seconds, name)
+                waits = _waits(probes)
             print(
                 f"| {name} | {_shown(under)} | {_shown(calm)} | {_p99(under) / _p99(calm):.2f} | {bench.failures} "
-                f"| {replies} | {bench.memory()} |",
+                f"| {replies} | {bench.memory()} | {waits} | {waits_before} |",
                 flush=True,
             )
             await asyncio.sleep(5)
@@ -288,24 +331,34 @@ def _settings(cluster: KafkaCluster, folder: Path, **values: Any) -> Settings:
     return settings
 
 
+def _for_largest(folder: Path) -> dict[str, Any]:
+    """An engine that reads prompts of a megabyte, with a guard and a cache, and without limits on one caller."""
+    limits = {"max_prompt_bytes": 1_000_000, "gateway_requests_per_min": 0, "gateway_tokens_per_min": 0}
+    return {"engine": "paced", "paced_tokens_per_s": 1000.0, "policy": policy_in(folder), **limits}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each attack, and of the calm before it")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--url", default="", help=argparse.SUPPRESS)
     parser.add_argument("--only", default="", help="attacks, with `,`")
+    parser.add_argument("--largest", action="store_true", help="only the largest legitimate requests")
     parser.add_argument("--engine", default="torch", help="`paced` leaves out what a model costs")
     options = parser.parse_args()
     if options.attack:
         asyncio.run(run_attack(options.attack, options.url, options.seconds))
         return
+    if options.largest:
+        options.only = ",".join(LARGEST)
     names = [name for name in ATTACKS if not options.only or any(one in name for one in options.only.split(","))]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         cluster = KafkaCluster(folder / "kafka", 1)
         cluster.start()
         try:
-            settings = _settings(cluster, folder, engine=options.engine)
+            values = _for_largest(folder) if options.largest else {"engine": options.engine}
+            settings = _settings(cluster, folder, **values)
             with (
                 WorkerProcess(settings, folder / "worker.log") as worker,
                 GatewayProcess(settings, folder / "gateway.log") as gateway,

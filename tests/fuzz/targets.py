@@ -42,7 +42,7 @@ BODIES = (
     ("/v1/chat/completions", {"messages": CALLED[:1], "max_tokens": 3, "best_of": 3, "logprobs": True}),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Mail nina@example.com, K 4111 1111 1111 1111"}],
                               "max_tokens": 4, "temperature": 0}),
-    ("/v1/chat/completions", {"messages": CALLED, "max_tokens": 3, "tool_mode": "kafka", "tool_timeout_ms": 9, **TOOLS}),
+    ("/v1/chat/completions", {"messages": CALLED, "max_tokens": 3, "tool_mode": "kafka", **TOOLS}),
     ("/v1/completions", {"prompt": ["a", "b"], "max_tokens": 2, "echo": True, "n": 2}),
     ("/v1/completions", {"prompt": [1, 2, 3], "max_tokens": 2, "logprobs": 1, "stream": True}),
     ("/v1/responses", {"input": "u", "max_output_tokens": 2, "stream": True, "tools": [{"type": "function", **TOOL}]}),
