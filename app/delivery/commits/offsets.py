@@ -55,13 +55,24 @@ class Offsets:
             del self._open[offset]
             self._ahead.add(offset)
         head = self.head()
+        self.next = max(self.next, head)
         self._ahead = {offset for offset in self._ahead if offset >= head}
 
     def head(self, finishing: Iterable[int] = ()) -> int:
-        """The offset to commit if `finishing` were finished too."""
+        """The offset to commit if `finishing` were finished too.
+
+        Behind the newest record, what a former owner has finished is passed at once: nothing would be committed for it
+        when it is delivered, and the group would lag behind an idle partition for ever.
+        """
         finishing = frozenset(finishing)
         # Records are opened in offset order, so the first that stays open has the least.
-        return next((offset for offset in self._open if offset not in finishing), self.next)
+        for offset in self._open:
+            if offset not in finishing:
+                return offset
+        head = self.next
+        while head in self._ahead:
+            head += 1
+        return head
 
     def ahead(self, finishing: Iterable[int] = ()) -> list[int]:
         """Finished offsets at or after that head, ascending."""

@@ -73,3 +73,14 @@ def test_record_after_one_that_was_not_delivered_is_refused() -> None:
     with pytest.raises(LostRecordError, match="offset 5 was fetched and not delivered; expected 5"):
         offsets.add(6, 0, after=5)
     assert offsets.add(6, 0, after=4), "the record before was handled by a former owner"
+
+
+def test_what_a_former_owner_has_finished_is_committed_with_the_record_before_it() -> None:
+    offsets = Offsets.resume(10, ahead=(11, 12, 14))
+    offsets.add(10, 0)
+    assert offsets.head([10]) == 13, "11 and 12 are not delivered yet, and nothing is committed when they are"
+    offsets.finish([10])
+    assert not offsets.add(11, 0)
+    assert not offsets.add(12, 0)
+    assert offsets.add(13, 0, after=12)
+    assert offsets.head([13]) == 15
