@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from app.gateway.auth.identity import Identity
+from app.gateway.openai.sampling_body import FormatBody
 from app.wire import (
     DEFAULT_CONVERSATION,
     Message,
     Priority,
     Request,
-    ResponseFormat,
     Tool,
     ToolChoice,
     ToolMode,
@@ -40,7 +40,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     model: str | None = None
     metadata: dict[str, Any] | None = None
-    response_format: ResponseFormat | None = None
+    response_format: FormatBody | None = None
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
@@ -74,5 +74,7 @@ class AskBody(msgspec.Struct, frozen=True, kw_only=True):
             "user_id": identity.user_id,
             "tenant": identity.tenant,
             "store": store if self.store is None else self.store,
+            "max_tokens": None if self.max_tokens == -1 else self.max_tokens,
+            "response_format": None if self.response_format is None else self.response_format.response_format,
         }
         return Request(**fields)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from app.gateway.as_written import as_written
 from app.gateway.errors import ApiError, client_left
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.parameters import check_parameters
@@ -27,21 +28,22 @@ _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-async def read_body(request: Request, record_type: type[T]) -> T:
-    """Raises `ApiError`. Accepts JSON only: a page of another site cannot send that without a CORS preflight."""
-    parsed: T = parse(await _read(request), record_type)
-    return parsed
-
-
 async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, list[str]]:
-    """A body of OpenAI's API, and the names of its parameters that have no effect; raises `ApiError`."""
+    """A body, and the names of its fields that have no effect, nested ones included; raises `ApiError`.
+
+    Accepts JSON only: a page of another site cannot send that without a CORS preflight.
+    """
     raw = await _read(request)
-    given: dict[str, msgspec.Raw] = parse(raw, dict[str, msgspec.Raw])
-    ignored = check_parameters(given, record_type.__struct_fields__)
-    await asyncio.sleep(0)
-    parsed: T = _decoded(raw, record_type)
+    _check(raw)
+    ignored = dict.fromkeys(check_parameters(_decoded(raw, dict[str, msgspec.Raw]), record_type.__struct_fields__))
     await asyncio.sleep(0)  # a megabyte of small objects takes tens of milliseconds; others have a turn in between
-    return parsed, ignored
+    value = _decoded(raw, Any)
+    await asyncio.sleep(0)
+    value = as_written(value, record_type, ignored)
+    await asyncio.sleep(0)
+    parsed: T = _converted(value, record_type)
+    await asyncio.sleep(0)
+    return parsed, [*ignored]
 
 
 async def _read(request: Request) -> bytearray:
@@ -88,8 +90,12 @@ class _Gzip:
 
 
 def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
-    """Decode a body of that type; raises `ApiError`."""
-    text = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    """Decode a message of that type; raises `ApiError`."""
+    _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
+    return _converted(as_written(_decoded(raw, Any), record_type, {}), record_type)
+
+
+def _check(text: bytes | bytearray) -> None:
     if text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BRACKETS} objects and lists", status=413
@@ -98,19 +104,29 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
         check_depth(text)
     except MalformedError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
-    return _decoded(raw, record_type)
+
+
+def _converted(value: Any, record_type: Any) -> Any:
+    try:
+        return msgspec.convert(value, record_type, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _wrong(error) from None
 
 
 def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=record_type)
     except msgspec.ValidationError as error:
-        message = str(error)
-        place = _PLACE.search(message)
-        param = place[1] if place and place[1] else None
-        raise ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param) from None
+        raise _wrong(error) from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def _wrong(error: msgspec.ValidationError) -> ApiError:
+    message = str(error)
+    place = _PLACE.search(message)
+    param = place[1] if place and place[1] else None
+    return ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param)
 
 
 def schema_of(record_type: type) -> dict[str, object]:

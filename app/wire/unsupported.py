@@ -69,7 +69,15 @@ def is_neutral(name: str, value: msgspec.Raw) -> bool:
         decoded = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, ValueError):  # valid JSON, for example 1e999
         return False
+    decoded = _without_nulls(decoded)
     return any(decoded == one and type(decoded) is type(one) for one in UNSUPPORTED[name])
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value as clients mean it: options that are not set are null, and a whole number may be a float."""
+    if isinstance(value, dict):
+        return {key: one for key, one in value.items() if one is not None}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def unsupported(record: bytes) -> str | None:

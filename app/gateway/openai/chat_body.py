@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
-from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of
-from app.gateway.openai.tools import choice_of, tools_of
+from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
+from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire import Request, ToolMode
 
 
@@ -17,8 +15,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
-    tools: tuple[dict[str, Any], ...] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: tuple[ToolBody, ...] | None = None
+    tool_choice: str | ChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
@@ -44,16 +42,15 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         fields = self.fields(identity, store=store)
         if self.conversation_id:
             fields["conversation_id"] = self.conversation_id
-        limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        tools = tools_of(self.tools)
+        tools, choice = allowed_of(self.tools, self.tool_choice)
         return Request(
             **fields,
             messages=tuple(message.message() for message in self.messages),
-            max_tokens=REST_OF_CONTEXT if limit is None else limit,
+            max_tokens=limit_of(self.max_completion_tokens, self.max_tokens, unset=REST_OF_CONTEXT),
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs if self.logprobs else None,
             tools=tools,
-            tool_choice=choice_of(self.tool_choice),
+            tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -18,12 +17,10 @@ from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion
-from app.gateway.openai.parameters import IGNORED_HEADER
+from app.gateway.openai.parameters import ignored_header
 from app.wire import Request, TokenEvent
 
 _LIFE = b": waiting\n\n"
-_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
-_LONGEST_HEADER = 1000
 
 
 class Reply(Protocol):
@@ -66,10 +63,7 @@ class Exchange:
         asked = await self._gateway.admit(self._identity, asked)
         completion = Completion(self._gateway, asked)
         await completion.send()
-        headers = {"X-Request-Id": asked[0].request_id}
-        if self._ignored:
-            names = ", ".join(name[:_LONGEST_HEADER] for name in self._ignored[:_LONGEST_HEADER])[:_LONGEST_HEADER]
-            headers[IGNORED_HEADER] = _UNPRINTABLE.sub("?", names)
+        headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
         if not stream:
             await while_connected(self._http, self._read(completion, reply))
             return json_response(reply.whole(), headers=headers)

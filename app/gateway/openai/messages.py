@@ -8,6 +8,7 @@ import msgspec
 
 from app.gateway.errors import invalid
 from app.wire import Message, MessageToolCall, Role
+from app.wire.tools import FunctionCall
 
 _ROLES = {
     "developer": Role.SYSTEM,
@@ -46,21 +47,44 @@ class Part(msgspec.Struct, frozen=True):
         raise invalid("messages", message)
 
 
-Content = str | tuple[Part, ...] | None
+Content = str | tuple[Part | str, ...] | None
 
 
 def text_of(content: Content) -> str | None:
-    """Raises `ApiError` for a part that is not text."""
+    """Parts are joined by line breaks, as in vLLM; raises `ApiError` for a part that is not text."""
     if content is None or isinstance(content, str):
         return content
-    return "".join(part.content for part in content)
+    return "\n".join(part if isinstance(part, str) else part.content for part in content)
+
+
+Arguments = str | dict[str, Any] | None
+
+
+def arguments_of(given: Arguments) -> str:
+    """The arguments of a call as JSON text; some clients send the object itself."""
+    return given or "{}" if given is None or isinstance(given, str) else msgspec.json.encode(given).decode()
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    name: str
+    arguments: Arguments = None
+
+
+class CallInMessage(msgspec.Struct, frozen=True):
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+    @property
+    def call(self) -> MessageToolCall:
+        return MessageToolCall(self.id, FunctionCall(self.function.name, arguments_of(self.function.arguments)))
 
 
 class ChatMessage(msgspec.Struct, frozen=True):
     role: Literal["developer", "system", "user", "assistant", "tool"]
     content: Content = None
     refusal: str | None = None
-    tool_calls: tuple[MessageToolCall, ...] | None = None
+    tool_calls: tuple[CallInMessage, ...] | None = None
     tool_call_id: str | None = None
     name: str | None = None
     function_call: Any = None
@@ -72,7 +96,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
         return Message(
             _ROLES[self.role],
             text_of(self.content) or self.refusal or ("" if not self.tool_calls else None),
-            tool_calls=self.tool_calls or None,
+            tool_calls=tuple(one.call for one in self.tool_calls) if self.tool_calls else None,
             tool_call_id=self.tool_call_id,
             name=self.name,
         )

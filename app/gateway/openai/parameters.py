@@ -7,7 +7,8 @@ had no effect, including unknown ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -16,6 +17,8 @@ from app.gateway.errors import invalid
 from app.wire.unsupported import UNSUPPORTED, is_neutral
 
 IGNORED_HEADER = "X-Parley-Ignored"
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+_LONGEST_HEADER = 1000
 
 IGNORED: Mapping[str, str] = MappingProxyType(
     {
@@ -47,3 +50,9 @@ def check_parameters(given: Mapping[str, msgspec.Raw], honoured: Iterable[str]) 
     return [
         name for name, raw in given.items() if name not in known and name not in UNSUPPORTED and bytes(raw) != b"null"
     ]
+
+
+def ignored_header(ignored: Sequence[str]) -> dict[str, str]:
+    """The header that names what had no effect, cut to a length that clients accept; none if all had."""
+    names = ", ".join(name[:_LONGEST_HEADER] for name in ignored[:_LONGEST_HEADER])[:_LONGEST_HEADER]
+    return {IGNORED_HEADER: _UNPRINTABLE.sub("?", names)} if names else {}

@@ -13,9 +13,9 @@ import msgspec
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
-from app.gateway.openai.messages import ChatMessage, Content, text_of
-from app.gateway.openai.sampling_body import REST_OF_CONTEXT
-from app.gateway.openai.tools import choice_of, tools_of
+from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
+from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
+from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
 from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, ToolMode, new_request_id
 from app.wire.limits import MAX_MESSAGES, is_request_id
 from app.wire.response_format import FormatType, JsonSchema
@@ -37,7 +37,7 @@ class TextFormat(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def response_format(self) -> ResponseFormat | None:
         """Raises `ApiError`."""
-        if self.type == "json_object":
+        if self.type == "json_object" and not self.schema_:
             return ResponseFormat(type=FormatType.JSON_OBJECT)
         if self.type == "text":
             return None
@@ -60,7 +60,7 @@ class InputItem(msgspec.Struct, frozen=True, kw_only=True):
     content: Content = None
     call_id: str | None = None
     name: str | None = None
-    arguments: str = "{}"
+    arguments: Arguments = None
     output: Content = None
 
 
@@ -79,8 +79,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float | None = None
     top_logprobs: int | None = None
     include: tuple[str, ...] | None = None
-    tools: tuple[dict[str, Any], ...] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: tuple[ToolBody, ...] | None = None
+    tool_choice: str | ChoiceBody | None = None
     parallel_tool_calls: bool | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
@@ -103,7 +103,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
         """`store` applies if the body has none. Raises `ApiError`."""
         request_id = new_request_id()
         conversation, previous = self._place()
-        tools = tools_of(self.tools)
+        tools, choice = allowed_of(self.tools, self.tool_choice)
         logprobs = _LOGPROBS in (self.include or ())
         return Request(
             request_id=request_id,
@@ -114,13 +114,13 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
             messages=self.messages,
             keep_context=True,
             model=self.model,
-            max_tokens=REST_OF_CONTEXT if self.max_output_tokens is None else self.max_output_tokens,
+            max_tokens=limit_of(self.max_output_tokens, unset=REST_OF_CONTEXT),
             temperature=self.temperature,
             top_p=self.top_p,
             logprobs=logprobs or None,
             top_logprobs=self.top_logprobs if logprobs else None,
             tools=tools,
-            tool_choice=choice_of(self.tool_choice),
+            tool_choice=choice,
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
@@ -155,7 +155,7 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
     calls: list[MessageToolCall] = []
     for item in items:
         if item.type == "function_call" and item.call_id and item.name:
-            calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, item.arguments)))
+            calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, arguments_of(item.arguments))))
             continue
         _add_calls(found, calls)
         calls = []

@@ -21,6 +21,7 @@ import msgspec
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.responses_body import ResponsesBody, response_id
+from app.gateway.openai.tools import flat, tools_of
 from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCallDelta, ToolMode
 
 _INCOMPLETE = {
@@ -179,7 +180,7 @@ class ResponsesReply:
             "temperature": body.temperature,
             "text": {"format": given or {"type": "text"}},
             "tool_choice": body.tool_choice or "auto",
-            "tools": body.tools or [],
+            "tools": flat(tools_of(body.tools) or ()),
             "top_p": body.top_p,
             "truncation": "disabled",
             "usage": self._usage,

@@ -27,6 +27,23 @@ class StreamOptions(msgspec.Struct, frozen=True):
     continuous_usage_stats: bool = False
 
 
+class FormatBody(ResponseFormat, frozen=True, kw_only=True, rename={"schema_": "schema"}):
+    """`schema` beside `type` is the form of Together, Fireworks and llama.cpp."""
+
+    schema_: dict[str, Any] | None = None
+
+    @property
+    def response_format(self) -> ResponseFormat:
+        """Raises `ApiError`."""
+        if self.schema_ is not None and self.json_schema is not None:
+            raise invalid("response_format", "has both schema and json_schema")
+        if self.schema_ and self.type in {FormatType.JSON_OBJECT, FormatType.JSON_SCHEMA}:
+            return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_=self.schema_))
+        if self.schema_:
+            raise invalid("response_format", f"schema does not belong to the type {self.type}")
+        return ResponseFormat(**{name: getattr(self, name) for name in ResponseFormat.__struct_fields__})
+
+
 class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
     """vLLM's form of an output constraint; exactly one field is set."""
 
@@ -74,7 +91,7 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[int, float] | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
-    response_format: ResponseFormat | None = None
+    response_format: FormatBody | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
     guided_regex: str | None = None
@@ -137,10 +154,16 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
             json=self.guided_json, regex=self.guided_regex, choice=self.guided_choice, grammar=self.guided_grammar
         )
         other = None if self.structured_outputs is None else self.structured_outputs.response_format
-        found = [one for one in (self.response_format, other, guided.response_format) if one is not None]
+        own = None if self.response_format is None else self.response_format.response_format
+        found = [one for one in (own, other, guided.response_format) if one is not None]
         if len(found) > 1:
             raise invalid("structured_outputs", "excludes response_format and guided_*")
         return found[0] if found else None
+
+
+def limit_of(*given: int | None, unset: int) -> int:
+    """The first limit that is set; -1, as LiteLLM and llama.cpp have it, is none."""
+    return next((one for one in given if one is not None and one != -1), unset)
 
 
 def choices_of(first: Request, choices: int) -> list[Request]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
-from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size, choices_of
+from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size, choices_of, limit_of
 from app.wire import Request
 
 _MAX_TOKENS = 16
@@ -53,7 +53,7 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
             prompt=text,
             raw=text is not None,
             prompt_token_ids=None if isinstance(prompt, str) else prompt,
-            max_tokens=_MAX_TOKENS if self.max_tokens is None else self.max_tokens,
+            max_tokens=limit_of(self.max_tokens, unset=_MAX_TOKENS),
             logprobs=None if self.logprobs is None else True,
             top_logprobs=self.logprobs,
         )

@@ -9,36 +9,96 @@ import msgspec
 
 from app.gateway.errors import ApiError, invalid
 from app.wire import Tool, ToolChoice
-from app.wire.tools import Function
+from app.wire.tools import Function, FunctionName, NamedTool
 
 
-def tools_of(tools: Sequence[dict[str, Any]] | None) -> tuple[Tool, ...] | None:
-    """Functions with their definition under `function` (chat completions) or beside `type` (responses).
-
-    Raises `ApiError`.
-    """
-    found = []
-    for tool in tools or ():
-        if (kind := tool.get("type", "function")) != "function":
-            raise invalid("tools", f"the type {kind} is not supported, only function")
-        definition = tool.get("function", {name: value for name, value in tool.items() if name != "type"})
-        try:
-            found.append(Tool(function=msgspec.convert(definition, Function)))
-        except msgspec.ValidationError as error:
-            raise invalid("tools", str(error).replace("`$.", "`")) from None
-    return tuple(found) or None
+class FunctionBody(msgspec.Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
-def choice_of(choice: str | dict[str, Any] | None) -> ToolChoice | None:
+class ToolBody(FunctionBody, frozen=True, kw_only=True):
+    """A function with its definition under `function` (chat completions) or beside `type` (responses)."""
+
+    type: str = "function"
+    function: FunctionBody | None = None
+
+    @property
+    def tool(self) -> Tool:
+        """Raises `ApiError`."""
+        if self.type != "function":
+            raise invalid("tools", f"the type {self.type} is not supported, only function")
+        given = self.function or self
+        if given.name is None:
+            raise invalid("tools", "a function has no name")
+        return Tool(
+            function=Function(
+                name=given.name, description=given.description, parameters=given.parameters, strict=given.strict
+            )
+        )
+
+
+class AllowedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools that the answer may call, by name; `mode` is `auto` or `required`."""
+
+    mode: str = "auto"
+    tools: tuple[ToolBody, ...] = ()
+
+
+class ChoiceBody(AllowedTools, frozen=True, kw_only=True):
+    """`allowed_tools` has its fields in an object of that name (chat completions) or beside `type` (responses)."""
+
+    type: str
+    function: FunctionName | None = None
+    name: str | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+def tools_of(tools: Sequence[ToolBody] | None) -> tuple[Tool, ...] | None:
     """Raises `ApiError`."""
-    if isinstance(choice, dict):
-        if choice.get("type") != "function":
-            raise _wrong_choice()
-        choice = {**choice, "function": choice.get("function") or {"name": choice.get("name")}}
-    try:
-        return msgspec.convert(choice, ToolChoice | None)
-    except msgspec.ValidationError:
-        raise _wrong_choice() from None
+    return tuple(tool.tool for tool in tools or ()) or None
+
+
+def allowed_of(
+    tools: Sequence[ToolBody] | None, choice: str | ChoiceBody | None
+) -> tuple[tuple[Tool, ...] | None, ToolChoice | None]:
+    """The tools that the answer may call, and the choice among them. Raises `ApiError`."""
+    given = tools_of(tools)
+    if not isinstance(choice, ChoiceBody):
+        return given, _mode(choice)
+    if choice.type == "allowed_tools":
+        return _allowed(given or (), choice.allowed_tools or choice)
+    name = choice.function.name if choice.function is not None else choice.name
+    if choice.type != "function" or not name:
+        raise _wrong_choice()
+    return given, NamedTool(FunctionName(name))
+
+
+def flat(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    """As responses repeat them."""
+    return [{"type": "function", **msgspec.structs.asdict(tool.function)} for tool in tools]
+
+
+def _allowed(given: Sequence[Tool], allowed: AllowedTools) -> tuple[tuple[Tool, ...] | None, ToolChoice | None]:
+    if allowed.mode not in {"auto", "required"}:
+        raise invalid("tool_choice", "the mode of allowed_tools must be auto or required")
+    names = {tool.tool.function.name for tool in allowed.tools}
+    if missing := names - {tool.function.name for tool in given}:
+        raise invalid("tool_choice", f"no tool has the name {min(missing)}")
+    if not names and allowed.mode == "required":
+        raise invalid("tool_choice", "required needs at least one allowed tool")
+    return tuple(tool for tool in given if tool.function.name in names) or None, _mode(
+        allowed.mode if names else "none"
+    )
+
+
+def _mode(choice: str | None) -> ToolChoice | None:
+    match choice:
+        case None | "none" | "auto" | "required":
+            return choice
+    raise _wrong_choice()
 
 
 def _wrong_choice() -> ApiError:

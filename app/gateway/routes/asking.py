@@ -15,11 +15,12 @@ from app.gateway.answers.sse import EventStream
 from app.gateway.ask_body import AskBody
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
-from app.gateway.body import read_body, schema_of
+from app.gateway.body import read_parameters, schema_of
 from app.gateway.errors import ApiError, invalid, json_response
 from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.limits.while_connected import while_connected
+from app.gateway.openai.parameters import ignored_header
 from app.gateway.openapi import EVENTS, replies, shape
 from app.reader import Answer
 from app.wire import ErrorCode, EventType, TokenEvent
@@ -55,7 +56,7 @@ async def ask(request: Request) -> Response:
     """Send a request to Kafka."""
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
-    body = await read_body(request, AskBody)
+    body, ignored = await read_parameters(request, AskBody)
     identity = caller.identity(body.user_id)
     asked = body.request(identity, store=gateway.settings.gateway_store)
     (asked,) = await gateway.admit(identity, [asked])
@@ -67,7 +68,8 @@ async def ask(request: Request) -> Response:
         "conversation_id": asked.conversation_id,
         "events": f"{place}/events",
     }
-    return json_response(reply, 202, {"Location": place, "X-Request-Id": asked.request_id})
+    headers = {"Location": place, "X-Request-Id": asked.request_id, **ignored_header(ignored)}
+    return json_response(reply, 202, headers)
 
 
 @router.get("/{request_id}", responses=replies(_LOOKED, 404))

@@ -15,6 +15,7 @@ from app.gateway.body import read_parameters, schema_of
 from app.gateway.errors import encoded, invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
+from app.gateway.openai.parameters import ignored_header
 from app.gateway.openai.served import is_folder
 from app.gateway.openapi import replies, shape
 
@@ -41,7 +42,7 @@ async def embed(request: Request) -> Response:
     """Vectors of texts, by the embedder of the history (`PARLEY_EMBEDDER`), whatever `model` says."""
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
-    body, _ = await read_parameters(request, EmbeddingsBody)
+    body, ignored = await read_parameters(request, EmbeddingsBody)
     identity = caller.identity_of(body.user_id, body.user)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
@@ -62,4 +63,6 @@ async def embed(request: Request) -> Response:
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     embedder = gateway.settings.embedder
     name = Path(embedder).name if is_folder(embedder) else embedder
-    return json_response({"object": "list", "data": data, "model": name, "usage": usage})
+    return json_response(
+        {"object": "list", "data": data, "model": name, "usage": usage}, headers=ignored_header(ignored)
+    )

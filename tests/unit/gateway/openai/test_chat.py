@@ -8,16 +8,19 @@ import msgspec
 import pytest
 
 from app.gateway.auth.identity import Identity
+from app.gateway.body import parse
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply
+from app.gateway.openai.responses_body import ResponsesBody
+from app.gateway.openai.text_body import TextBody
 from app.wire import EventType, FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, Usage
 
 HELLO = [{"role": "user", "content": "hello"}]
 
 
 def requests(**fields: Any) -> list[Request]:
-    body = msgspec.json.decode(msgspec.json.encode({"messages": HELLO, **fields}), type=ChatBody)
+    body: ChatBody = parse(msgspec.json.encode({"messages": HELLO, **fields}), ChatBody)
     return body.requests(Identity("nina", "acme"))
 
 
@@ -72,7 +75,10 @@ def test_tools_arrive_in_the_request() -> None:
     [
         ({"tools": [{"type": "custom", "name": "x"}]}, "tools"),
         ({"tools": [{"type": "function", "function": {"description": "no name"}}]}, "tools"),
-        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": []}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "other"}]}}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": None}}, "tool_choice"),
+        ({"response_format": {"type": "text", "schema": {"type": "object"}}}, "response_format"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"add_generation_prompt": False}, "add_generation_prompt"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
@@ -86,6 +92,68 @@ def test_a_value_that_is_not_supported_is_refused_by_name(wrong: dict[str, Any],
     with pytest.raises(ApiError) as refused:
         requests(**wrong)
     assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.parametrize("form", ["chat", "responses"])
+@pytest.mark.parametrize(
+    ("allowed", "mode", "kept", "choice"),
+    [(["a"], "required", ["a"], "required"), (["a", "c"], "auto", ["a", "c"], "auto"), ([], "auto", [], "none")],
+)
+def test_allowed_tools_are_those_that_the_answer_may_call(
+    form: str, allowed: list[str], mode: str, kept: list[str], choice: str
+) -> None:
+    tools = [{"type": "function", "function": {"name": name}} for name in "abc"]
+    named = [{"type": "function", "function": {"name": name}} for name in allowed]
+    given: dict[str, Any] = {"mode": mode, "tools": named}
+    if form == "chat":
+        (request,) = requests(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": given})
+    else:
+        raw = {"input": "hi", "tools": tools, "tool_choice": {"type": "allowed_tools", **given}}
+        body: ResponsesBody = parse(msgspec.json.encode(raw), ResponsesBody)
+        request = body.request(Identity("nina"))
+    assert [tool.function.name for tool in request.tools or ()] == kept
+    assert request.tool_choice == choice
+
+
+@pytest.mark.parametrize("arguments", ['{"order": 1}', {"order": 1}, "", None, {}])
+def test_the_arguments_of_an_earlier_call_may_be_an_object(arguments: object) -> None:
+    expected = {"order": 1} if arguments and "order" in arguments else {}  # type: ignore[operator]
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    (request,) = requests(messages=[*HELLO, {"role": "assistant", "content": None, "tool_calls": [call]}])
+    item = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}
+    body: ResponsesBody = parse(msgspec.json.encode({"input": [item]}), ResponsesBody)
+    for messages in (request.messages, body.request(Identity("nina")).messages):
+        assert messages is not None
+        (made,) = messages[-1].tool_calls or ()
+        assert msgspec.json.decode(made.function.arguments) == expected
+
+
+def test_parts_of_a_text_are_joined_by_line_breaks() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": None, "text": "two"}, "three"]
+    for role in ("developer", "system", "user", "assistant"):
+        (request,) = requests(messages=[{"role": role, "content": parts}])
+        assert [message.text for message in request.messages or ()] == ["one\ntwo\nthree"]
+
+
+@pytest.mark.parametrize("limit", [{"max_tokens": -1}, {"max_completion_tokens": -1}, {"max_tokens": None}, {}])
+def test_a_limit_of_minus_one_is_none(limit: dict[str, int]) -> None:
+    assert requests(**limit)[0].max_tokens == requests()[0].max_tokens
+    assert requests(max_tokens=16.0)[0].max_tokens == 16
+    text: TextBody = parse(msgspec.json.encode({"prompt": "hi", **limit, "max_completion_tokens": None}), TextBody)
+    assert text.requests(Identity("nina"))[0].max_tokens == 16
+
+
+@pytest.mark.parametrize("kind", ["json_object", "json_schema"])
+def test_a_schema_beside_the_type_is_followed(kind: str) -> None:
+    schema = {"type": "object", "properties": {"colour": {"enum": ["red", None]}}, "default": None}
+    (request,) = requests(response_format={"type": kind, "schema": schema})
+    assert request.response_format is not None
+    assert request.response_format.json_schema is not None
+    assert request.response_format.json_schema.schema_ == schema
+    body: ResponsesBody = parse(
+        msgspec.json.encode({"input": "hi", "text": {"format": {"type": kind, "schema": schema}}}), ResponsesBody
+    )
+    assert body.request(Identity("nina")).response_format == request.response_format
 
 
 def test_images_are_refused_as_images() -> None:
@@ -129,7 +197,7 @@ def test_store_has_the_gateways_default() -> None:
 
 @pytest.mark.parametrize("wrong", [{"priority": "x"}, {"deadline_ms": "soon"}])
 def test_a_wrong_field_of_parley_is_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(ApiError, match=next(iter(wrong))):
         requests(**wrong)
 
 

@@ -43,6 +43,11 @@ def test_an_unsupported_parameter_is_refused_by_name_unless_its_value_asks_for_n
         assert check(**{name: neutral}) == []
 
 
+@pytest.mark.parametrize("given", [{"reasoning": {"effort": None, "summary": None}}, {"web_search_options": None}])
+def test_an_option_whose_parts_are_all_null_asks_for_nothing(given: dict[str, Any]) -> None:
+    assert check(**given) == []
+
+
 def test_what_has_no_effect_is_reported() -> None:
     assert check(messages=[], service_tier="flex", my_own=1, prediction=None) == ["service_tier", "my_own"]
 
