@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from app.gateway.answers.follow import KEEP_ALIVE_S
 from app.gateway.answers.sse import EventStream
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
@@ -20,6 +22,8 @@ from app.gateway.openai.completion import ChoiceEvents, Completion
 from app.gateway.openai.parameters import ignored_header
 from app.wire import Request, TokenEvent
 
+STATUS_S = 5.0
+"""How long a stream waits for its first events before its headers are sent: proxies cut replies that stay silent."""
 _LIFE = b": waiting\n\n"
 
 
@@ -78,17 +82,24 @@ class Exchange:
         limits, identity = self._gateway.limits, self._identity
         events = completion.events()
         limits.open_stream(identity)
+        first = asyncio.create_task(_first(events), name="first events of a stream")
         try:
-            first = await while_connected(self._http, _first(events))
+            await while_connected(self._http, _for_a_status(first))
         except BaseException:
+            await _ended(first)
             await events.aclose()
             limits.close_stream(identity)
             raise
+
+        def closed() -> None:
+            first.cancel()
+            limits.close_stream(identity)
+
         stream = EventStream(
             _chunks(reply, first, events),
             self._gateway.settings.gateway_stall_s,
             self._gateway.metrics,
-            lambda: limits.close_stream(identity),
+            closed,
             self._caller.valid_s,
         )
         stream.headers.update(headers)
@@ -96,19 +107,36 @@ class Exchange:
 
 
 async def _first(events: AsyncGenerator[ChoiceEvents, None]) -> ChoiceEvents:
-    """Wait for the first events: until then a failure can still become the reply's status."""
     async for number, batch in events:
         if batch:
             return number, batch
     return 0, []
 
 
+async def _for_a_status(first: asyncio.Task[ChoiceEvents]) -> None:
+    """Wait for the first events: until then a failure can still become the reply's status."""
+    done, _ = await asyncio.wait({first}, timeout=STATUS_S)
+    if done:
+        first.result()
+
+
+async def _ended(first: asyncio.Task[ChoiceEvents]) -> None:
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+
+
 async def _chunks(
-    reply: Reply, first: ChoiceEvents, events: AsyncGenerator[ChoiceEvents, None]
+    reply: Reply, first: asyncio.Task[ChoiceEvents], events: AsyncGenerator[ChoiceEvents, None]
 ) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(events):
-            yield b"".join(reply.first_chunks()) + b"".join(reply.chunks(*first))
+            try:
+                while not first.done():
+                    yield _LIFE
+                    await asyncio.wait({first}, timeout=KEEP_ALIVE_S)
+            finally:
+                await _ended(first)
+            yield b"".join(reply.first_chunks()) + b"".join(reply.chunks(*first.result()))
             async for more in events:
                 yield b"".join(reply.chunks(*more)) or _LIFE
     except ApiError as error:
