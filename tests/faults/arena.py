@@ -92,7 +92,7 @@ class Arena:
     async def answered(self, timeout_s: float = 240.0) -> None:
         """Wait until all requests that were asked so far have ended.
 
-        A request that three crashes interrupt is quarantined, as if it had caused them.
+        The attempts of a request that several crashes interrupt lie apart (quarantine.py), so that takes half a minute.
         """
         asked = set(self.load.asked)
         async with asyncio.timeout(timeout_s):
