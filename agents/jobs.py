@@ -156,7 +156,12 @@ def tools_of(inflight: InFlightRequest, settings: Settings) -> list[Tool]:
         return []
     choice = request.tool_choice if not rounds or request.tool_choice == "none" else "auto"
     return [
-        Tool(one.function.name, one.function.description or "", one.function.parameters or {})
+        Tool(
+            one.function.name,
+            one.function.description or "",
+            one.function.parameters or {},
+            is_strict=one.function.strict is True,
+        )
         for one in request.tools or ()
         if choice != "none" and (not isinstance(choice, NamedTool) or choice.function.name == one.function.name)
     ]
@@ -241,7 +246,7 @@ def _tool_constraint(inflight: InFlightRequest, tools: list[Tool], serving: Serv
         serving.prompts.tool_format,
         tools,
         ToolChoice.REQUIRED if is_required else ToolChoice.AUTO,
-        is_single=named or request.parallel_tool_calls is False,
+        is_single=named or request.parallel_tool_calls is False or serving.prompts.has_single_calls,
         marker=serving.prompts.tool_marker,
         content=_constraint(request.response_format),
     )

@@ -81,9 +81,9 @@ class Settings(BaseSettings):
     speculation: Literal["off", "lookup", "auto"] = Field(
         "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
     )
-    tool_format: Literal["", "hermes", "llama", "mistral", "json"] = Field(
-        "", description="how the model writes calls of tools; empty: as its chat template shows"
-    )
+    tool_format: Literal[
+        "", "hermes", "llama", "mistral", "args", "phi", "tool_call", "granite", "deepseek", "deepseek31", "json"
+    ] = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
     draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
     tensor_parallel: int = Field(1, ge=1, description="tensor parallel GPUs (`vllm`)")
     pipeline_parallel: int = Field(1, ge=1, description="pipeline parallel stages (`vllm`)")

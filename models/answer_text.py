@@ -16,7 +16,7 @@ class AnswerText:
     __slots__ = ("_parser", "_stream")
 
     def __init__(self, vocabulary: Vocabulary, stop: Sequence[str], form: ToolFormat | None) -> None:
-        self._stream = TextStream(vocabulary, stop, None if form is None else vocabulary.special(form.trigger))
+        self._stream = TextStream(vocabulary, stop, {} if form is None else _spelled(vocabulary, form))
         self._parser = None if form is None else ToolCallParser(form)
 
     @property
@@ -40,3 +40,9 @@ class AnswerText:
             return self._stream.held
         text, _ = self._parser.step(self._stream.held)
         return text + self._parser.finish()
+
+
+def _spelled(vocabulary: Vocabulary, form: ToolFormat) -> dict[int, str]:
+    """The special tokens of the form, which are text all the same."""
+    trigger = vocabulary.special(form.trigger)
+    return {number: name for name, number in form.specials} | dict([trigger] if trigger else [])

@@ -33,6 +33,10 @@ class PromptError(Exception):
     """The checkpoint's chat template rejects these messages; the message is one line that quotes nothing of them."""
 
 
+class PromptRejected(PromptError):  # noqa: N818  what happened, as its readers say it
+    """The chat template itself refuses these messages, whatever time it has."""
+
+
 class PromptTooSlow(PromptError):  # noqa: N818  what happened, as its readers say it
     """The chat template takes longer than an event loop can wait: render it in a thread."""
 
@@ -42,10 +46,25 @@ class ChatTemplate:
         self._tokenizer = tokenizer
 
     def render(
-        self, messages: Sequence[dict[str, Any]], tools: Sequence[Any], at: float, *, continues: bool = False
+        self,
+        messages: Sequence[dict[str, Any]],
+        tools: Sequence[Any],
+        at: float,
+        *,
+        continues: bool = False,
+        tools_name: str = "tools",
+        is_patient: bool = False,
     ) -> str:
-        """`at`: the Unix time that the template sees. Raises `PromptError`."""
-        is_inline = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
+        """The text of the prompt.
+
+        at: The Unix time that the template sees.
+        tools_name: The variable that holds the tools.
+        is_patient: An event loop of this thread may be held up: while a model is loaded.
+
+        Raises `PromptError`.
+        """
+        has_loop = asyncio._get_running_loop() is not None  # noqa: SLF001 - the public form raises
+        is_inline = has_loop and not is_patient
         moment = _moment(at)
         source = ""
         try:
@@ -54,16 +73,20 @@ class ChatTemplate:
                 text = _environment().render(
                     source,
                     messages=_marked(messages) if continues else list(messages),
-                    tools=list(tools) or None,
                     documents=None,
                     add_generation_prompt=not continues,
-                    **{**self._tokenizer.special_tokens_map, "strftime_now": moment.strftime},
+                    **{
+                        **self._tokenizer.special_tokens_map,
+                        "strftime_now": moment.strftime,
+                        "tools": None,
+                        tools_name: list(tools) or None,
+                    },
                 )
         except TemplateTooSlow as error:
             kind = PromptTooSlow if is_inline else PromptError
             raise kind(f"the model's chat template takes longer than {LONGEST_S:g} s for these messages") from error
         except Exception as error:
-            raise PromptError(_reason(error, source)) from error
+            raise PromptRejected(_reason(error, source)) from error
         return _until_end(text, messages[-1]["content"]) if continues else text
 
 

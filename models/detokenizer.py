@@ -8,10 +8,12 @@ readers lack. Each token costs the same, however long the answer is.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
+NONE: Mapping[int, str] = MappingProxyType({})
 WINDOW = 64  # tokens after which text that still ends in half a character is emitted as it is
 
 
@@ -75,13 +77,13 @@ class WindowDecoder:
 
 
 class TextStream:
-    """The text of one answer, with its stop strings. `marker` is a special token that is text all the same."""
+    """The text of one answer, with its stop strings. `spelled` are special tokens that are text all the same."""
 
-    __slots__ = ("_decoder", "_first", "_longest", "_marker", "_stop", "held", "stopped")
+    __slots__ = ("_decoder", "_first", "_longest", "_spelled", "_stop", "held", "stopped")
 
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), marker: tuple[int, str] | None = None) -> None:
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), spelled: Mapping[int, str] = NONE) -> None:
         self._decoder = vocabulary.decoder()
-        self._marker = marker
+        self._spelled = spelled
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
         self._first = frozenset(text[0] for text in self._stop)
@@ -91,8 +93,8 @@ class TextStream:
     def step(self, token: int) -> str:
         """The text that `token` adds. After the token that completes a stop string, `stopped` is set."""
         text = self._decoder.step(token)
-        if self._marker is not None and token == self._marker[0]:
-            text = self._marker[1]
+        if token in self._spelled:
+            text = self._spelled[token]
         if not self._stop or not text:
             return text
         text = self.held + text

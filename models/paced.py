@@ -28,7 +28,7 @@ from models.generation import (
 from models.prompts import BuiltPrompt, PromptTooLong
 from models.registry import ServedModel
 from models.tools.constraint import Tool
-from models.tools.format import FORMATS
+from models.tools.forms import FORMATS
 
 NAME = "paced"
 VERSION = f"{NAME}@1"
@@ -127,6 +127,7 @@ class BytePrompts:
 
     tool_format = FORMATS["json"]
     tool_marker: int | None = None
+    has_single_calls = False
 
     def build(
         self,

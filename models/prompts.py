@@ -1,7 +1,12 @@
 """From a conversation to token ids, with the checkpoint's own chat template.
 
 The ids are a pure function of the arguments, so an answer that is resumed elsewhere has the same prompt; `digest`
-compares the two. Names of special tokens in users' text are removed and never become special tokens.
+compares the two. Names of tokens that control the model, special or written by its template, are removed from all
+texts and never become such tokens.
+
+What the template renders is tried when the model is loaded (template_features.py), and the rest goes the plain way
+(plain_way.py). Messages that a template refuses all the same are rendered more and more plainly, so that nothing that a
+conversation holds keeps its later turns from being answered.
 """
 
 from __future__ import annotations
@@ -10,18 +15,23 @@ import hashlib
 import logging
 from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from models.chat import ChatMessage, PastTurn
-from models.chat_template import ChatTemplate, PromptError, PromptTooSlow
+from models.chat_template import ChatTemplate, PromptError, PromptRejected, PromptTooSlow
+from models.control_tokens import REASONING_TAGS, control_tokens
+from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
+from models.template_features import TemplateFeatures, ToolsPlace
+from models.template_report import TemplateReport, report_of
 from models.tools.constraint import Tool
-from models.tools.format import FORMATS, ToolFormat, format_of
-from models.tools.rendering import clean_json, described, without_tools
+from models.tools.format import ToolFormat
+from models.tools.forms import FORMATS, bound
+from models.tools.rendering import clean_json, described
 from models.unexpected import type_and_place
 
 if TYPE_CHECKING:
@@ -35,6 +45,8 @@ PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "to
 
 Rendered = dict[str, Any]
 """A message as chat templates expect it."""
+
+_VARIABLES = {ToolsPlace.VARIABLE: "tools", ToolsPlace.XML_VARIABLE: "xml_tools"}
 
 
 class PromptTooLong(Exception):  # noqa: N818  the name its readers use
@@ -72,20 +84,26 @@ class PromptBuilder:
     def __init__(self, checkpoint: Checkpoint, history_turns: int = 10, tool_format: str = "") -> None:
         """`tool_format`: a name of `FORMATS`; empty means the form that the chat template shows."""
         self._tokenizer = checkpoint.tokenizer
-        template = self._tokenizer.chat_template
         self._template = ChatTemplate(self._tokenizer)
-        self._template_has_tools = isinstance(template, str) and "tools" in template
-        self.tool_format: ToolFormat = FORMATS[tool_format] if tool_format else format_of(template)
         self._context_length = checkpoint.context_length
         self._history_turns = history_turns
-        added = self._tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
-        self._special = SpecialTokens({token.content for token in added if token.special})
-        names = {token.content for token in added if token.special}
-        trigger = self.tool_format.trigger
-        self.tool_marker: int | None = self._tokenizer.convert_tokens_to_ids(trigger) if trigger in names else None
+        tokens = control_tokens(self._tokenizer)
+        self.report: TemplateReport = report_of(self._tokenizer, self._tried)
+        form = FORMATS[tool_format] if tool_format else self.report.form
+        self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
+        self.tool_marker: int | None = tokens.special.get(form.trigger)
+        self.has_single_calls = not self.features.several_calls
+        self._special = SpecialTokens(tokens.special)
+        control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
+        self._foreign = SpecialTokens(control)
+        self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special))
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
-        self._system_role = self._renders_system()
         self._preambles: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def features(self) -> TemplateFeatures:
+        """What the chat template renders of a conversation with tools."""
+        return self.report.with_tools
 
     @_containing()
     def build(
@@ -179,19 +197,6 @@ class PromptBuilder:
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
         return tuple(token for token, _ in alike)
 
-    def _with_system(self, system: str, talk: list[Rendered]) -> list[Rendered]:
-        if system and not any(message["role"] == "system" for message in talk):
-            talk = [{"role": "system", "content": system}, *talk]
-        if self._system_role or not any(message["role"] == "system" for message in talk):
-            return talk
-        instructions = "\n".join(message["content"] for message in talk if message["role"] == "system")
-        talk = [message for message in talk if message["role"] != "system"]
-        first = next((i for i, message in enumerate(talk) if message["role"] == "user"), None)
-        if first is None:
-            return [{"role": "user", "content": instructions}, *talk]
-        talk[first] = {"role": "user", "content": f"{instructions}\n\n{talk[first]['content']}"}
-        return talk
-
     def _ids(
         self,
         system: str,
@@ -201,28 +206,53 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> list[int]:
-        clean = self._special.removed_from
-        talk = [described(message, self.tool_format, clean) for message in messages]
-        known = [clean_json(tool.described, clean) for tool in tools]
-        if not self._template_has_tools:
-            talk = without_tools(talk, known, self.tool_format)
-            known = []
-        talk = self._with_system(clean(system), talk)
-        return self._segments.ids(self._render(talk, at, known, continues=continues))
+        features = self.report.with_tools if tools else self.report.without_tools
+        talk = [self._described(message, features) for message in messages]
+        if system and not any(message["role"] == "system" for message in talk):
+            talk = [{"role": "system", "content": self._foreign.removed_from(system)}, *talk]
+        known = [clean_json(tool.described, self._foreign.removed_from) for tool in tools]
 
-    def _render(self, talk: list[Rendered], at: float, tools: Sequence[Any] = (), *, continues: bool = False) -> str:
+        def text(features: TemplateFeatures, talk: list[Rendered]) -> str:
+            shape = shaped(talk, known, features, self.tool_format)
+            return self._render(shape, at, known, features.tools, continues=continues)
+
+        try:
+            return self._segments.ids(text(features, talk))
+        except PromptRejected:
+            for plain in plainest(features):
+                with suppress(PromptRejected):
+                    return self._segments.ids(text(plain, begun_by_user(talk)))
+            raise
+
+    def _described(self, message: ChatMessage, features: TemplateFeatures) -> Rendered:
+        has_short_ids = self.tool_format.name == "mistral" or not features.long_ids
+        clean = self._own.removed_from if message.role == "assistant" else self._foreign.removed_from
+        return described(message, clean, short_ids=has_short_ids, json_arguments=features.json_arguments)
+
+    def _render(
+        self,
+        talk: Sequence[Rendered],
+        at: float,
+        tools: Sequence[Any] = (),
+        place: ToolsPlace = ToolsPlace.TEXT,
+        *,
+        continues: bool = False,
+        is_patient: bool = False,
+    ) -> str:
         if not self._tokenizer.chat_template:
             lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
             return "\n".join(lines if continues else [*lines, "Assistant:"])
-        return self._template.render(talk, tools, at, continues=continues)
+        name = _VARIABLES.get(place)
+        given = tools if name else ()
+        return self._template.render(
+            talk, given, at, continues=continues, tools_name=name or "tools", is_patient=is_patient
+        )
 
-    def _renders_system(self) -> bool:
-        marker = "7c1d"
-        try:
-            talk = [{"role": "system", "content": marker}, {"role": "user", "content": "x"}]
-            return marker in self._render(talk, 0.0)
-        except PromptError:
-            return False
+    def _tried(self, talk: Sequence[Rendered], tools: Sequence[Any], place: ToolsPlace) -> str:
+        """A sentinel conversation, as `shaped` puts the tools."""
+        if place is ToolsPlace.SYSTEM_MESSAGE:
+            talk = in_system(list(talk), tools)
+        return self._render(talk, 0.0, tools, place, is_patient=True)
 
     def _must_fit(self, ids: Sequence[int]) -> None:
         if len(ids) >= self._context_length:

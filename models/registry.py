@@ -15,11 +15,12 @@ from models.tools.format import ToolFormat
 
 class Prompts(Protocol):
     """`tool_format` is the form in which the model calls tools; `tool_marker` the id of its trigger if that is a
-    special token.
+    special token. `has_single_calls`: a message of its template holds one call only.
     """
 
     tool_format: ToolFormat
     tool_marker: int | None
+    has_single_calls: bool
 
     def build(
         self,

@@ -11,7 +11,9 @@ from models.chat import ToolCall as ModelCall
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`parameters` is the JSON schema of the arguments. A call always conforms to it, with or without `strict`."""
+    """`parameters` is the JSON schema of the arguments. A call conforms to it, unless the schema cannot be followed: a
+    call may then have any object, and with `strict` the request is refused.
+    """
 
     name: str
     description: str | None = None

@@ -14,7 +14,7 @@ from typing import Any
 from models.chat import ChatMessage, PastTurn
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.tools.constraint import Tool
-from models.tools.format import FORMATS
+from models.tools.forms import FORMATS
 
 
 class RemotePrompts:
@@ -22,6 +22,7 @@ class RemotePrompts:
 
     tool_format = FORMATS["json"]
     tool_marker: int | None = None
+    has_single_calls = False
 
     def __init__(self, history_turns: int, context_length: int) -> None:
         self._history_turns = history_turns

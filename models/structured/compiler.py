@@ -171,16 +171,33 @@ def _matcher(grammar: str, tokenizer: LLTokenizer) -> Matcher:
 
 
 def _matcher_of_tools(rule: ToolRule, tokenizer: LLTokenizer) -> Matcher:
-    """Raises `ConstraintError`, which names the tool that is at fault if it is one alone."""
+    """Tools whose schemas cannot be followed take any object, unless they are strict.
+
+    Raises `ConstraintError`, which names the tool that is at fault if it is one alone.
+    """
     try:
         return _matcher(LLMatcher.grammar_from_lark(lark_of_tools(rule)), tokenizer)
     except ConstraintError:
-        for tool in rule.tools:
-            try:
-                _matcher(schema_grammar(tool.schema), tokenizer)
-            except ConstraintError as error:
-                raise ConstraintError(f"{tool.name}: {error}") from None
-        if rule.content is not None:
-            _matcher(grammar_of(rule.content), tokenizer)
+        opened = _unfollowed(rule, tokenizer)
+    if rule.content is not None:
+        _matcher(grammar_of(rule.content), tokenizer)
+    try:
+        return _matcher(LLMatcher.grammar_from_lark(lark_of_tools(rule, opened)), tokenizer)
+    except ConstraintError:
         # llguidance's own words quote the grammar of all tools, which nobody has sent.
         raise ConstraintError(_TOGETHER) from None
+
+
+def _unfollowed(rule: ToolRule, tokenizer: LLTokenizer) -> frozenset[str]:
+    """The tools whose schemas cannot be followed; raises `ConstraintError` for the first strict one."""
+    found = set()
+    for tool in rule.tools:
+        try:
+            _matcher(schema_grammar(tool.schema), tokenizer)
+        except ConstraintError as error:
+            if tool.is_strict:
+                raise ConstraintError(f"{tool.name}: {error}") from None
+            found.add(tool.name)
+    if found:
+        log.info("the calls of %d tools are not held to their schemas, which cannot be followed", len(found))
+    return frozenset(found)

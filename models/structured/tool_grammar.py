@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
@@ -13,43 +13,87 @@ from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
 _TERMINALS = re.compile(r'[{}\[\]]|: |, |"(?:[^"\\]|\\.)*"|[^{}\[\]":,]+|.', re.DOTALL)
+_ANYTHING = r"(.|\n)*"
+_BLANK = r" \t\n\r"
+_ANY_OBJECT = {"type": "object"}
 
 
-def lark_of_tools(rule: ToolRule) -> str:
-    """Raises `ConstraintError`, which names the tool, if a schema is too large."""
+def lark_of_tools(rule: ToolRule, opened: Collection[str] = ()) -> str:
+    """`opened`: names of tools that take any object, because their schemas cannot be followed.
+
+    Raises `ConstraintError`, which names the tool, if a schema is too large.
+    """
     form = rule.form
-    trigger = _text(form.trigger) if rule.marker is None else f"<[{rule.marker}]>"
-    first = f"{trigger} {_text(form.opening)} call"
-    more = "" if rule.is_single else f" ({_text(form.separator)} call)*"
-    end = f" {_text(form.end)}" if form.end else ""
-    calls = f"{first}{more}{end}"
-    rules = [_call(form, rule.tools), *(_arguments(number, tool) for number, tool in enumerate(rule.tools))]
-    if rule.is_required:
-        rules.insert(0, f"start: {calls}")
-    elif rule.content is not None:
-        rules = [f"start: {calls} | content", *rules, f"content: {_content(rule.content)}"]
-    elif not form.leads:
-        # An answer is text if it does not begin like a call.
-        rules = [f"start: {calls} | TEXT?", *rules, r"TEXT: /[^{](.|\n)*/"]
-    elif rule.marker is None:
-        lead = f"lead {_text(form.opening)} call{more}{end}"
-        rules = [f"start: {lead} | TEXT", *rules, f"lead[lazy]: TEXT {trigger}", r"TEXT: /(.|\n)*/"]
+    calls = _calls(rule)
+    rules = [_call(form, rule.tools), *(_arguments(number, one, opened) for number, one in enumerate(rule.tools))]
+    if rule.content is not None and not rule.is_required:
+        rules = [f"start: {_text(form.trigger, form)} {calls} | content", *rules, f"content: {_content(rule.content)}"]
+    elif form.leads or not form.after:
+        rules = [*_led(rule, calls), *rules]
     else:
-        rules = [f"start: TEXT? {calls} | TEXT", *rules, r"TEXT: /(.|\n)*/"]
+        rules = [*_after_reasoning(rule, calls), *rules]
     return "\n".join(["%llguidance {}", *rules])
+
+
+def _calls(rule: ToolRule) -> str:
+    """What follows the trigger."""
+    form = rule.form
+    more = "" if rule.is_single else f" ({_text(form.separator, form)} call)*"
+    return " ".join(filter(None, (_text(form.opening, form), f"call{more}", _text(form.end, form))))
+
+
+def _led(rule: ToolRule, calls: str) -> list[str]:
+    form, trigger = rule.form, _text(rule.form.trigger, rule.form)
+    if rule.is_required:
+        return [f"start: {trigger} {calls}"]
+    if not form.leads:
+        # An answer is text if it does not begin like a call.
+        return [f"start: {json.dumps(form.trigger)} {calls} | TEXT?", f"TEXT: /{_unlike(form.trigger)}/"]
+    if form.trigger in dict(form.specials):
+        return [f"start: TEXT? {trigger} {calls} | TEXT", f"TEXT: /{_ANYTHING}/"]
+    return [f"start: lead {calls} | TEXT", f"lead[lazy]: TEXT {trigger}", f"TEXT: /{_ANYTHING}/"]
+
+
+def _after_reasoning(rule: ToolRule, calls: str) -> list[str]:
+    """The answer begins inside the model's reasoning; a call, or text, follows that."""
+    form, after = rule.form, _text(rule.form.after, rule.form)
+    is_special = form.after in dict(form.specials)
+    thought = f"TEXT? {after}" if is_special else "thought"
+    rest = "" if rule.is_required else " | REST?"
+    begin = json.dumps(form.trigger)
+    rules = [f"start: {thought} SPACE? ({begin} {calls}{rest})" + ("" if rule.is_required else " | TEXT")]
+    if not is_special:
+        rules.append(f"thought[lazy]: TEXT {after}")
+    if not rule.is_required:
+        rules.append(f"REST: /{_unlike(form.trigger, _BLANK)}/")
+    return [*rules, f"SPACE: /[{_BLANK}]+/", f"TEXT: /{_ANYTHING}/"]
+
+
+def _unlike(trigger: str, never: str = "") -> str:
+    """A regular expression of the texts that do not begin with the trigger; no text begins with one of `never`."""
+    choices = []
+    for at, character in enumerate(trigger):
+        not_this = f"[^{re.escape(character)}{never if at == 0 else ''}]"
+        begun = _escaped(trigger[:at])
+        choices.append(f"{begun}({not_this}{_ANYTHING})?" if begun else f"{not_this}{_ANYTHING}")
+    return "|".join(choices)
+
+
+def _escaped(text: str) -> str:
+    return re.escape(text).replace("/", r"\/")
 
 
 def _call(form: ToolFormat, tools: Sequence[CallableTool]) -> str:
     each = (
-        f"{_text(json.dumps(tool.name, ensure_ascii=False) + form.middle)} arguments_{number}"
+        f"{_text(form.name_text(tool.name) + form.middle, form)} arguments_{number}"
         for number, tool in enumerate(tools)
     )
-    return f"call: ({' | '.join(each)}) {_text(form.closing)}"
+    return f"call: ({' | '.join(each)}) {_text(form.closing, form)}"
 
 
-def _arguments(number: int, tool: CallableTool) -> str:
+def _arguments(number: int, tool: CallableTool, opened: Collection[str]) -> str:
     try:
-        return f"arguments_{number}: {_json(tool.schema)}"
+        return f"arguments_{number}: {_json(_ANY_OBJECT if tool.name in opened else tool.schema)}"
     except ConstraintError as error:
         raise ConstraintError(f"{tool.name}: {error}") from None
 
@@ -59,7 +103,7 @@ def _content(content: OutputConstraint) -> str:
         case ConstraintKind.JSON:
             return _json(json.loads(content.rule))
         case ConstraintKind.CHOICES:
-            return " | ".join(map(_text, json.loads(content.rule)))
+            return " | ".join(_parts(choice) for choice in json.loads(content.rule))
         case ConstraintKind.REGEX:
             return f"/{content.rule.replace('/', chr(92) + '/')}/"
         case _:
@@ -70,7 +114,17 @@ def _json(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps({**prepared(schema), 'x-guidance': WHITESPACE})}"
 
 
-def _text(text: str) -> str:
+def _text(text: str, form: ToolFormat) -> str:
+    """The text as the terminals that it is made of, special tokens by their ids."""
+    specials = dict(form.specials)
+    if not specials:
+        return _parts(text)
+    names = "|".join(map(re.escape, sorted(specials, key=len, reverse=True)))
+    parts = filter(None, re.split(f"({names})", text))
+    return " ".join(f"<[{specials[part]}]>" if part in specials else _parts(part) for part in parts)
+
+
+def _parts(text: str) -> str:
     """The text as the terminals that JSON is made of.
 
     llguidance does not go back within a terminal: if a call's beginning were one, an answer that begins with the same

@@ -8,6 +8,7 @@ a name     one call of that tool
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +21,14 @@ from models.tools.rule import CallableTool, ToolRule, written
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """`parameters` is the JSON schema of its arguments, an object."""
+    """`parameters` is the JSON schema of its arguments, an object. A tool that `is_strict` is refused if calls cannot
+    be held to it; another one then takes any object.
+    """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    is_strict: bool = False
 
     @property
     def described(self) -> dict[str, Any]:
@@ -50,11 +54,13 @@ def tool_constraint(
     """The constraint of an answer with these tools.
 
     is_single: At most one call.
-    marker: The trigger's token id, if it is a special token, which text cannot spell.
+    marker: The trigger's token id, if it is a special token that the form does not know of.
     content: The constraint of an answer that calls no tool.
 
     Whether the schemas can be followed shows when it is compiled.
     """
-    callable_tools = tuple(CallableTool(tool.name, tool.parameters) for tool in tools)
+    if marker is not None and (form.trigger, marker) not in form.specials:
+        form = dataclasses.replace(form, specials=((form.trigger, marker), *form.specials))
+    callable_tools = tuple(CallableTool(tool.name, tool.parameters, tool.is_strict) for tool in tools)
     is_required = choice is ToolChoice.REQUIRED
-    return written(ToolRule(form, callable_tools, is_required, is_single, marker, content))
+    return written(ToolRule(form, callable_tools, is_required, is_single, content))

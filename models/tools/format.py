@@ -1,16 +1,19 @@
-r"""The forms in which families of models write calls of tools.
-
-hermes   <tool_call>\n{"name": "f", "arguments": {...}}\n</tool_call>         Hermes, Qwen 2.5 and 3
-llama    {"name": "f", "parameters": {...}}                                   Llama 3.1 to 3.3, the whole answer
-mistral  [TOOL_CALLS][{"name": "f", "arguments": {...}}]                      Mistral up to v7 tokenizers
-json     {"name": "f", "arguments": {...}}                                    any model, described in the prompt
-"""
+"""What is common to the forms in which families of models write calls of tools; `forms.py` has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import enum
+import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
+
+
+class NameStyle(enum.Enum):
+    """How the name of a tool is written."""
+
+    JSON = "json"
+    BARE = "bare"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +21,16 @@ class ToolFormat:
     """The literal text around the name and the arguments of calls.
 
     trigger: The text that commits the model to a call.
-    opening: What follows it, up to the first call's name, a JSON string.
+    opening: What follows it, up to the first call's name.
     middle: Between name and arguments, a JSON object.
     closing: After the arguments of each call.
     separator: Between two calls, up to the next call's name.
     end: After the last call.
     leads: Text may precede the first call. Otherwise an answer is either text or calls.
+    names: How names are written.
+    after: Text that ends in this, and white space, may precede the first call although the form does not lead: for
+        models whose answers begin with their reasoning.
+    specials: The special tokens in all these texts, with their ids: text cannot spell them.
     """
 
     name: str
@@ -34,60 +41,27 @@ class ToolFormat:
     separator: str
     end: str = ""
     leads: bool = False
+    names: NameStyle = NameStyle.JSON
+    after: str = ""
+    specials: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def literals(self) -> tuple[str, ...]:
+        return (self.trigger, self.opening, self.middle, self.closing, self.separator, self.end, self.after)
 
-_MIDDLE = ', "arguments": '
+    def name_text(self, name: str) -> str:
+        return name if self.names is NameStyle.BARE else json.dumps(name, ensure_ascii=False)
 
-FORMATS: Mapping[str, ToolFormat] = MappingProxyType(
-    {
-        one.name: one
-        for one in (
-            ToolFormat(
-                name="hermes",
-                trigger="<tool_call>",
-                opening='\n{"name": ',
-                middle=_MIDDLE,
-                closing="}\n</tool_call>",
-                separator='\n<tool_call>\n{"name": ',
-                leads=True,
-            ),
-            ToolFormat(
-                name="llama",
-                trigger='{"name": ',
-                opening="",
-                middle=', "parameters": ',
-                closing="}",
-                separator='; {"name": ',
-            ),
-            ToolFormat(
-                name="mistral",
-                trigger="[TOOL_CALLS]",
-                opening='[{"name": ',
-                middle=_MIDDLE,
-                closing="}",
-                separator=', {"name": ',
-                end="]",
-                leads=True,
-            ),
-            ToolFormat(
-                name="json",
-                trigger='{"name": ',
-                opening="",
-                middle=_MIDDLE,
-                closing="}",
-                separator='\n{"name": ',
-            ),
-        )
-    }
-)
+    def beginning(self, name: str) -> str:
+        """A call up to its arguments."""
+        return f"{self.trigger}{self.opening}{self.name_text(name)}{self.middle}"
 
+    def written(self, calls: Sequence[tuple[str, str]]) -> str:
+        """Calls, each a name and its arguments as JSON text, as a model writes them."""
+        bodies = (f"{self.name_text(name)}{self.middle}{arguments}{self.closing}" for name, arguments in calls)
+        return self.trigger + self.opening + self.separator.join(bodies) + self.end
 
-def format_of(template: str | None) -> ToolFormat:
-    """The form that a chat template shows to its model; `json` if the template knows no tools."""
-    if not template or "tools" not in template:
-        return FORMATS["json"]
-    if "<tool_call>" in template:
-        return FORMATS["hermes"]
-    if "[TOOL_CALLS]" in template:
-        return FORMATS["mistral"]
-    return FORMATS["llama"] if '"parameters"' in template or "ipython" in template else FORMATS["json"]
+    def is_in(self, text: str, name: str) -> bool:
+        """Whether the text has a call of that name in this form, with white space anywhere between its parts."""
+        parts = re.findall(r"\w+|\S", self.beginning(name))
+        return re.search(r"\s*".join(map(re.escape, parts)), text) is not None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from models.chat import ToolCall
-from models.tools.format import ToolFormat
+from models.tools.format import NameStyle, ToolFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class ToolCallParser:
         self._form = form
         self._state = _State.TEXT
         self._at_start = True
+        self._is_past = False  # the reasoning
         self._rest = ""  # unread text of the current state
         self._form_text = ""  # since the trigger, while no call is complete
         self._name = ""
@@ -63,7 +64,7 @@ class ToolCallParser:
             _State.MIDDLE: partial(self._read_literal, form.middle, _State.ARGUMENTS),
             _State.ARGUMENTS: self._read_arguments,
             _State.CLOSING: self._read_closing,
-            _State.AFTER: partial(self._read_literal, form.separator, _State.NAME),
+            _State.AFTER: self._read_after,
             _State.BROKEN: self._read_broken,
         }
 
@@ -84,24 +85,47 @@ class ToolCallParser:
 
     def _read_text(self) -> bool:
         trigger = self._form.trigger
-        found = self._rest.find(trigger) if self._form.leads else 0 if self._rest.startswith(trigger) else -1
-        if found >= 0 and (self._form.leads or self._at_start):
+        if self._form.leads:
+            found = self._rest.find(trigger)
+        else:
+            self._pass_space()
+            found = 0 if self._at_start and self._rest.startswith(trigger) else -1
+        if found >= 0:
             self._said.append(self._rest[:found])
             self._rest = self._rest[found + len(trigger) :]
             self._form_text = trigger
             self._state = _State.OPENING
             return True
-        keep = 0
-        if self._form.leads:
-            keep = next((n for n in range(len(trigger) - 1, 0, -1) if self._rest.endswith(trigger[:n])), 0)
-        elif self._at_start and trigger.startswith(self._rest):
-            keep = len(self._rest)
-        pass_on = self._rest[: len(self._rest) - keep]
-        if pass_on:
+        if not self._form.leads and self._at_start and trigger.startswith(self._rest):
+            return False
+        mark = trigger if self._form.leads else self._form.after
+        end = self._end_of(mark)
+        if end is None:
+            keep = next((n for n in range(len(mark) - 1, 0, -1) if self._rest.endswith(mark[:n])), 0)
+            self._pass(len(self._rest) - keep)
+            return False
+        self._pass(end)
+        self._at_start = self._is_past = True
+        return True
+
+    def _end_of(self, mark: str) -> int | None:
+        """Where the text ends that a call may follow; None if it is not there yet, or was."""
+        if self._form.leads or not mark or self._is_past or mark not in self._rest:
+            return None
+        return self._rest.index(mark) + len(mark)
+
+    def _pass_space(self) -> None:
+        """White space after the reasoning is text, and a call may follow it."""
+        if self._at_start and self._is_past:
+            blank = len(self._rest) - len(self._rest.lstrip())
+            self._said.append(self._rest[:blank])
+            self._rest = self._rest[blank:]
+
+    def _pass(self, length: int) -> None:
+        if length:
             self._at_start = False
-            self._said.append(pass_on)
-        self._rest = self._rest[len(pass_on) :]
-        return False
+            self._said.append(self._rest[:length])
+            self._rest = self._rest[length:]
 
     def _read_literal(self, literal: str, then: _State) -> bool:
         if self._rest.startswith(literal):
@@ -110,12 +134,25 @@ class ToolCallParser:
         return self._leave() if not literal.startswith(self._rest) else False
 
     def _read_name(self) -> bool:
+        if self._form.names is NameStyle.BARE:
+            return self._read_bare_name()
         if self._rest and not self._rest.startswith('"'):
             return self._leave()
         try:
             self._name, end = json.JSONDecoder().raw_decode(self._rest)
         except ValueError:
             return False
+        self._read(end, _State.MIDDLE)
+        return True
+
+    def _read_bare_name(self) -> bool:
+        first = self._form.middle[0]
+        end = next((at for at, one in enumerate(self._rest) if one == first or one.isspace()), None)
+        if end is None:
+            return False
+        if not end:
+            return self._leave()
+        self._name = self._rest[:end]
         self._read(end, _State.MIDDLE)
         return True
 
@@ -140,9 +177,9 @@ class ToolCallParser:
 
     def _read_closing(self) -> bool:
         """A call is complete with its arguments' last bracket and the first character of what follows it."""
-        if not self._rest:
-            return False
         closing = self._form.closing
+        if closing and not self._rest:
+            return False
         if not closing.startswith(self._rest[: len(closing)]):
             return self._leave()
         if len(self._rest) < len(closing):
@@ -153,6 +190,17 @@ class ToolCallParser:
         self._read(len(closing), _State.AFTER)
         return True
 
+    def _read_after(self) -> bool:
+        separator, end = self._form.separator, self._form.end
+        if self._rest.startswith(separator):
+            self._read(len(separator), _State.NAME)
+            return True
+        if end and self._rest.startswith(end):
+            self._rest = self._rest[len(end) :]
+            self._state = _State.BROKEN
+            return True
+        return False if separator.startswith(self._rest) or end.startswith(self._rest) else self._leave()
+
     def _read(self, length: int, then: _State) -> None:
         self._form_text += self._rest[:length]
         self._rest = self._rest[length:]
@@ -160,10 +208,8 @@ class ToolCallParser:
 
     def _leave(self) -> bool:
         """The text does not follow the form: what readers have not got yet is text, unless calls precede it."""
-        if self._state in {_State.OPENING, _State.NAME} and not self.calls:
+        if self._state in {_State.OPENING, _State.NAME, _State.MIDDLE} and not self.calls:
             self._rest = self._form_text + self._rest
-        elif self._state is _State.AFTER and self._form.end and self._rest.startswith(self._form.end):
-            self._rest = self._rest[len(self._form.end) :]
         self._state = _State.BROKEN
         return True
 

@@ -1,7 +1,7 @@
 """Messages with calls of tools, as chat templates expect them.
 
 A template that knows no tools gets them as text: a description of the tools at the end of the system message, calls in
-the form of `json`, and results as messages of the user.
+the model's form, and results as messages of the user.
 """
 
 from __future__ import annotations
@@ -14,46 +14,52 @@ from typing import Any
 import msgspec
 
 from models.chat import ChatMessage
-from models.tools.format import FORMATS, ToolFormat
+from models.tools.format import ToolFormat
 
 MOST_LEVELS = 64
 _INTRODUCTION = "You can call tools. To call one, reply with {example} and nothing else. The tools are:"
 
 
-def described(message: ChatMessage, form: ToolFormat, clean: Callable[[str], str]) -> dict[str, Any]:
-    """The message as a chat template expects it; `clean` is applied to all texts of users."""
+def described(
+    message: ChatMessage, clean: Callable[[str], str], *, short_ids: bool = False, json_arguments: bool = False
+) -> dict[str, Any]:
+    """The message as a chat template expects it; `clean` is applied to all its texts.
+
+    short_ids: Calls have ids of nine letters and digits, as Mistral's templates require.
+    json_arguments: The arguments are JSON text.
+    """
+    id_of = _short if short_ids else str
     found: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
     if message.calls:
         found["tool_calls"] = [
             {
-                "id": _id_for(call.id, form),
+                "id": id_of(call.id),
                 "type": "function",
-                "function": {"name": clean(call.name), "arguments": _parsed(call.arguments, clean)},
+                "function": {"name": clean(call.name), "arguments": _arguments(call.arguments, clean, json_arguments)},
             }
             for call in message.calls
         ]
     if message.call_id:
-        found["tool_call_id"] = _id_for(message.call_id, form)
+        found["tool_call_id"] = id_of(message.call_id)
     if message.name:
         found["name"] = clean(message.name)
     return found
 
 
-def without_tools(
-    talk: list[dict[str, Any]], tools: Sequence[dict[str, Any]], form: ToolFormat
-) -> list[dict[str, Any]]:
-    """The same messages for a template that knows no tools; `tools` are as templates expect them."""
-    plain = [_plain(message, form) for message in talk]
-    if not tools:
-        return plain
-    example = f'{form.trigger}{form.opening}"NAME"{form.middle}{{...}}{form.closing}{form.end}'
-    lines = [_INTRODUCTION.format(example=example), *(json.dumps(tool["function"]) for tool in tools)]
-    text = "\n".join(lines)
-    first = next((message for message in plain if message["role"] == "system"), None)
-    if first is None:
-        return [{"role": "system", "content": text}, *plain]
-    first["content"] = f"{first['content']}\n\n{text}"
-    return plain
+def introduced(tools: Sequence[dict[str, Any]], form: ToolFormat) -> str:
+    """The description of the tools, which are as templates expect them, for a template that knows none."""
+    example = form.beginning("NAME") + "{...}" + form.closing + form.end
+    return "\n".join([_INTRODUCTION.format(example=example), *(json.dumps(tool["function"]) for tool in tools)])
+
+
+def result_as_text(message: dict[str, Any]) -> str:
+    return f"Result of the tool: {message['content']}"
+
+
+def with_calls_as_text(message: dict[str, Any], form: ToolFormat) -> str:
+    calls = [(call["function"]["name"], _as_json(call["function"]["arguments"])) for call in message["tool_calls"]]
+    text = form.written(calls)
+    return f"{message['content']}\n{text}" if message["content"] else text
 
 
 def clean_json(value: Any, clean: Callable[[str], str], levels: int = MOST_LEVELS) -> Any:
@@ -72,18 +78,13 @@ def clean_json(value: Any, clean: Callable[[str], str], levels: int = MOST_LEVEL
     return [clean_json(one, clean, levels - 1) for one in value]
 
 
-def _plain(message: dict[str, Any], form: ToolFormat) -> dict[str, Any]:
-    if message["role"] == "tool":
-        return {"role": "user", "content": f"Result of the tool: {message['content']}"}
-    if calls := message.get("tool_calls"):
-        written = form.separator.join(
-            f"{json.dumps(call['function']['name'])}{form.middle}{json.dumps(call['function']['arguments'])}"
-            f"{form.closing}"
-            for call in calls
-        )
-        text = f"{form.trigger}{form.opening}{written}{form.end}"
-        return {"role": message["role"], "content": f"{message['content']}\n{text}" if message["content"] else text}
-    return {"role": message["role"], "content": message["content"]}
+def _arguments(arguments: str, clean: Callable[[str], str], as_json: bool) -> Any:
+    parsed = _parsed(arguments, clean)
+    return json.dumps(parsed, ensure_ascii=False) if as_json and not isinstance(parsed, str) else parsed
+
+
+def _as_json(arguments: Any) -> str:
+    return json.dumps(arguments)
 
 
 def _parsed(arguments: str, clean: Callable[[str], str]) -> Any:
@@ -96,8 +97,7 @@ def _parsed(arguments: str, clean: Callable[[str], str]) -> Any:
         return clean(arguments)
 
 
-def _id_for(call_id: str, form: ToolFormat) -> str:
-    """Mistral's templates require ids of nine letters and digits."""
-    if form is not FORMATS["mistral"] or (len(call_id) == 9 and call_id.isalnum()):
+def _short(call_id: str) -> str:
+    if len(call_id) == 9 and call_id.isalnum():
         return call_id
     return hashlib.blake2b(call_id.encode(), digest_size=8).hexdigest()[:9]

@@ -20,6 +20,7 @@ from models.tools.format import ToolFormat
 class CallableTool:
     name: str
     parameters: Mapping[str, Any]
+    is_strict: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -34,7 +35,6 @@ class ToolRule:
     tools: tuple[CallableTool, ...]
     is_required: bool
     is_single: bool
-    marker: int | None
     content: OutputConstraint | None
 
 

@@ -12,10 +12,11 @@ from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.tool_grammar import lark_of_tools
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
+from models.tools.forms import bound
 from models.tools.rule import tool_rule
 from tests.unit.models.structured.schemas import random_schema
 from tests.unit.models.structured.walks import check, constraints, matcher_of, tokenizer, walk
-from tests.unit.models.tools.test_parser import every_format, written
+from tests.unit.models.tools.test_parser import cut, every_format, parse, written
 
 ORDER = Tool("order_status", "", {"properties": {"order": {"type": "integer"}}, "required": ["order"]})
 HELP = Tool("help", "", {"properties": {}})
@@ -113,7 +114,7 @@ def test_an_answer_without_calls_has_the_form_of_the_response_format(
 
 
 def test_a_schema_that_is_too_large_is_refused(kept: ConstraintCompiler) -> None:
-    large = Tool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}})
+    large = Tool("f", "", {"properties": {"a": {"type": "integer", "multipleOf": 999983}}}, is_strict=True)
     with pytest.raises(ConstraintError, match="multipleOf"):
         matcher_of(kept, tool_constraint(FORMATS["json"], [HELP, large]))
 
@@ -130,15 +131,56 @@ def test_a_schema_that_is_too_large_is_refused(kept: ConstraintCompiler) -> None
         (functools.reduce(lambda inner, _: {"items": inner}, range(2000), {}), "cannot be written as JSON"),
     ],
 )
-def test_the_tool_that_cannot_be_followed_is_named(
+def test_the_strict_tool_that_cannot_be_followed_is_named(
     kept: ConstraintCompiler, schema: dict[str, Any], reported: str
 ) -> None:
-    bad = Tool("bad", "", {"type": "object", "properties": {"x": schema}})
+    bad = Tool("bad", "", {"type": "object", "properties": {"x": schema}}, is_strict=True)
     for form in FORMATS.values():
         with pytest.raises(ConstraintError, match=reported) as caught:
             matcher_of(kept, tool_constraint(form, [ORDER, bad, HELP]))
         assert "\n" not in str(caught.value)
         assert "arguments_" not in str(caught.value)  # a rule of the grammar, which nobody has sent
+
+
+@every_format
+def test_a_tool_that_cannot_be_followed_takes_any_object_and_the_others_keep_their_schemas(
+    kept: ConstraintCompiler, form: ToolFormat
+) -> None:
+    bad = Tool("bad", "", {"type": "object", "properties": {"x": {"not": {"type": "string"}}}})
+    constraint = tool_constraint(form, [ORDER, bad])
+    assert accepts(kept, constraint, written(form, ("bad", '{"x": 1, "y": [null]}')))
+    assert accepts(kept, constraint, written(form, ("order_status", '{"order": 1}')))
+    assert not accepts(kept, constraint, written(form, ("order_status", '{"order": "1"}')))
+
+
+@pytest.mark.parametrize("name", ["json", "llama"])
+def test_an_answer_may_begin_like_json_while_tools_are_on_offer(kept: ConstraintCompiler, name: str) -> None:
+    constraint = tool_constraint(FORMATS[name], [ORDER])
+    for text in ('{"order": 4711}', "{", "{}", '{"name', '{"names": []}', '{ "name": 1}', "[1]", '{"name":1}'):
+        assert accepts(kept, constraint, text), text
+        parser = ToolCallParser(FORMATS[name])
+        assert parser.step(text)[0] + parser.finish() == text
+    assert accepts(kept, constraint, written(FORMATS[name], ("order_status", '{"order": 1}')))
+    assert not accepts(kept, constraint, written(FORMATS[name], ("order_status", '{"order": "1"}')))
+
+
+@pytest.mark.parametrize("name", ["json", "llama"])
+def test_a_call_may_follow_the_reasoning_in_which_an_answer_begins(kept: ConstraintCompiler, name: str) -> None:
+    form = bound(FORMATS[name], {}, opens_thinking=True)
+    call = written(form, ("order_status", '{"order": 1}'))
+    wrong = written(form, ("order_status", '{"order": "1"}'))
+    auto, required = (tool_constraint(form, [ORDER], choice) for choice in ToolChoice)
+    thought = 'The user says {"name": "x"} so I look it up.\n</think>'
+    assert accepts(kept, auto, f"{thought}\n\n{call}")
+    assert accepts(kept, auto, f"{thought}{call}")
+    assert accepts(kept, auto, f"{thought}\n\nIt has arrived. {{}}")
+    assert accepts(kept, auto, f"{thought}\n\n")
+    assert accepts(kept, auto, "I am still")
+    assert not accepts(kept, auto, f"{thought}\n\n{wrong}")
+    assert (accepts(kept, required, f"{thought}\n{call}"), accepts(kept, required, f"{thought}\nNo")) == (True, False)
+    for seed in range(20):
+        text, calls, _ = parse(form, cut(f"{thought}\n\n{call}", seed))
+        assert (text, calls) == (f"{thought}\n\n", [("order_status", '{"order": 1}')])
 
 
 def test_tools_that_are_too_large_together_are_refused_in_plain_words(kept: ConstraintCompiler) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -12,8 +11,7 @@ ARGUMENTS = ['{"a": 1}', "{}", '{"text": "brace } quote \\" and \\\\", "b": [1, 
 
 
 def written(form: ToolFormat, *calls: tuple[str, str]) -> str:
-    bodies = [f"{json.dumps(name)}{form.middle}{arguments}{form.closing}" for name, arguments in calls]
-    return form.trigger + form.opening + form.separator.join(bodies) + form.end
+    return form.written(calls)
 
 
 def parse(form: ToolFormat, pieces: list[str]) -> tuple[str, list[tuple[str, str]], list[CallDelta]]:

@@ -1,0 +1,52 @@
+"""Names of the tokens that control a model, which texts of users, tools and documents must not become.
+
+Special tokens always do. Of the others those do that the chat template writes, or whose names are of reasoning, tools
+or documents: a tokenizer may also have added tokens for plain text (`<td>`, runs of spaces), which texts keep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from models.tools.format import ToolFormat
+
+REASONING_TAGS = frozenset({"<think>", "</think>"})
+"""A model's own text may have them: templates take its reasoning out by them."""
+
+_TAG = re.compile(r"</?[|｜]?[A-Za-z][\w▁:=.-]*[|｜]?>|\[/?[A-Z][A-Z_]+\]")
+_CONTROL = re.compile(r"think|tool|reason|func|document|(?:^|[^a-z])(?:args|arg_|param)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlTokens:
+    """`special` are the special tokens with their ids; `added` the names of the other added ones."""
+
+    special: Mapping[str, int]
+    added: frozenset[str]
+
+    def written(self, tokenizer: Any, texts: Sequence[str], form: ToolFormat) -> frozenset[str]:
+        """All that may not stand in foreign text; `texts` are what the template has written."""
+        source = "\n".join([*sources(tokenizer), *form.literals])
+        tokens = {name for name in self.added if name in source or (_TAG.fullmatch(name) and _CONTROL.search(name))}
+        # Tags that are no tokens mark a tool's result just as well.
+        tags = {tag for text in texts for tag in _TAG.findall(text) if _CONTROL.search(tag)}
+        return frozenset(self.special) | {name for name in tokens if name.strip()} | tags
+
+
+def control_tokens(tokenizer: Any) -> ControlTokens:
+    added = tokenizer.backend_tokenizer.get_added_tokens_decoder()
+    special = {token.content: number for number, token in added.items() if token.special}
+    others = frozenset(token.content for token in added.values() if not token.special)
+    return ControlTokens(MappingProxyType(special), others)
+
+
+def sources(tokenizer: Any) -> list[str]:
+    """The texts of its chat templates."""
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        return [str(one) for one in template.values()]
+    return [template] if template else []

@@ -1,0 +1,207 @@
+"""What a model's chat template renders, from sentinel conversations and never from its source.
+
+Templates differ in all that goes beyond a user and an assistant in turn: some refuse a second system message, two calls
+in one message or a call without a result; some drop them without a word. Each feature is therefore tried once, when the
+model is loaded: it counts as rendered if the template raises nothing and every sentinel of it is in the text. What is
+not rendered goes the plain way (`plain_way.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from models.chat_template import PromptError
+
+Message = dict[str, Any]
+"""A message as chat templates expect it."""
+
+THINK = "<think>"
+CALLED = ("qzfirst", "qzsecond")
+_KEY, _VALUE = "qzkey", "qzvalue"
+_IDS = ("qzcall001", "qzcall002")
+_LONG_ID = "call_qz0123456789-0123456789"
+_TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "qzabout",
+            "parameters": {"type": "object", "properties": {_KEY: {"type": "string"}}, "required": [_KEY]},
+        },
+    }
+    for name in CALLED
+]
+
+
+class ToolsPlace(enum.Enum):
+    """How the template gets the tools: as its variable `tools` (or `xml_tools`), in the system message's key `tools`,
+    or not at all, so that they are described in the system message's text.
+    """
+
+    VARIABLE = "variable"
+    XML_VARIABLE = "xml_variable"
+    SYSTEM_MESSAGE = "system_message"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateFeatures:
+    """What is rendered.
+
+    system: A first system message.
+    systems: Two of them.
+    later_system: A system message after others.
+    tools: How the template gets them.
+    calls: A call and its result.
+    json_arguments: A call's arguments have to be JSON text instead of an object.
+    several_calls: Two calls in one message, and their results.
+    open_calls: A call without a result, before the next message.
+    unanswered: A call's result without an answer, before the user's next message.
+    long_ids: Ids of calls may have any length.
+    neighbours: Two messages of one role after each other.
+    opens_thinking: The answer begins inside `<think>`.
+    """
+
+    system: bool = True
+    systems: bool = True
+    later_system: bool = True
+    tools: ToolsPlace = ToolsPlace.TEXT
+    calls: bool = False
+    json_arguments: bool = False
+    several_calls: bool = True
+    open_calls: bool = True
+    unanswered: bool = True
+    long_ids: bool = True
+    neighbours: bool = True
+    opens_thinking: bool = False
+
+
+class Render(Protocol):
+    def __call__(self, talk: Sequence[Message], tools: Sequence[Any], place: ToolsPlace, /) -> str:
+        """The text of a prompt; raises `PromptError`."""
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    render: Render
+    place: ToolsPlace
+    json_arguments: bool = False
+
+    def text(self, *talk: Message) -> str:
+        """What the template makes of it; empty if it refuses."""
+        tools = [] if self.place is ToolsPlace.TEXT else _TOOLS
+        try:
+            return self.render(talk, tools, self.place)
+        except PromptError:
+            return ""
+
+    def renders(self, *talk: Message) -> bool:
+        text = self.text(*talk)
+        return all(word in text for word in _sentinels(talk))
+
+    def asked(self, *names: str, ids: Sequence[str] = _IDS) -> Message:
+        arguments: Any = {_KEY: _VALUE}
+        if self.json_arguments:
+            arguments = json.dumps(arguments)
+        calls = [
+            {"id": one, "type": "function", "function": {"name": name, "arguments": arguments}}
+            for one, name in zip(ids, names, strict=False)
+        ]
+        return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
+    """`with_tools`: of a conversation that has tools, for which some checkpoints have a template of its own."""
+    place = _tools_place(render) if with_tools else ToolsPlace.TEXT
+    trial = _Trial(render, place)
+    one, other = _system("qzsys1"), _system("qzsys2")
+    system = trial.renders(one, user("qzu1"))
+    trial, calls = _trial_of_calls(trial)
+    first, second = (_result(call_id, number) for number, call_id in enumerate(_IDS))
+    return TemplateFeatures(
+        system=system,
+        systems=system and trial.renders(one, other, user("qzu1")),
+        later_system=system and trial.renders(one, user("qzu1"), _assistant("qza1"), other, user("qzu2")),
+        tools=place,
+        calls=calls,
+        json_arguments=trial.json_arguments,
+        several_calls=not calls or trial.renders(user("qzu1"), trial.asked(*CALLED), first, second),
+        open_calls=not calls
+        or trial.renders(user("qzu1"), trial.asked(CALLED[0]), user("qzu2"), _assistant("qza2"), user("qzu3")),
+        unanswered=not calls or trial.renders(user("qzu1"), trial.asked(CALLED[0]), first, user("qzu2")),
+        long_ids=not calls or trial.renders(user("qzu1"), trial.asked(CALLED[0], ids=[_LONG_ID]), _result(_LONG_ID, 0)),
+        neighbours=trial.renders(
+            user("qzu1"), user("qzu2"), _assistant("qza1"), _assistant("qza2"), user("qzu3"), user("qzu4")
+        ),
+        opens_thinking=trial.text(user("qzu1")).rstrip().endswith(THINK),
+    )
+
+
+def rendered_call(render: Render, features: TemplateFeatures) -> str:
+    """The text of a conversation with a call of `CALLED[0]`, empty if the template renders no calls."""
+    trial = _Trial(render, features.tools, features.json_arguments)
+    return trial.text(user("qzu1"), trial.asked(CALLED[0]), _result(_IDS[0], 0)) if features.calls else ""
+
+
+def rendered_texts(render: Render, features: TemplateFeatures) -> list[str]:
+    """What the template writes around a conversation of every kind that it renders."""
+    trial = _Trial(render, features.tools, features.json_arguments)
+    thought = _assistant(f"{THINK}\nqzthought\n</think>\n\nqza1")
+    texts = [trial.text(user("qzu1")), trial.text(user("qzu1"), thought, user("qzu2")), rendered_call(render, features)]
+    return [text for text in texts if text]
+
+
+def _tools_place(render: Render) -> ToolsPlace:
+    for place in (ToolsPlace.VARIABLE, ToolsPlace.XML_VARIABLE, ToolsPlace.SYSTEM_MESSAGE):
+        trial = _Trial(render, place)
+        talks: list[tuple[Message, ...]] = [(user("qzu1"),)]
+        if trial.renders(_system("qzsys1"), user("qzu1")):
+            talks.append((_system("qzsys1"), user("qzu1")))
+        if all(_shows_tools(trial.text(*talk)) for talk in talks):
+            return place
+    return ToolsPlace.TEXT
+
+
+def _shows_tools(text: str) -> bool:
+    return all(word in text for word in (*CALLED, _KEY))
+
+
+def _trial_of_calls(trial: _Trial) -> tuple[_Trial, bool]:
+    """The trial with the arguments as this template prints them as JSON, and whether it renders calls at all."""
+    talk = (user("qzu1"), trial.asked(CALLED[0]), _result(_IDS[0], 0))
+    renders_objects = trial.renders(*talk)
+    if renders_objects and f"'{_KEY}'" not in trial.text(*talk):
+        return trial, True
+    as_text = _Trial(trial.render, trial.place, json_arguments=True)
+    talk = (user("qzu1"), as_text.asked(CALLED[0]), _result(_IDS[0], 0))
+    if as_text.renders(*talk) and f'"{_KEY}"' in as_text.text(*talk):
+        return as_text, True
+    return trial, renders_objects
+
+
+def _sentinels(talk: Sequence[Message]) -> list[str]:
+    found = [message["content"] for message in talk]
+    for message in talk:
+        found += [call["function"]["name"] for call in message.get("tool_calls", ())]
+        found += [_KEY, _VALUE] if message.get("tool_calls") else []
+    return found
+
+
+def _system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
+def _assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _result(call_id: str, number: int) -> Message:
+    return {"role": "tool", "content": f"qzresult{number}", "tool_call_id": call_id}

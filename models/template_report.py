@@ -1,0 +1,51 @@
+"""What is known of a checkpoint's chat template once it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from models.control_tokens import sources
+from models.template_features import (
+    CALLED,
+    Render,
+    TemplateFeatures,
+    ToolsPlace,
+    features_of,
+    rendered_call,
+    rendered_texts,
+)
+from models.tools.format import ToolFormat
+from models.tools.forms import FORMATS, form_of_call, form_of_text
+
+_PHI = {"<|tool_call|>", "<|/tool_call|>"}
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateReport:
+    """What the template renders of conversations with and without tools, the form of calls that it shows, and what it
+    has written around the sentinels.
+    """
+
+    with_tools: TemplateFeatures
+    without_tools: TemplateFeatures
+    form: ToolFormat
+    texts: tuple[str, ...]
+
+
+def report_of(tokenizer: Any, render: Render) -> TemplateReport:
+    with_tools = features_of(render, with_tools=True)
+    without = with_tools if with_tools.tools is ToolsPlace.TEXT else features_of(render, with_tools=False)
+    texts = [*rendered_texts(render, with_tools), *rendered_texts(render, without)]
+    return TemplateReport(with_tools, without, _form(tokenizer, render, with_tools), tuple(texts))
+
+
+def _form(tokenizer: Any, render: Render, features: TemplateFeatures) -> ToolFormat:
+    call = rendered_call(render, features)
+    if call and (form := form_of_call(call, CALLED[0])) is not None:
+        return form
+    if features.tools is ToolsPlace.TEXT and not call:
+        return FORMATS["json"]
+    if features.tools is ToolsPlace.SYSTEM_MESSAGE and set(tokenizer.get_vocab()) >= _PHI:
+        return FORMATS["phi"]
+    return form_of_text("\n".join(sources(tokenizer)))
