@@ -28,7 +28,6 @@ from app.delivery.escalation import ESCALATING, described
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
-from app.kafka.reading import cause_of
 from app.settings import Settings
 from app.wire.codec import decode_tool_result
 from app.wire.codes import ErrorCode
@@ -101,7 +100,7 @@ class ToolResults:
         changes: dict[RequestKey, Change] = {}
         letters: list[Outgoing] = []
         for consumed in found:
-            record = _record(consumed)
+            record = Record.of(TOOL_RESULTS, consumed)
             try:
                 record.check_readable()
                 result = decode_tool_result(record.value, record.headers)
@@ -158,16 +157,3 @@ def _rounds_without(partition: Partition, result: ToolResultRecord) -> ToolRound
 
 def _has_ended(partition: Partition, key: RequestKey) -> bool:
     return partition.ownership.store.get(Table.ENDED, records.key(*key)) is not None
-
-
-def _record(consumed: ConsumerRecord) -> Record:
-    return Record(
-        topic=TOOL_RESULTS,
-        partition=consumed.partition,
-        offset=consumed.offset,
-        timestamp=consumed.timestamp,
-        key=consumed.key,
-        value=consumed.value,
-        headers=tuple(consumed.headers),
-        unreadable=cause_of(consumed),
-    )

@@ -26,6 +26,7 @@ from app.delivery.commits.commit import Commit, LostError
 from app.delivery.escalation import ESCALATING, described
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
+from app.kafka.reading import cause_of
 from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode_turn, encode
@@ -94,6 +95,8 @@ class UsageWindows:
 
     async def _count_batch(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
         for number, record in enumerate(records, 1):
+            if cause_of(record):
+                continue  # the agent on `turns` writes the dead letter
             try:
                 turn = decode_turn(record.value, record.headers)
                 windows.count(self._counted(turn), now=now)

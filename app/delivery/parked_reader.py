@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import AIOKafkaConsumer
 
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError
@@ -71,7 +71,7 @@ class ParkedReader:
             for consumed in found:
                 if due.get(consumed.key) == consumed.offset:
                     self._records.unpark(consumed.key)
-                    self._partition.admit(_record(consumed))
+                    self._partition.admit(Record.of(REQUESTS, consumed))
                     self._go_on(due, consumed.key)
             self._position = await reader.position(self._at)
             end = None if found else (await reader.end_offsets([self._at]))[self._at]
@@ -98,15 +98,3 @@ class ParkedReader:
             del due[user]
         else:
             due[user] = following
-
-
-def _record(consumed: ConsumerRecord) -> Record:
-    return Record(
-        topic=REQUESTS,
-        partition=consumed.partition,
-        offset=consumed.offset,
-        timestamp=consumed.timestamp,
-        key=consumed.key,
-        value=consumed.value,
-        headers=tuple(consumed.headers),
-    )

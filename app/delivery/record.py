@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from aiokafka import ConsumerRecord
+
+from app.kafka.reading import cause_of
 from app.wire.codes import ErrorCode
 from app.wire.error import WireError
 from app.wire.headers import format_of
@@ -41,6 +44,20 @@ class Record:
     unreadable: str = ""
     cost: int = field(init=False, compare=False, repr=False)
     """Upper bound of the memory that the record takes while it is held, in bytes; counted once."""
+
+    @classmethod
+    def of(cls, topic: str, consumed: ConsumerRecord) -> Record:
+        """What a consumer of this topic has read."""
+        return cls(
+            topic=topic,
+            partition=consumed.partition,
+            offset=consumed.offset,
+            timestamp=consumed.timestamp,
+            key=consumed.key,
+            value=consumed.value,
+            headers=tuple(consumed.headers),
+            unreadable=cause_of(consumed),
+        )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", self._count_cost())

@@ -17,6 +17,7 @@ from aiokafka.errors import (
 )
 
 from app.kafka.cluster import Cluster
+from app.kafka.readable import ReadableConsumer
 
 CONNECT_TIMEOUT_S = 5.0
 DELIVERY_TIMEOUT_S = 30.0
@@ -87,8 +88,8 @@ async def start(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
 
 
 def consumer(cluster: Cluster) -> AIOKafkaConsumer:
-    """A read_committed consumer with a manual assignment; commits nothing."""
-    return AIOKafkaConsumer(
+    """A read_committed consumer with a manual assignment; commits nothing, and skips what cannot be decoded."""
+    return ReadableConsumer(
         **cluster.options(),
         enable_auto_commit=False,
         auto_offset_reset="earliest",

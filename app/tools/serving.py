@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError
 from app.delivery.commits.offsets import Offsets
 from app.kafka.clients import producer as producer_for
 from app.kafka.clients import start
+from app.kafka.readable import ReadableConsumer
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class ToolServer:
 
     async def serve(self) -> None:
         """Answer calls until cancelled; raises `KafkaUnusableError`."""
-        consumer = AIOKafkaConsumer(
+        consumer = ReadableConsumer(
             **self._settings.cluster.options(),
             group_id=self._group,
             enable_auto_commit=False,

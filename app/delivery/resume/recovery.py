@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from app.delivery.resume.quarantine import Attempt
+from app.kafka.reading import cause_of
 from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import decode_token_event
@@ -89,6 +90,8 @@ async def recover(
         for record in batches.get(topic_partition, ()):
             if record.offset >= fence:
                 break
+            if cause_of(record):
+                continue
             try:
                 event = decode_token_event(record.value, record.headers)
                 update = rule.read(record.partition, record.offset, event)

@@ -3,71 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import NamedTuple
 
-import cramjam
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.client import AIOKafkaClient
-from aiokafka.protocol.produce import ProduceRequest
 
-from app.kafka.codecs import Codec
 from app.wire.event import EventType
+from tests.integration.unreadable import UNREADABLE, bomb, named, produce
 from tests.integration.worker.client import Client
-from tests.unit.kafka.batches import batch, renamed, with_codec
-
-
-class Unreadable(NamedTuple):
-    """`raw` makes the batch of a request. Its last record is unreadable; the ones before it are answered."""
-
-    name: str
-    raw: Callable[[bytes], bytes]
-    cause: bytes
-    is_reported: bool = False
-
-
-def named(value: bytes) -> bytes:
-    return renamed(batch([value], headers=[("ZZ", b"1")]), b"\x04ZZ", b"\x04\xff\xfe")
-
-
-def compressed_name(value: bytes) -> bytes:
-    raw = named(value)
-    return with_codec(raw, Codec.ZSTD, bytes(cramjam.zstd.compress(raw[61:])))
-
-
-def bomb(_value: bytes) -> bytes:
-    plain = batch([b"\0" * (200 << 20)])
-    return with_codec(plain, Codec.GZIP, bytes(cramjam.gzip.compress(plain[61:])))
-
-
-def zstd_bomb(_value: bytes) -> bytes:
-    plain = batch([b"\0" * (200 << 20)])
-    return with_codec(plain, Codec.ZSTD, bytes(cramjam.zstd.compress(plain[61:])))
-
-
-UNREADABLE = [
-    Unreadable("header name", named, b"not UTF-8", is_reported=True),
-    Unreadable("header name in zstd", compressed_name, b"not UTF-8", is_reported=True),
-    Unreadable("gzip bomb", bomb, b"expands to more"),
-    Unreadable("zstd bomb", zstd_bomb, b"expands to more"),
-]
-
-
-async def produce(client: Client, topic: str, partition: int, raw: bytes) -> int:
-    """Write the batch as it is; returns its offset. Raises what the broker refuses."""
-    sender = AIOKafkaClient(**client.settings.cluster.options())
-    await sender.bootstrap()
-    try:
-        name = client.settings.topic(topic)
-        await sender.set_topics([name])
-        leader = next(iter(sender.cluster.brokers())).nodeId
-        response = await sender.send(leader, ProduceRequest(None, -1, 30_000, [(name, [(partition, raw)])]))
-        (_, [(_, code, offset, *_)]) = response.topics[0]
-        assert code == 0, code
-        return int(offset)
-    finally:
-        await sender.close()
+from tests.unit.kafka.batches import batch, renamed
 
 
 async def fences(client: Client) -> int:
@@ -103,7 +46,7 @@ async def test_what_cannot_be_decoded_has_one_dead_letter_and_stalls_nobody(clie
     for unreadable in UNREADABLE:
         request_id = f"bad-{unreadable.name.replace(' ', '-')}"
         raw = unreadable.raw(request_of("nina", request_id))
-        offset = await produce(client, "requests", partition, raw)
+        offset = await produce(client.settings, "requests", partition, raw)
         places[offset] = (unreadable, request_id, raw)
         end = (await client.asked("nina", max_tokens=2)).end
         assert end is not None
@@ -127,7 +70,7 @@ def raw_of(raw: bytes, offset: int) -> bytes:
 async def test_a_healthy_record_of_the_same_batch_is_answered(client: Client) -> None:
     values = [request_of("nina", f"same-batch-{number}") for number in range(3)]
     raw = renamed(batch(values, headers=[("ZZ", b"1")]), b"\x04ZZ", b"\x04\xff\xfe")
-    offset = await produce(client, "requests", client.partition("nina"), raw)
+    offset = await produce(client.settings, "requests", client.partition("nina"), raw)
     await client.dead_letter("requests", client.partition("nina"), offset)
     for number in (1, 2):
         end = (await client.answer("nina", f"same-batch-{number}")).end
@@ -138,7 +81,7 @@ async def test_a_healthy_record_of_the_same_batch_is_answered(client: Client) ->
 @pytest.mark.parametrize("topic", ["controls", "turns"])
 async def test_the_other_topics_go_on_as_well(client: Client, topic: str) -> None:
     partition = client.partition("nina")
-    offsets = [await produce(client, topic, partition, make(b"{}")) for make in (named, bomb)]
+    offsets = [await produce(client.settings, topic, partition, make(b"{}")) for make in (named, bomb)]
     for offset in offsets:
         await client.dead_letter(topic, partition, offset)
     await client.asked("nina", max_tokens=2)
@@ -148,7 +91,7 @@ async def test_the_other_topics_go_on_as_well(client: Client, topic: str) -> Non
 async def test_a_time_before_the_year_2000_is_no_reason_to_refuse(client: Client, timestamp: int) -> None:
     request_id = f"old{timestamp}"
     raw = batch([request_of("nina", request_id)], timestamp=timestamp)
-    await produce(client, "requests", client.partition("nina"), raw)
+    await produce(client.settings, "requests", client.partition("nina"), raw)
     end = (await client.answer("nina", request_id)).end
     assert end is not None
     assert end.type is EventType.DONE

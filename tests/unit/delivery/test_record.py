@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from app.delivery.record import REQUESTS, Record
-from app.wire import decode_request
+from app.kafka.reading import UnreadableRecord
+from app.wire import WireError, decode_request
 
 SCHEMA_BOMB = {"type": "json_schema", "json_schema": {"schema": {"enum": [{}] * 16_000}}}
 PAIRS = {str(number): {"a": number} for number in range(5_000)}
@@ -51,3 +52,11 @@ def test_a_record_costs_no_more_than_it_is_charged(value: bytes) -> None:
 
 def test_a_tombstone_costs_something() -> None:
     assert Record(REQUESTS, 0, 0, 0, b"nina", None).cost > 0
+
+
+def test_a_record_that_cannot_be_decoded_stays_so_wherever_it_is_read() -> None:
+    consumed = UnreadableRecord("requests", 1, 5, 7, 0, b"nina", b"{}", None, 4, 2, (), cause="its header")
+    record = Record.of(REQUESTS, consumed)
+    assert record == Record(REQUESTS, 1, 5, 7, b"nina", b"{}", unreadable="its header")
+    with pytest.raises(WireError, match="its header"):
+        record.check_readable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.delivery.resume.quarantine import Attempt
 from app.delivery.resume.recovery import RecoveredAnswers, recover
+from app.kafka.reading import UnreadableRecord
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
 from app.wire.event import EventType, Notice, PlanDetails, TokenEvent
@@ -42,8 +44,9 @@ class Fetched:
 class Reader:
     """Hands out a log two records at a time."""
 
-    def __init__(self, log: list[TokenEvent]) -> None:
+    def __init__(self, log: list[TokenEvent], unreadable: Collection[int] = ()) -> None:
         self._log = log
+        self._unreadable = unreadable
         self._at = 0
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -61,7 +64,13 @@ class Reader:
     async def getmany(self, _partition: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
         await asyncio.sleep(0)
         start, self._at = self._at, min(self._at + 2, len(self._log))
-        return {TP: [Fetched(0, n, encode(self._log[n])[0]) for n in range(start, self._at)]}
+        return {TP: [self._record(offset) for offset in range(start, self._at)]}
+
+    def _record(self, offset: int) -> Fetched | UnreadableRecord:
+        value = encode(self._log[offset])[0]
+        if offset not in self._unreadable:
+            return Fetched(0, offset, value)
+        return UnreadableRecord(*TP, offset, 0, 0, None, value, None, -1, len(value), (), cause="its header")
 
 
 async def recovered(log: list[TokenEvent], *, start: int, floor: int) -> dict[str, tuple[str, bool]]:
@@ -101,6 +110,14 @@ def notice(epoch: int, code: str, index: int = 0, **details: Any) -> TokenEvent:
         type=EventType.NOTICE, request_id="r", user_id="u", conversation_id="c", index=index, epoch=epoch,
         notice=Notice(code, "", details or None),
     )  # fmt: skip
+
+
+async def test_what_cannot_be_decoded_is_no_part_of_an_answer() -> None:
+    """As for readers: they skip it, whatever its value is."""
+    log = [FENCE, word(0, 0), word(0, 1), word(0, 1, "other"), FENCE]
+    reader = cast(AIOKafkaConsumer, Reader(log, unreadable={2, 3}))
+    found = await recover(reader, TP, start=0, floor=-1, fence=4)
+    assert {request: answer.text for (_, request), answer in found.answers.items()} == {"r": "0.0 "}
 
 
 async def noted(log: list[TokenEvent]) -> RecoveredAnswers:

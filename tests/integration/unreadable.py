@@ -1,0 +1,66 @@
+"""Batches and records that no client can decode, and how to get them into a real log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import cramjam
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.produce import ProduceRequest
+
+from app.kafka.codecs import Codec
+from app.settings import Settings
+from tests.unit.kafka.batches import batch, renamed, with_codec
+
+
+class Unreadable(NamedTuple):
+    """`raw` makes the batch of a request. Its last record is unreadable; the ones before it are answered."""
+
+    name: str
+    raw: Callable[[bytes], bytes]
+    cause: bytes
+    is_reported: bool = False
+
+
+def named(value: bytes) -> bytes:
+    return renamed(batch([value], headers=[("ZZ", b"1")]), b"\x04ZZ", b"\x04\xff\xfe")
+
+
+def compressed_name(value: bytes) -> bytes:
+    raw = named(value)
+    return with_codec(raw, Codec.ZSTD, bytes(cramjam.zstd.compress(raw[61:])))
+
+
+def bomb(_value: bytes) -> bytes:
+    plain = batch([b"\0" * (200 << 20)])
+    return with_codec(plain, Codec.GZIP, bytes(cramjam.gzip.compress(plain[61:])))
+
+
+def zstd_bomb(_value: bytes) -> bytes:
+    plain = batch([b"\0" * (200 << 20)])
+    return with_codec(plain, Codec.ZSTD, bytes(cramjam.zstd.compress(plain[61:])))
+
+
+UNREADABLE = [
+    Unreadable("header name", named, b"not UTF-8", is_reported=True),
+    Unreadable("header name in zstd", compressed_name, b"not UTF-8", is_reported=True),
+    Unreadable("gzip bomb", bomb, b"expands to more"),
+    Unreadable("zstd bomb", zstd_bomb, b"expands to more"),
+]
+
+
+async def produce(settings: Settings, topic: str, partition: int, raw: bytes) -> int:
+    """Write the batch as it is; returns its offset. Raises what the broker refuses."""
+    sender = AIOKafkaClient(**settings.cluster.options())
+    await sender.bootstrap()
+    try:
+        name = settings.topic(topic)
+        await sender.set_topics([name])
+        leader = next(iter(sender.cluster.brokers())).nodeId
+        response = await sender.send(leader, ProduceRequest(None, -1, 30_000, [(name, [(partition, raw)])]))
+        (_, [(_, code, offset, *_)]) = response.topics[0]
+        assert code == 0, code
+        return int(offset)
+    finally:
+        await sender.close()
