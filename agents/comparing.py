@@ -14,9 +14,11 @@ import asyncio
 import dataclasses
 import logging
 import time
+from functools import partial
 
-from agents.dialogue import DialogueError
+from agents.dialogue import DialogueError, beginning_of
 from agents.jobs import UnsupportedError, job_of, prompt_of
+from agents.off_loop import off_loop
 from app.delivery.batches import Batches
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.inflight import InFlightRequest
@@ -29,6 +31,7 @@ from app.wire.codec import encode
 from app.wire.comparison import Comparison
 from app.wire.event import TokenEvent
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Priority
+from models.private.addresses import Addresses
 from models.prompts import PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
 from models.rouge import rouge_l
@@ -135,8 +138,9 @@ class Comparing:
                         first = first or time.monotonic()
                     texts.append(event.text)
                     if isinstance(event, End):
+                        text = "".join(texts)
                         return _Shadow(
-                            text=asked.mask.put_back("".join(texts)),
+                            text=await off_loop(len(text), partial(_shown, asked, text)),
                             prompt_tokens=event.usage.prompt_tokens,
                             tokens=event.usage.completion_tokens,
                             first_token_ms=None if first is None else round(1000 * (first - began)),
@@ -150,3 +154,8 @@ class Comparing:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about an answer that nobody waits for
             log.warning("the shadow of request %s failed: %s", inflight.key, type_and_place(error))
         return _Shadow(error="engine_error")
+
+
+def _shown(asked: InFlightRequest, text: str) -> str:
+    """As readers would have it."""
+    return asked.mask.shown(text, Addresses(beginning_of(asked.request), in_json=asked.request.wants_json))

@@ -163,7 +163,8 @@ class Conversations:
             await self._attempts.begin(partition, inflight, index)
         inflight.timeline.started = inflight.time_of(partition.ownership.clock.now()) * 1_000_000
         if self._is_open(inflight) and self._answering.may_look(inflight):
-            inflight.plan = self._decisions.planner.plan(inflight)
+            tokens = await self._decisions.planner.count_long(inflight.request)
+            inflight.plan = self._decisions.planner.plan(inflight, tokens)
             self._answering.admit(partition, inflight)
             await self._look(partition, inflight)
         if not self._is_open(inflight):  # it may have been stopped meanwhile

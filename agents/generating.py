@@ -13,12 +13,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 
 import msgspec
 
 from agents.candidates import Candidates, NoChoice
 from agents.decisions import Decisions
+from agents.dialogue import beginning_of
+from agents.off_loop import off_loop
 from app.delivery.batches import Batches
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
@@ -154,7 +157,9 @@ class Generating:
     ) -> TokenEvent | End | Failure | None:
         """Write what comes from the stream; None if it stops without an end."""
         gate = self._decisions.moderating.gate(inflight, answer)
-        put_back = PutBack(inflight.mask)
+        before = beginning_of(inflight.request) + answer.text_of_round
+        make = partial(PutBack, inflight.mask, before, in_json=inflight.request.wants_json)
+        put_back = await off_loop(len(before) if inflight.mask else 0, make)
         async for generated in stream:
             observed(generated)
             allowed = await gate.read(generated)

@@ -17,8 +17,9 @@ from functools import partial
 
 import msgspec
 
+from agents.dialogue import beginning_of
 from agents.masking import asker_of
-from agents.off_loop import off_loop
+from agents.off_loop import INLINE, off_loop
 from agents.seen import json_text, seen_by_model, size_of, texts_of_request, texts_of_rounds
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.answer_log import AnswerLog
@@ -118,7 +119,7 @@ class AnswerGate:
         self._inflight = inflight
         self._answer = answer
         self._is_open = is_open
-        self._sentences = Sentences("" if is_open else inflight.mask.hide(answer.text_of_round))
+        self._sentences = Sentences("" if is_open else _written(inflight, answer))
 
     async def read(self, event: StreamEvent) -> Sequence[StreamEvent]:
         """What can leave now: nothing if the guard ends the answer, which its plan then says."""
@@ -141,3 +142,9 @@ class AnswerGate:
     async def _judged(self, events: Sequence[StreamEvent], texts: Sequence[str]) -> Sequence[StreamEvent]:
         await self._moderating.judge_answer(self._inflight, self._answer, texts)
         return events if self._inflight.plan.filtered is None else []
+
+
+def _written(inflight: InFlightRequest, answer: AnswerLog) -> str:
+    """The end of what stands before the stream, as judges see it: a sentence that the request has begun goes on."""
+    text = beginning_of(inflight.request) + answer.text_of_round
+    return inflight.mask.hide(text[-INLINE:])

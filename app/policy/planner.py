@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 
 import msgspec
@@ -15,6 +16,8 @@ from app.wire.request import Request
 from app.wire.validation import prompt_bytes
 from models.registry import ModelRegistry
 
+_INLINE_BYTES = 8192
+"""Tokenizing a longer prompt would hold the event loop."""
 _TOKEN_BYTES = 64
 """A text with more bytes per counted token is long: it is not tokenized to find that out."""
 
@@ -30,9 +33,16 @@ class Planner:
         self._servings = servings
         self._health = health
 
-    def plan(self, inflight: InFlightRequest) -> PlanDetails:
+    async def count_long(self, request: Request) -> int | None:
+        """The tokens of a prompt that is too long to be tokenized on the event loop, for `plan`, which needs them."""
+        if not _may_fall_back(request) or not self._router.longest_counted or prompt_bytes(request) <= _INLINE_BYTES:
+            return None
+        return await asyncio.to_thread(self._prompt_tokens, request)
+
+    def plan(self, inflight: InFlightRequest, prompt_tokens: int | None = None) -> PlanDetails:
         """The decisions about the answer. What a former owner has decided stands; if the model is not served here, only
-        what routing decides is decided anew. What the guard has found and what was recalled stays.
+        what routing decides is decided anew. What the guard has found and what was recalled stays. `prompt_tokens` are
+        those of the request's own prompt, if they are known.
         """
         plan = inflight.logged
         if plan.at is None and inflight.at < inflight.record.timestamp:
@@ -40,7 +50,9 @@ class Planner:
         is_decided = inflight.logged != NO_PLAN and (plan.model is None or self._servings.find(plan.model) is not None)
         if inflight.is_resumed or is_decided:
             return plan
-        decided = self._router.decide(inflight.request, lambda: self._prompt_tokens(inflight.request))
+        decided = self._router.decide(
+            inflight.request, lambda: self._prompt_tokens(inflight.request) if prompt_tokens is None else prompt_tokens
+        )
         if decided is not None:
             plan = _routed(plan, decided)
         elif plan.model is not None:  # a former owner with another policy had a model that is not served here

@@ -118,6 +118,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.raw or self.prompt_token_ids is not None
 
     @property
+    def wants_json(self) -> bool:
+        """Whether the answer is JSON."""
+        return self.response_format is not None and self.response_format.is_json
+
+    @property
     def stop_strings(self) -> tuple[str, ...]:
         if self.stop is None:
             return ()

@@ -44,3 +44,7 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     regex: str | None = None
     choices: tuple[str, ...] | None = None
     grammar: str | None = None
+
+    @property
+    def is_json(self) -> bool:
+        return self.type in {FormatType.JSON_OBJECT, FormatType.JSON_SCHEMA}

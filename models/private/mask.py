@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import regex
 
+from models.private.addresses import Addresses
 from models.private.json_text import is_json, with_parts
 from models.private.occurrences import Occurrences
 from models.private.value import PrivateValue
@@ -113,6 +114,24 @@ class Mask:
     def put_back(self, text: str) -> str:
         """The text with the values instead of their placeholders."""
         return self._put_back(text, str)
+
+    def shown(self, text: str, addresses: Addresses) -> str:
+        """The same for a part of an answer that people read: within addresses, placeholders stay. `addresses` has read
+        what is shown before it, and reads on.
+        """
+        if not self:
+            return text
+        parts: list[str] = []
+        at = 0
+        for found in self._written.finditer(text):
+            addresses.read(text[at : found.start()])
+            value = None if addresses.is_within else self._value_of(found)
+            part = found[0] if value is None else value
+            addresses.read(part)
+            parts += (text[at : found.start()], part)
+            at = found.end()
+        addresses.read(text[at:])
+        return "".join((*parts, text[at:]))
 
     def put_back_json(self, text: str) -> str:
         """The same for a part of JSON text, where values stand in strings."""

@@ -2,7 +2,7 @@
 
 Tokens that may end in a part of a placeholder are held back until the placeholder is complete, and leave together. So
 no event of `tokens` ends within a placeholder, and the next owner of the partition needs no state: it generates again
-what was held back.
+what was held back. Within addresses (addresses.py) placeholders stay, which depends on the text before them alone.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from itertools import accumulate
 
 from models.chat import ToolCall
 from models.generation import Delta, End, Failure, FinishReason, StreamEvent, merged
+from models.private.addresses import Addresses
 from models.private.mask import Mask
 from models.tools.parser import CallDelta
 
 
 class PutBack:
-    """Events of one stream as readers get them."""
+    """Events of one stream as readers get them.
 
-    def __init__(self, mask: Mask) -> None:
+    `before`: the text of the answer that readers have. `in_json`: the answer is JSON.
+    """
+
+    def __init__(self, mask: Mask, before: str = "", *, in_json: bool = False) -> None:
         self._mask = mask
+        self._addresses = Addresses(before if mask else "", in_json=in_json)
         self._held: list[Delta] = []
 
     def read(self, event: StreamEvent) -> Iterator[StreamEvent]:
@@ -55,7 +60,7 @@ class PutBack:
         calls = tuple(
             dataclasses.replace(call, arguments=self._mask.put_back_json(call.arguments)) for call in _joined(delta)
         )
-        return dataclasses.replace(delta, text=self._mask.put_back(delta.text), calls=calls)
+        return dataclasses.replace(delta, text=self._mask.shown(delta.text, self._addresses), calls=calls)
 
     def _end(self, end: End) -> Iterator[StreamEvent]:
         """A placeholder may be in the held tokens and in the text of the end. Half of one, in an answer that is cut
@@ -70,7 +75,7 @@ class PutBack:
             scan = self._mask.scan(text)
             text = text if text[scan.open_from :].endswith(">") else text[: scan.open_from]
         calls = tuple(ToolCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
-        yield dataclasses.replace(end, text=self._mask.put_back(text), calls=calls)
+        yield dataclasses.replace(end, text=self._mask.shown(text, self._addresses), calls=calls)
 
 
 def _arguments(delta: Delta, index: int) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import cramjam
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import NotLeaderForPartitionError
 from aiokafka.protocol.produce import ProduceRequest
 
 from app.kafka.codecs import Codec
@@ -23,8 +26,12 @@ class Unreadable(NamedTuple):
     is_reported: bool = False
 
 
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def named(value: bytes) -> bytes:
-    return renamed(batch([value], headers=[("ZZ", b"1")]), b"\x04ZZ", b"\x04\xff\xfe")
+    return renamed(batch([value], headers=[("ZZ", b"1")], timestamp=now_ms()), b"\x04ZZ", b"\x04\xff\xfe")
 
 
 def compressed_name(value: bytes) -> bytes:
@@ -33,12 +40,12 @@ def compressed_name(value: bytes) -> bytes:
 
 
 def bomb(_value: bytes) -> bytes:
-    plain = batch([b"\0" * (200 << 20)])
+    plain = batch([b"\0" * (200 << 20)], timestamp=now_ms())
     return with_codec(plain, Codec.GZIP, bytes(cramjam.gzip.compress(plain[61:])))
 
 
 def zstd_bomb(_value: bytes) -> bytes:
-    plain = batch([b"\0" * (200 << 20)])
+    plain = batch([b"\0" * (200 << 20)], timestamp=now_ms())
     return with_codec(plain, Codec.ZSTD, bytes(cramjam.zstd.compress(plain[61:])))
 
 
@@ -58,8 +65,12 @@ async def produce(settings: Settings, topic: str, partition: int, raw: bytes) ->
         name = settings.topic(topic)
         await sender.set_topics([name])
         leader = next(iter(sender.cluster.brokers())).nodeId
-        response = await sender.send(leader, ProduceRequest(None, -1, 30_000, [(name, [(partition, raw)])]))
-        (_, [(_, code, offset, *_)]) = response.topics[0]
+        while True:
+            response = await sender.send(leader, ProduceRequest(None, -1, 30_000, [(name, [(partition, raw)])]))
+            (_, [(_, code, offset, *_)]) = response.topics[0]
+            if code != NotLeaderForPartitionError.errno:  # of a topic that has just been created
+                break
+            await asyncio.sleep(0.05)
         assert code == 0, code
         return int(offset)
     finally:

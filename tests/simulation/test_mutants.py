@@ -256,9 +256,9 @@ _CONTINUE_AS = AnswerLog.continue_as
 _REPEAT = generating.Generating._repeat
 
 
-def _decides_anew(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
+def _decides_anew(planner: Planner, inflight: InFlightRequest, prompt_tokens: int | None) -> PlanDetails:
     inflight.logged = NO_PLAN
-    return _PLAN(planner, inflight)
+    return _PLAN(planner, inflight, prompt_tokens)
 
 
 async def _gives_up(*_: Any) -> bool:
@@ -338,9 +338,9 @@ async def _judges_anew(moderating: Moderating, inflight: InFlightRequest) -> Non
     inflight.recovered, inflight.logged = recovered, logged
 
 
-def _forgets_the_verdict(planner: Planner, inflight: InFlightRequest) -> PlanDetails:
+def _forgets_the_verdict(planner: Planner, inflight: InFlightRequest, prompt_tokens: int | None) -> PlanDetails:
     """As if a next owner did not know that the guard has ended the answer."""
-    return replace(_PLAN(planner, inflight), filtered=None)
+    return replace(_PLAN(planner, inflight, prompt_tokens), filtered=None)
 
 
 _READ = AnswerGate.read

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from agents.moderating import Moderating
 from app.guard.guard import Guard
 from app.guard.turns import Asker, BusyError
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.codes import ErrorCode
+from app.wire.request import Message, Role
 from models.chat import ToolCall
 from models.generation import Delta, End, FinishReason, Usage
 from tests.unit.agents.guarded import answer_of, one_round
@@ -76,6 +79,16 @@ async def test_an_answer_leaves_by_sentences_and_the_blocked_one_does_not() -> N
     assert [event.text for event in await gate.read(Delta(0, (1,), "Fine. \n")) if isinstance(event, Delta)]
     assert await gate.read(Delta(1, (2,), "An insult. \n")) == []
     assert inflight.plan.filtered == "insult"
+
+
+@pytest.mark.parametrize(("begun", "filtered"), [("Sure, an ins", "insult"), ("A word. An ins\n", None)])
+async def test_a_sentence_that_the_request_has_begun_is_judged_with_its_end(begun: str, filtered: str | None) -> None:
+    messages = (Message(Role.USER, "why?"), Message(Role.ASSISTANT, begun))
+    inflight = inflight_of(prompt=None, messages=messages, continue_final_message=True)
+    judges = ByWord()
+    gate = moderating_of(judges).gate(inflight, answer_of(inflight)[0])
+    await gate.read(Delta(0, (1,), "ult. \n"))
+    assert inflight.plan.filtered == filtered
 
 
 async def test_a_judgement_of_a_request_ends_with_it() -> None:

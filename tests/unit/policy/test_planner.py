@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import threading
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pytest
 
 from app.policy.file import DEFAULT_MODEL, Fallback, Policy, Route, When
 from app.policy.health import ModelHealth
@@ -126,3 +129,37 @@ def test_a_request_that_names_a_model_does_not_fall_back() -> None:
     assert planned.planner.next(named, at=0) is None
     assert planned.plan(model="default") == NO_PLAN
     assert planned.plan(model="auto").model == "small"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The paced model's prompts, which remember the thread that counts."""
+
+    prompts: Any
+    threads: set[int] = field(default_factory=set)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.prompts, name)
+
+    def count(self, text: str) -> int:
+        self.threads.add(threading.get_ident())
+        return int(self.prompts.count(text))
+
+
+@pytest.mark.parametrize(("size", "is_beside"), [(8192, False), (8193, True), (60_000, True)])
+async def test_a_long_prompt_is_counted_beside_the_event_loop(size: int, is_beside: bool) -> None:
+    observed = Observed(DEFAULT.prompts)
+    models = ModelRegistry(replace(MODELS.default, prompts=observed), paced(10, "small"))
+    planner = Planned(
+        Route(name="short", when=When(prompt_tokens_below=size + 1), model="small"), models=models
+    ).planner
+    inflight = inflight_of(prompt="x" * size)
+    plan = planner.plan(inflight, await planner.count_long(inflight.request))
+    assert plan == PlanDetails(model="small", route="short")
+    assert (threading.get_ident() not in observed.threads, len(observed.threads)) == (is_beside, 1)
+
+
+async def test_a_long_prompt_is_not_counted_for_nothing() -> None:
+    long = inflight_of(prompt="x" * 60_000).request
+    assert await Planned().planner.count_long(long) is None
+    assert await Planned(SHORT).planner.count_long(inflight_of(prompt="x" * 60_000, model="default").request) is None
