@@ -215,6 +215,7 @@ class Answering:
             if not _same(inflight, inflight.recovered, serving, prompt):
                 return await answer.done(FinishReason.PARTIAL, Usage(len(prompt.ids), answer.tokens_of_round))
             await answer.resumed()
+        answer.show_start(prompt)
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
             return await answer.done(FinishReason.LENGTH, Usage(len(prompt.ids), 0))
         return await self._generating.answer_to(partition, inflight, answer, serving, job)

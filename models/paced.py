@@ -44,7 +44,7 @@ def word(prompt: Sequence[int], index: int, version: str = VERSION) -> tuple[int
     return token, text_of(token)
 
 
-def text_of(token: int) -> str:
+def text_of(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - each word has its space
     return f" w{token}"
 
 

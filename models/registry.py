@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,11 +54,17 @@ class Prompts(Protocol):
         """The prompt of these token ids; raises `PromptTooLong`."""
 
 
+class TextOf(Protocol):
+    def __call__(self, token: int, *, begins: bool = False) -> str:
+        """What the token adds to a text, or what a text that `begins` with it has of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
-    single token. `continues`: it can continue an answer that another model or worker has begun. `has_logprobs`: its
-    engine reports log probabilities, and can end an answer by them.
+    single token, and `unwritten` are the tokens that add none to an answer. `continues`: it can continue an answer that
+    another model or worker has begun. `has_logprobs`: its engine reports log probabilities, and can end an answer by
+    them.
 
     With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
@@ -67,11 +73,12 @@ class ServedModel:
     prompts: Prompts
     defaults: GenerationDefaults
     names: frozenset[str]
-    text_of: Callable[[int], str]
+    text_of: TextOf
     adapter: str = ""
     adapter_version: str = ""
     continues: bool = True
     has_logprobs: bool = False
+    unwritten: frozenset[int] = frozenset()
 
     @property
     def model_version(self) -> str:

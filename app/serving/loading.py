@@ -18,6 +18,7 @@ from models.adapter_folders import adapter_folders, check_adapter_folders
 from models.checkpoint_files import CheckpointError, check_folder
 from models.generation import GenerationDefaults
 from models.registry import ModelRegistry, ServedModel
+from models.token_texts import TokenTexts
 
 if TYPE_CHECKING:
     from models.adapters import AdapterFiles
@@ -213,7 +214,7 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
     return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.speaks_vllm)
 
 
-def _byte(token: int) -> str:
+def _byte(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - no space depends on it
     return bytes([token]).decode(errors="replace")
 
 
@@ -289,12 +290,14 @@ def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
         engine = create_vllm_engine(str(folder), checkpoint, options, on_fatal)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
+    texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
         engine,
         PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
         checkpoint.defaults,
         _names(wanted, checkpoint),
-        lambda token: checkpoint.tokenizer.decode([token]),
+        texts,
+        unwritten=texts.special,
     )
 
 
@@ -333,12 +336,14 @@ def _serving(
         draft=draft,
         gpu_share=gpu_share,
     )
+    texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
         TorchEngine(checkpoint, options, on_fatal, adapters),
         PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
         checkpoint.defaults,
         _names(wanted, checkpoint),
-        lambda token: checkpoint.tokenizer.decode([token]),
+        texts,
+        unwritten=texts.special,
         has_logprobs=True,
     )
 

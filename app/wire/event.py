@@ -100,8 +100,9 @@ class ErrorInfo(msgspec.Struct, frozen=True):
 
 
 class Logprob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One token's log probability, and those of the likeliest alternatives. A prompt's token has its `rank`, too; 1 is
-    the likeliest of the vocabulary.
+    r"""One token's log probability, and those of the likeliest alternatives. A prompt's token has its `rank`, too; 1 is
+    the likeliest of the vocabulary. The `text` of a part of a character is its bytes in OpenAI's form,
+    `bytes:\xe2\x9f`; special tokens of an answer have none.
     """
 
     token: int
@@ -118,8 +119,9 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on the first event, and on the first after each round of calls: an owner that resumes the answer compares it with
     the prompt that it has rebuilt. `tool_calls` of a `done` event are the answer's complete calls; those that are being
     written are the `tool_call_deltas` of `token` events. Neither is part of `text`. `prompt_logprobs` of the first
-    `token` event has one entry per token of the prompt but the first. A `fence` has no request and no epoch: its own
-    offset is the epoch that it begins.
+    `token` event has one entry per token of the prompt but the first. For a raw prompt, `prompt_start` of the
+    first event is the text of that one. A `fence` has no request and no epoch: its own offset is the epoch that it
+    begins.
     """
 
     type: EventType
@@ -141,6 +143,7 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCall, ...] | None = None
     tool_call_deltas: tuple[ToolCallDelta, ...] | None = None
     prompt_logprobs: tuple[Logprob, ...] | None = None
+    prompt_start: str | None = None
 
     @property
     def is_end(self) -> bool:

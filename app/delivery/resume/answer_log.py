@@ -34,6 +34,7 @@ from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.chat import ToolCall as ModelCall
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
+from models.prompts import BuiltPrompt
 from models.registry import ServedModel
 from models.tools.parser import CallDelta
 from tables.tool_calls import BREAK, ToolRounds
@@ -53,7 +54,7 @@ class AnswerLog:
         self._tokens = tokens
         self._claim = inflight
         self._model_version = serving.model_version
-        self._text_of = serving.text_of
+        self._serving = serving
         self.tokens = list(inflight.recovered.tokens) if inflight.recovered else []
         self._recovered = inflight.recovered.segments if inflight.recovered else []
         self._texts = [event.text or "" for event in self._recovered]
@@ -75,6 +76,8 @@ class AnswerLog:
         self.ended_at = inflight.recovered.end.timestamp if inflight.recovered and inflight.recovered.end else None
         self.logprobs = [one.logprob for event in self._recovered for one in event.logprobs or ()]
         self.prompt_digest: str | None = None
+        self._prompt_begins_unwritten = False
+        self._prompt_start: str | None = None
         self.gaps: list[float] = []
         self._spoke_at: float | None = None
 
@@ -83,7 +86,7 @@ class AnswerLog:
         that is the beginning of its job, in its own vocabulary.
         """
         self._model_version = serving.model_version
-        self._text_of = serving.text_of
+        self._serving = serving
         self._begin = begin
         text = self._claim.mask.hide(self._text_before(begin)) if begin > self._rounds.end else ""
         if len(text) <= _INLINE_CHARACTERS:
@@ -181,13 +184,17 @@ class AnswerLog:
         elif self.first_at is None:
             self.first_at = self._now()
         self._spoke_at = now
-        logprobs = tuple(map(self._logprob, delta.logprobs)) or None
-        scores = tuple(map(self._logprob, delta.prompt_logprobs)) or None
+        logprobs = tuple(self._drawn(one, delta.index + at) for at, one in enumerate(delta.logprobs)) or None
+        scores = tuple(
+            self._logprob(one, begins=not at and self._prompt_begins_unwritten)
+            for at, one in enumerate(delta.prompt_logprobs)
+        )
         calls = tuple(map(self._call_delta, delta.calls)) or None
         text = self._with_break(delta.text)
         event = self._event(EventType.TOKEN, index=self._base + delta.index, tokens=delta.tokens, text=text)
         if logprobs or calls or scores:
-            event = msgspec.structs.replace(event, logprobs=logprobs, tool_call_deltas=calls, prompt_logprobs=scores)
+            given = {"logprobs": logprobs, "tool_call_deltas": calls, "prompt_logprobs": scores or None}
+            event = msgspec.structs.replace(event, **given)
         await self._send(event)
         self.index = event.next_index
         self.tokens += delta.tokens
@@ -197,9 +204,15 @@ class AnswerLog:
         self.has_open_calls |= bool(delta.calls)
         await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
 
-    def _logprob(self, one: TokenLogprob) -> Logprob:
-        rivals = tuple(Logprob(token, self._text_of(token), _finite(logprob)) for token, logprob in one.top)
-        return Logprob(one.token, self._text_of(one.token), _finite(one.logprob), rivals, one.rank)
+    def _drawn(self, one: TokenLogprob, index: int) -> Logprob:
+        """That of a token of the answer, whose texts joined are the answer's."""
+        found = self._logprob(one, begins=index == 0)
+        return msgspec.structs.replace(found, text="") if one.token in self._serving.unwritten else found
+
+    def _logprob(self, one: TokenLogprob, *, begins: bool) -> Logprob:
+        text_of = self._serving.text_of
+        rivals = tuple(Logprob(token, text_of(token, begins=begins), _finite(logprob)) for token, logprob in one.top)
+        return Logprob(one.token, text_of(one.token, begins=begins), _finite(one.logprob), rivals, one.rank)
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
         began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}
@@ -213,6 +226,16 @@ class AnswerLog:
         if text:
             text, self._break = self._break + text, ""
         return text
+
+    def show_start(self, prompt: BuiltPrompt) -> None:
+        """Give readers the text of the prompt's first token, which has no log probability, if they want the others."""
+        request = self._claim.request
+        if request.prompt_logprobs is None or self.index or not prompt.ids:
+            return
+        first = prompt.ids[0]
+        self._prompt_begins_unwritten = first in self._serving.unwritten
+        if request.is_raw:
+            self._prompt_start = self._serving.text_of(first, begins=True)
 
     async def plan(self, plan: PlanDetails) -> None:
         """Record the decisions about the answer. Tokens that depend on them follow in the same partition, and Kafka
@@ -309,6 +332,7 @@ class AnswerLog:
             error=error,
             notice=notice,
             prompt_digest=self.prompt_digest if index == self._begin else None,
+            prompt_start=self._prompt_start if index == 0 and notice is None and error is None else None,
         )
 
     async def _send(self, event: TokenEvent) -> None:

@@ -27,6 +27,7 @@ class Watch:
     def __init__(self, answer: Callable[[], Answer | None], detach: Callable[[Watch], None]) -> None:
         self.position = 0
         self.ended = False
+        self._begun = False
         self._answer = answer
         self._detach = detach
         self._changed = asyncio.Event()
@@ -43,6 +44,7 @@ class Watch:
             self._notices = [*self._notices, update.event][-_MOST_NOTICES:]
         elif update.cut is not None:
             self.position = min(self.position, update.cut)
+            self._begun = self.position > 0
         self.wake()
 
     def wake(self) -> None:
@@ -65,10 +67,12 @@ class Watch:
         answer = self.answer
         if answer is None:
             return events
-        first = bisect_right(answer.segments, self.position, key=lambda event: event.next_index)
+        # The first event may have no tokens, but log probabilities of the prompt.
+        is_first = not self._begun and self.position == 0
+        first = 0 if is_first else bisect_right(answer.segments, self.position, key=lambda event: event.next_index)
         segments = answer.segments[first : first + BATCH]
         if segments:
-            self.position = segments[-1].next_index
+            self.position, self._begun = segments[-1].next_index, True
         if answer.end is not None and len(answer.segments) <= first + BATCH:
             self.ended = True
             return [*events, *segments, answer.end]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, ToolMode, Usage
+from models.token_texts import bytes_of
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.
 REASONS = {
@@ -129,7 +130,7 @@ def _ranked(one: Logprob, rank: int | None) -> dict[str, Any]:
 
 
 def _logprob(one: Logprob, *, with_top: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(one.text.encode())}
+    entry: dict[str, Any] = {"token": one.text, "logprob": one.logprob, "bytes": list(bytes_of(one.text))}
     if with_top:
         entry["top_logprobs"] = [_logprob(rival, with_top=False) for rival in one.top]
     return entry

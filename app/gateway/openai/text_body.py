@@ -21,6 +21,11 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
     logprobs: int | None = None
 
     @property
+    def is_only_echo(self) -> bool:
+        """Whether the reply is the prompt alone. A model draws one token at least, which is not shown then."""
+        return bool(self.echo) and self.max_tokens == 0
+
+    @property
     def prompts(self) -> list[Prompt]:
         """Raises `ApiError`."""
         if isinstance(self.prompt, str):
@@ -37,8 +42,6 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         prompts, choices = self.prompts, self.choices
         if len(prompts) * choices > MAX_CHOICES:
             raise invalid("prompt", f"prompts and n make more than {MAX_CHOICES} choices")
-        if self.echo and not all(isinstance(prompt, str) for prompt in prompts):
-            raise invalid("echo", "needs prompts that are texts")
         firsts = [self._request(identity, prompt, store=store) for prompt in prompts]
         check_size(firsts[0], choices)
         return [request for first in firsts for request in choices_of(first, choices)]
@@ -47,13 +50,14 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
         text = prompt if isinstance(prompt, str) else None
         fields = self.fields(identity, store=store)
         if self.echo and self.prompt_logprobs is None:
-            fields["prompt_logprobs"] = self.logprobs
+            # The gateway has no tokenizer: the texts of ids come with their log probabilities.
+            fields["prompt_logprobs"] = 0 if self.logprobs is None and text is None else self.logprobs
         return Request(
             **fields,
             prompt=text,
             raw=text is not None,
             prompt_token_ids=None if isinstance(prompt, str) else prompt,
-            max_tokens=limit_of(self.max_tokens, unset=_MAX_TOKENS),
+            max_tokens=1 if self.is_only_echo else limit_of(self.max_tokens, unset=_MAX_TOKENS),
             logprobs=None if self.logprobs is None else True,
             top_logprobs=self.logprobs,
         )

@@ -50,6 +50,7 @@ async def complete(request: Request) -> Response:
         body.model or gateway.models.default,
         per_prompt=body.choices,
         echo=bool(body.echo),
+        is_only_echo=body.is_only_echo,
         wants_usage=body.wants_usage,
     )
     return await exchange.answer(asked, reply, stream=body.stream)

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from contextlib import suppress
 from typing import cast
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
+from msgspec.structs import replace
 
 from app.delivery.commits.commit import LostError
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
-from models.generation import Delta, FinishReason, Usage
+from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.paced import paced
+from models.prompts import BuiltPrompt
 from tests.unit.agents.inflight_requests import inflight_of
 
 
@@ -24,12 +27,14 @@ class SlowLog:
 
     def __init__(self, *, pauses: bool = False) -> None:
         self.pauses = pauses
+        self.events: list[TokenEvent] = []
         self.deliveries: list[asyncio.Future[RecordMetadata]] = []
 
     def now(self) -> int:
         return 1000
 
-    async def send(self, *_: object) -> asyncio.Future[RecordMetadata]:
+    async def send(self, event: TokenEvent, *_: object) -> asyncio.Future[RecordMetadata]:
+        self.events.append(event)
         self.deliveries.append(asyncio.get_running_loop().create_future())
         return self.deliveries[-1]
 
@@ -47,6 +52,37 @@ class SlowLog:
 
 def answer_on(log: SlowLog) -> AnswerLog:
     return AnswerLog(cast(TokenLog, log), inflight_of(), paced(1.0))
+
+
+def text_of(token: int, *, begins: bool = False) -> str:
+    """As a SentencePiece decoder has it: the space before the first word is not part of the text."""
+    return "<s>" if token == 1 else f"{'' if begins else ' '}w{token}"
+
+
+async def test_the_texts_of_log_probabilities_are_those_of_the_answer() -> None:
+    log = SlowLog()
+    serving = dataclasses.replace(paced(1.0), text_of=text_of, unwritten=frozenset({1}))
+    answer = AnswerLog(cast(TokenLog, log), inflight_of(), serving)
+    scores = tuple(TokenLogprob(token, -1.0, ((1, -2.0),)) for token in (7, 1, 8))
+    await answer.say(Delta(0, (7, 1, 8), "w7 w8", scores))
+    await answer.say(Delta(3, (9,), " w9", (TokenLogprob(9, -1.0),)))
+    logprobs = [one for event in log.events for one in event.logprobs or ()]
+    assert [one.text for one in logprobs] == ["w7", "", " w8", " w9"]
+    assert [rival.text for one in logprobs for rival in one.top] == ["<s>"] * 3
+
+
+async def test_the_first_token_of_a_raw_prompt_has_its_text_on_the_first_event() -> None:
+    log = SlowLog()
+    serving = dataclasses.replace(paced(1.0), text_of=text_of, unwritten=frozenset({1}))
+    inflight = inflight_of()
+    inflight.request = replace(inflight.request, raw=True, prompt_logprobs=0)
+    answer = AnswerLog(cast(TokenLog, log), inflight, serving)
+    answer.show_start(BuiltPrompt((1, 7, 8), 0, "digest"))
+    scores = tuple(TokenLogprob(token, -1.0) for token in (7, 8))
+    await answer.say(Delta(0, (9,), "w9", prompt_logprobs=scores))
+    await answer.say(Delta(1, (9,), " w9"))
+    assert [event.prompt_start for event in log.events] == ["<s>", None]
+    assert [one.text for one in log.events[0].prompt_logprobs or ()] == ["w7", " w8"]
 
 
 async def ending(answer: AnswerLog) -> asyncio.Task[TokenEvent]:

@@ -8,7 +8,7 @@ import pytest
 
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.watch import BATCH
-from app.wire import EventType, FinishReason, Notice, TokenEvent, encode
+from app.wire import EventType, FinishReason, Logprob, Notice, TokenEvent, encode
 
 
 class Record:
@@ -45,6 +45,16 @@ class Log:
 
     def end(self, index: int, epoch: int = 0, request: str = "r") -> None:
         self.write(EventType.DONE, index, epoch, request, finish_reason=FinishReason.STOP)
+
+
+def test_a_first_event_without_tokens_is_an_event() -> None:
+    log = Log()
+    with log.live.watch("nina", "r") as watch:
+        log.write(EventType.TOKEN, 0, tokens=(), text="", prompt_logprobs=(Logprob(1, "a", -1.0),))
+        assert [event.prompt_logprobs is not None for event in watch.next_events()] == [True]
+        assert watch.next_events() == []
+        log.end(0)
+        assert [event.type for event in watch.next_events()] == ["done"]
 
 
 def test_each_event_is_taken_once_and_the_end_last() -> None:
