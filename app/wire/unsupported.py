@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+_NULL = msgspec.Raw(b"null")
 _NOTHING: tuple[Any, ...] = (None, False, [], {}, "")
 
 UNSUPPORTED: Mapping[str, tuple[Any, ...]] = MappingProxyType(
@@ -83,7 +84,14 @@ def _without_nulls(value: Any) -> Any:
 def unsupported(record: bytes) -> str | None:
     """The name of an unsupported parameter that a record of `requests`, which is valid JSON, sets."""
     fields = _DECODER.decode(record)
-    return next((name for name in fields.keys() & UNSUPPORTED.keys() if not is_neutral(name, fields[name])), None)
+    names = (name for name in fields.keys() & UNSUPPORTED.keys() if not is_neutral(name, fields[name]))
+    return next(names, None) or _schema_beside_type(fields.get("response_format", _NULL))
+
+
+def _schema_beside_type(form: msgspec.Raw) -> str | None:
+    """The name of a schema that would be skipped as an unknown field, so that the answer would not follow it."""
+    schema = _NULL if form == _NULL else _DECODER.decode(form).get("schema", _NULL)
+    return None if schema == _NULL else "response_format.schema"
 
 
 _DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])

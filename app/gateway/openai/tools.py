@@ -89,9 +89,9 @@ def _allowed(given: Sequence[Tool], allowed: AllowedTools) -> tuple[tuple[Tool, 
         raise invalid("tool_choice", f"no tool has the name {min(missing)}")
     if not names and allowed.mode == "required":
         raise invalid("tool_choice", "required needs at least one allowed tool")
-    return tuple(tool for tool in given if tool.function.name in names) or None, _mode(
-        allowed.mode if names else "none"
-    )
+    if not names:
+        return tuple(given) or None, "none"
+    return tuple(tool for tool in given if tool.function.name in names), _mode(allowed.mode)
 
 
 def _mode(choice: str | None) -> ToolChoice | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from app.wire import (
     Role,
     Tool,
     WireError,
+    decode_request,
     validate_control,
     validate_request,
 )
@@ -193,3 +195,13 @@ def test_control_under_its_user_is_taken_and_under_another_refused(control: Cont
 def test_control_with_a_bad_id_is_refused(control: Control) -> None:
     with pytest.raises(WireError, match="_id"):
         validate_control(control, control.user_id.encode())
+
+
+@pytest.mark.parametrize("schema", [{"type": "object"}, {}, True])
+def test_a_schema_that_would_not_be_followed_is_refused_by_name(schema: object) -> None:
+    record = {"request_id": "r", "user_id": "ann", "prompt": "hello"}
+    form = {"type": "json_object", "schema": schema}
+    with pytest.raises(WireError, match=r"response_format\.schema: is not supported"):
+        decode_request(json.dumps({**record, "response_format": form}).encode())
+    for neutral in ({"type": "json_object", "schema": None}, None):
+        assert decode_request(json.dumps({**record, "response_format": neutral}).encode()).prompt == "hello"

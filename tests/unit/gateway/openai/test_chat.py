@@ -97,7 +97,11 @@ def test_a_value_that_is_not_supported_is_refused_by_name(wrong: dict[str, Any],
 @pytest.mark.parametrize("form", ["chat", "responses"])
 @pytest.mark.parametrize(
     ("allowed", "mode", "kept", "choice"),
-    [(["a"], "required", ["a"], "required"), (["a", "c"], "auto", ["a", "c"], "auto"), ([], "auto", [], "none")],
+    [
+        (["a"], "required", ["a"], "required"),
+        (["a", "c"], "auto", ["a", "c"], "auto"),
+        ([], "auto", ["a", "b", "c"], "none"),
+    ],
 )
 def test_allowed_tools_are_those_that_the_answer_may_call(
     form: str, allowed: list[str], mode: str, kept: list[str], choice: str
