@@ -14,6 +14,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, ProducerFenced
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
+from app.kafka.reading import UnreadableRecord
 from tests.simulation.world import World
 
 TRANSACTION_TIMEOUT_S = 30.0
@@ -40,6 +41,16 @@ class Entry:
     headers: Sequence[tuple[str, bytes]] = ()
     transaction: Transaction | None = None
     marker: bool = False
+    cause: str = ""
+    """Why consumers cannot decode it."""
+
+    @property
+    def consumed(self) -> Entry | UnreadableRecord:
+        """As consumers of app/kafka/reading.py get it."""
+        if not self.cause:
+            return self
+        at = (self.topic, self.partition, self.offset, self.timestamp, 0)
+        return UnreadableRecord(*at, self.key, self.value, None, -1, -1, tuple(self.headers), cause=self.cause)
 
     @property
     def visible(self) -> bool:
@@ -125,13 +136,15 @@ class Broker:
         timestamp: float | None = None,
         *,
         marker: bool = False,
+        cause: str = "",
     ) -> int:
         log = self.log(at)
         offset, log.end = log.end, log.end + 1
         if timestamp is None or at.topic in LOG_APPEND_TIME:
             timestamp = self.world.now
         written = int(timestamp * 1000)
-        log.entries.append(Entry(at.topic, at.partition, offset, written, key, value, headers, transaction, marker))
+        entry = Entry(at.topic, at.partition, offset, written, key, value, headers, transaction, marker, cause)
+        log.entries.append(entry)
         if transaction is not None and not marker and at not in transaction.partitions:
             transaction.partitions.add(at)
             log.open[offset] = transaction

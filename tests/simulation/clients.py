@@ -20,6 +20,7 @@ from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 
 from app.delivery.clients import Clients
 from app.delivery.record import SOURCES
+from app.kafka.reading import UnreadableRecord
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
 from tests.simulation.broker import Broker, Entry, Transaction
@@ -311,7 +312,7 @@ class SimReader:
 
     async def getmany(
         self, at: TopicPartition, *, timeout_ms: int, max_records: int = 1000
-    ) -> dict[TopicPartition, list[Entry]]:
+    ) -> dict[TopicPartition, list[Entry | UnreadableRecord]]:
         broker, most = self._link.broker, self._link.broker.world.random.randint(1, min(max_records, _MOST_READ))
         try:
             log = broker.log(at)
@@ -322,7 +323,7 @@ class SimReader:
             await asyncio.sleep(timeout_ms / 1000)
             return {}
         self._positions[at] = position
-        return {at: records} if records else {}
+        return {at: [one.consumed for one in records]} if records else {}
 
 
 class SimClients(Clients):

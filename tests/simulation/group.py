@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -145,10 +146,8 @@ class Feed:
             return
         entries, self.position = self._log.read(self.position, self._world.random.randint(1, 20))
         for one in entries:
-            headers, last = tuple(one.headers), self._last
-            self._fetched.append(
-                Record(self._topic, one.partition, one.offset, one.timestamp, one.key, one.value, headers, last)
-            )
+            record = Record.of(self._topic, one.consumed)  # type: ignore[arg-type]
+            self._fetched.append(replace(record, after=self._last))
             self._last = one.offset
         if entries:
             self._process.loop.call_soon(self._hand_out)

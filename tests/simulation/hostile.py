@@ -67,7 +67,7 @@ _TIMES = (-(10**12), 10**12, -1.0, 0.0, -(10**9))
 
 @dataclass(frozen=True, slots=True)
 class Hostile:
-    """`at` is its time as its producer knows it, in seconds; None is now."""
+    """`at` is its time as its producer knows it, in seconds; None is now. `cause` is why no consumer can decode it."""
 
     topic: str
     value: bytes | None
@@ -75,6 +75,7 @@ class Hostile:
     headers: Sequence[tuple[str, bytes | None]] = ()
     at: float | None = None
     name: str = ""
+    cause: str = ""
 
     @classmethod
     def of_request(cls, user: str, id_: str, more: str = "", **fields: object) -> Hostile:
@@ -114,7 +115,14 @@ def besieged_by(simulation: Simulation, record: Hostile, at_s: float = 2.0) -> S
 def _arrive(simulation: Simulation, user: str, record: Hostile) -> None:
     at = TopicPartition(record.topic, partition_for(user, simulation.partitions))
     headers = [(name, value) for name, value in record.headers]
-    offset = simulation.broker.append(at, record.key, record.value, headers, timestamp=record.at)  # type: ignore[arg-type]
+    offset = simulation.broker.append(
+        at,
+        record.key,
+        record.value,
+        headers,  # type: ignore[arg-type]
+        timestamp=record.at,
+        cause=record.cause,
+    )
     simulation.hostile[at.topic, at.partition, offset] = Arrived(record, *_names_of(record))
 
 
@@ -226,6 +234,15 @@ def _elsewhere(chance: random.Random, user: str, _number: int) -> Hostile:
     return Hostile(chance.choice(("turns", "tool-results")), value, chance.choice((user.encode(), None)))
 
 
+def _undecodable(chance: random.Random, user: str, number: int) -> Hostile:
+    """A record that Kafka's client cannot decode: what it would be if it could, or a whole batch."""
+    topic = chance.choice(("requests", "requests", "controls", "turns", "tool-results"))
+    whole = (_request(user, f"bad-{number}"), json.dumps({"type": "erase", "user_id": user}).encode())
+    value = chance.choice((*whole, b"\x00\x00\x02\xff" * 20, b"", None))
+    key = chance.choice((user.encode(), None))
+    return Hostile(topic, value, key, name="not to be decoded", cause="it cannot be decoded: the storm is in it")
+
+
 MAKERS = {
     "staged": _staged,
     "model": _modelled,
@@ -239,4 +256,5 @@ MAKERS = {
     "large": _large,
     "control": _control,
     "elsewhere": _elsewhere,
+    "undecodable": _undecodable,
 }

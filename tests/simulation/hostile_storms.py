@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import State
 from tests.simulation.faults import (
     crowded_storm,
@@ -67,14 +68,32 @@ def killed_thrice(seed: int) -> Simulation:
     chance = random.Random(f"killed thrice {seed}")
     load = Load(requests=8, users=4, over_s=5.0, deadly=0.15)
     simulation = Simulation(seed, workers=1 + seed % 3, load=load)
-    simulation.keep_running(_WITHIN_S + 5.0)
+    _kill_while(simulation, chance, _begins_one)
+    return simulation
+
+
+def killed_while_failing(seed: int) -> Simulation:
+    """Three kills from outside, each while a replayed request is tried again because its model has failed."""
+    load = Load(requests=8, users=4, over_s=5.0, failing=0.8)
+    simulation = Simulation(seed, workers=1 + seed % 3, load=load, conditions=Conditions(routed=True))
+    _kill_while(simulation, random.Random(f"killed while failing {seed}"), _fails_one, within_s=60.0)
+    return simulation
+
+
+def _kill_while(
+    simulation: Simulation,
+    chance: random.Random,
+    is_moment: Callable[[Simulation, Process], bool],
+    within_s: float = _WITHIN_S,
+) -> None:
+    simulation.keep_running(within_s + 5.0)
     began, killed = simulation.world.now, list[float]()
 
     def watch() -> None:
         now = simulation.world.now
-        if len(killed) == _KILLS or now - began > _WITHIN_S:
+        if len(killed) == _KILLS or now - began > within_s:
             return
-        ready = [process for process in simulation.alive if _begins_one(simulation, process)]
+        ready = [process for process in simulation.alive if is_moment(simulation, process)]
         if ready and (not killed or now - killed[-1] > _APART_S) and chance.random() < 0.2:
             process = chance.choice(ready)
             process.kill()
@@ -83,14 +102,30 @@ def killed_thrice(seed: int) -> Simulation:
         simulation.world.after(0.002, watch)
 
     simulation.world.after(0.001, watch)
-    return simulation
 
 
 def _begins_one(simulation: Simulation, process: Process) -> bool:
     """Whether an innocent request runs there and has no token yet."""
     return any(
         inflight.answer is not None and not inflight.answer.index and inflight.key not in simulation.deadly
+        for inflight in _running(process)
+    )
+
+
+def _fails_one(simulation: Simulation, process: Process) -> bool:
+    """Whether a request has failed there, or is tried again after a kill. The first kill makes requests replayed."""
+    has_killed = len(simulation.processes) > len(simulation.alive)
+    return any(
+        (inflight.retried or inflight.failed_models or inflight.lost_attempts)
+        and (inflight.is_attempting or not has_killed)
+        for inflight in _running(process)
+    )
+
+
+def _running(process: Process) -> list[InFlightRequest]:
+    return [
+        inflight
         for partition in process.partitions
         if partition.state is State.OWNED
         for inflight in partition.ownership.inflight_requests.values()
-    )
+    ]

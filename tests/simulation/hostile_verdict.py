@@ -74,6 +74,9 @@ def wrong_outcomes(
         is_passed = committed is not None and committed.offset > place[2]
         if place[0] != "tool-results" and not is_passed:
             wrong.append(f"{name} is never done")
+        if arrived.record.cause and place[0] != "tool-results":
+            wrong += [f"{name} has {letters[place]} dead letters"] if letters[place] != 1 else []
+            wrong += [f"{name} {id_} ended as {ends[id_]}"] if id_ and ends[id_] - {"invalid_request"} else []
         if place[0] != "requests" or id_ in torn:
             continue
         if not letters[place] and not ends[id_]:

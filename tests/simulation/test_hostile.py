@@ -7,15 +7,23 @@ from typing import Any
 import pytest
 
 from agents import conversations
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
+from app.delivery.record import Record
 from app.delivery.resume import attempts, tokens
 from app.delivery.resume.attempts import Attempts
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.search.hiding import Hiding
 from app.search.intake import Write
 from tests.simulation.hostile import Hostile, besieged_by
-from tests.simulation.hostile_storms import hostile_calm, hostile_index, hostile_storm, killed_thrice
+from tests.simulation.hostile_storms import (
+    hostile_calm,
+    hostile_index,
+    hostile_storm,
+    killed_thrice,
+    killed_while_failing,
+)
 from tests.simulation.sabotage import MODELS, STAGES
 from tests.simulation.scenario import Conditions, Load, Simulation
 from tests.simulation.test_mutants import Mutant, find_broken_promise
@@ -24,6 +32,7 @@ STORMS = 100
 CALM = 40
 KILLED = 40
 INDEX = 20
+FAILING = 30
 AT_ONCE = 10
 FOUND = (350,)
 
@@ -71,6 +80,13 @@ def test_no_innocent_is_quarantined_whatever_kills_workers(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
+@pytest.mark.parametrize("first", range(0, FAILING, AT_ONCE))
+def test_no_failure_of_a_model_counts_as_a_lost_worker(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = killed_while_failing(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
 @pytest.mark.parametrize("first", range(0, INDEX, AT_ONCE))
 def test_a_turn_without_a_verdict_holds_up_no_other(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
@@ -90,6 +106,16 @@ async def _begins_late(attempts: Attempts, partition: Partition, inflight: InFli
     """Once there is a prompt."""
     if inflight.answer is not None:
         await _BEGIN(attempts, partition, inflight, index)
+
+
+async def _counts_failures(attempts: Attempts, partition: Partition, inflight: InFlightRequest, index: int) -> None:
+    """As if a model that fails were a worker that is lost."""
+    has_failed = inflight.retried or inflight.failed_models
+    if has_failed and inflight.is_attempting and inflight.attempts_from == index:
+        inflight.lost_attempts += 1
+        inflight.is_attempting = False
+        inflight.has_begun()
+    await _BEGIN(attempts, partition, inflight, index)
 
 
 async def _enters_at_once(isolation: Isolation, _attempt: int) -> Beginning:
@@ -120,6 +146,20 @@ def deadly(seed: int) -> Simulation:
     return hostile_calm(seed, kinds=("deadly",))
 
 
+def undecodable(seed: int) -> Simulation:
+    return hostile_calm(seed, kinds=("undecodable",))
+
+
+_HANDLE = conversations.Conversations.handle
+
+
+def _skips_the_unreadable(agent: Any, partition: Partition, record: Record) -> None:
+    if record.unreadable:
+        partition.spawn(partition.commit(Commit(record)))
+    else:
+        _HANDLE(agent, partition, record)
+
+
 MUTANTS: dict[str, Mutant] = {
     "an exception about a request ends its worker": Mutant(
         conversations.Conversations, "answer", _contains_nothing, staged
@@ -128,11 +168,18 @@ MUTANTS: dict[str, Mutant] = {
         conversations, "ESCALATING", (Exception,), staged
     ),
     "an attempt is recorded late": Mutant(Attempts, "begin", _begins_late, deadly),
+    "a failure of the model counts as a lost attempt": Mutant(
+        Attempts, "begin", _counts_failures, killed_while_failing, hint=21
+    ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,
         more=((Isolation, "enter", _enters_at_once), (Isolation, "pass_suspect", _nothing)),
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
+    "an unreadable record is skipped without a letter": Mutant(
+        conversations.Conversations, "handle", _skips_the_unreadable, undecodable
+    ),
+    "a record is read that consumers cannot decode": Mutant(Record, "check_readable", lambda _: None, undecodable),
     "a turn without a verdict holds up the others": Mutant(Hiding, "add", _waits_for_the_first, hostile_index),
 }  # fmt: skip
 
