@@ -89,10 +89,13 @@ class _Gzip:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not gzip") from None
 
 
-def parse(raw: bytes | bytearray | str, record_type: Any) -> Any:
-    """Decode a message of that type; raises `ApiError`."""
+def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str]]:
+    """A message of that type, and the names of its fields that have no effect; raises `ApiError`."""
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
-    return _converted(as_written(_decoded(raw, Any), record_type, {}), record_type)
+    ignored: dict[str, None] = {}
+    message = _converted(as_written(_decoded(raw, Any), record_type, ignored), record_type)
+    known = {*message.__struct_fields__, message.__struct_config__.tag_field}
+    return message, [*check_parameters(_decoded(raw, dict[str, msgspec.Raw]), known), *ignored]
 
 
 def _check(text: bytes | bytearray) -> None:

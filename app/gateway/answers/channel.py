@@ -96,9 +96,9 @@ class Channel:
         while (frame := await self._socket.receive())["type"] == "websocket.receive":
             ref, message = None, None
             try:
-                message = decode(frame.get("text") or frame.get("bytes") or "")
+                message, ignored = decode(frame.get("text") or frame.get("bytes") or "")
                 ref = message.ref
-                await self._do(message)
+                await self._do(message, ignored)
             except ApiError as error:
                 await self._refuse(ref, message, error)
             except WebSocketDisconnect:
@@ -115,11 +115,11 @@ class Channel:
             reply["retry_after_s"] = round(error.retry_after_s, 1)
         await self._send(reply)
 
-    async def _do(self, message: Message) -> None:
+    async def _do(self, message: Message, ignored: list[str]) -> None:
         caller = await self._gateway.access.caller(self._socket)
         identity = caller.identity(message.user_id)
         if isinstance(message, AskMessage):
-            return await self._ask(message, identity)
+            return await self._ask(message, identity, ignored)
         self._gateway.limits.look(identity)
         key = (identity.user_id, message.request_id)
         match message:
@@ -136,11 +136,13 @@ class Channel:
                 await self._send({"type": "cancelling", "ref": message.ref, "request_id": message.request_id})
         return None
 
-    async def _ask(self, message: AskMessage, identity: Identity) -> None:
+    async def _ask(self, message: AskMessage, identity: Identity, ignored: list[str]) -> None:
         asked = message.request(identity, store=self._gateway.settings.gateway_store)
         (asked,) = await self._gateway.admit(identity, [asked])
         await self._gateway.request_producer.ask(asked, is_new=message.request_id is None)
-        reply = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
+        reply: dict[str, Any] = {"request_id": asked.request_id, "conversation_id": asked.conversation_id}
+        if ignored:
+            reply["ignored"] = ignored
         await self._send({"type": "asked", "ref": message.ref, **reply})
         self._follow(identity, asked.request_id, 0)
 

@@ -42,16 +42,16 @@ class CancelMessage(_About, frozen=True, kw_only=True, tag="cancel"):
 Message: TypeAlias = AskMessage | FollowMessage | UnfollowMessage | CancelMessage
 
 
-def decode(raw: str | bytes) -> Message:
-    """Raises `ApiError`."""
-    message: Message = parse(raw, Message)
+def decode(raw: str | bytes) -> tuple[Message, list[str]]:
+    """The message, and the names of its fields that have no effect; raises `ApiError`."""
+    message, ignored = parse(raw, Message)
     if isinstance(message, AskMessage):
-        return message
+        return message, ignored
     if not is_request_id(message.request_id):
         raise _wrong("request_id: must be 1-64 of A-Z a-z 0-9 . _ : -", "request_id")
     if isinstance(message, FollowMessage) and not 0 <= message.starting_after <= _LARGEST_INDEX:
         raise _wrong("starting_after: must be the position after an event", "starting_after")
-    return message
+    return message, ignored
 
 
 def _wrong(message: str, param: str) -> ApiError:

@@ -9,8 +9,9 @@ Messages of the client are JSON, one per frame. `ref` is any string and is repea
 
 Messages of the gateway are the events of `tokens`, as in the event streams, and its replies. The position to continue
 from is an event's `index` plus the number of its `tokens`. Replies are `asked`, `following`, `unfollowed` and
-`cancelling` with the `request_id`, or `refused` with the `error` in OpenAI's format and possibly `retry_after_s`. The
-connection stays open after an error. A caller that acts for several users names the `user_id` in each message.
+`cancelling` with the `request_id` (`asked` also names fields that had no effect, as `ignored`), or `refused` with the
+`error` in OpenAI's format and possibly `retry_after_s`. The connection stays open after an error. A caller that acts
+for several users names the `user_id` in each message.
 
 The key is in `Authorization` or, for browsers, in the subprotocols `parley` and `bearer.KEY`. When the token of a
 connection expires, the gateway closes it with the code 3000 (unauthorized).

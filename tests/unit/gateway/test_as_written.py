@@ -13,6 +13,7 @@ from app.gateway.answers.channel_messages import AskMessage, FollowMessage, Mess
 from app.gateway.as_written import as_written
 from app.gateway.ask_body import AskBody
 from app.gateway.body import parse
+from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.parameters import ignored_header
 from app.gateway.openai.responses_body import ResponsesBody
@@ -71,7 +72,7 @@ def fields_of(kind: inspect.Type, value: Any) -> Iterator[tuple[dict[str, Any], 
 
 
 def read(kind: Any, value: Any) -> Any:
-    return parse(msgspec.json.encode(value), kind)
+    return parse(msgspec.json.encode(value), kind)[0]
 
 
 @pytest.mark.parametrize(("kind", "body"), BODIES)
@@ -127,6 +128,10 @@ def test_the_messages_of_a_websocket_are_read_alike() -> None:
     asked = read(Message, {"type": "ask", "prompt": "hi", "tool_mode": None, "max_tokens": 3.0})
     assert isinstance(asked, AskMessage)
     assert asked.max_tokens == 3
+    given = {"type": "ask", "prompt": "hi", "made_up": 1, "tools": [{"function": {"name": "f", "strange": 1}}]}
+    assert parse(msgspec.json.encode(given), Message)[1] == ["made_up", "tools[].function.strange"]
+    with pytest.raises(ApiError, match="reasoning_effort: is not supported"):
+        read(Message, {**given, "reasoning_effort": "high"})
     follow = read(Message, {"type": "follow", "request_id": "r", "starting_after": None})
     assert isinstance(follow, FollowMessage)
     assert follow.starting_after == 0

@@ -19,8 +19,12 @@ from app.wire import EventType, FinishReason, Logprob, Request, TokenEvent, Tool
 HELLO = [{"role": "user", "content": "hello"}]
 
 
+def parsed(raw: bytes, kind: Any) -> Any:
+    return parse(raw, kind)[0]
+
+
 def requests(**fields: Any) -> list[Request]:
-    body: ChatBody = parse(msgspec.json.encode({"messages": HELLO, **fields}), ChatBody)
+    body: ChatBody = parsed(msgspec.json.encode({"messages": HELLO, **fields}), ChatBody)
     return body.requests(Identity("nina", "acme"))
 
 
@@ -113,7 +117,7 @@ def test_allowed_tools_are_those_that_the_answer_may_call(
         (request,) = requests(tools=tools, tool_choice={"type": "allowed_tools", "allowed_tools": given})
     else:
         raw = {"input": "hi", "tools": tools, "tool_choice": {"type": "allowed_tools", **given}}
-        body: ResponsesBody = parse(msgspec.json.encode(raw), ResponsesBody)
+        body: ResponsesBody = parsed(msgspec.json.encode(raw), ResponsesBody)
         request = body.request(Identity("nina"))
     assert [tool.function.name for tool in request.tools or ()] == kept
     assert request.tool_choice == choice
@@ -125,7 +129,7 @@ def test_the_arguments_of_an_earlier_call_may_be_an_object(arguments: object) ->
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     (request,) = requests(messages=[*HELLO, {"role": "assistant", "content": None, "tool_calls": [call]}])
     item = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": arguments}
-    body: ResponsesBody = parse(msgspec.json.encode({"input": [item]}), ResponsesBody)
+    body: ResponsesBody = parsed(msgspec.json.encode({"input": [item]}), ResponsesBody)
     for messages in (request.messages, body.request(Identity("nina")).messages):
         assert messages is not None
         (made,) = messages[-1].tool_calls or ()
@@ -143,7 +147,7 @@ def test_parts_of_a_text_are_joined_by_line_breaks() -> None:
 def test_a_limit_of_minus_one_is_none(limit: dict[str, int]) -> None:
     assert requests(**limit)[0].max_tokens == requests()[0].max_tokens
     assert requests(max_tokens=16.0)[0].max_tokens == 16
-    text: TextBody = parse(msgspec.json.encode({"prompt": "hi", **limit, "max_completion_tokens": None}), TextBody)
+    text: TextBody = parsed(msgspec.json.encode({"prompt": "hi", **limit, "max_completion_tokens": None}), TextBody)
     assert text.requests(Identity("nina"))[0].max_tokens == 16
 
 
@@ -154,7 +158,7 @@ def test_a_schema_beside_the_type_is_followed(kind: str) -> None:
     assert request.response_format is not None
     assert request.response_format.json_schema is not None
     assert request.response_format.json_schema.schema_ == schema
-    body: ResponsesBody = parse(
+    body: ResponsesBody = parsed(
         msgspec.json.encode({"input": "hi", "text": {"format": {"type": kind, "schema": schema}}}), ResponsesBody
     )
     assert body.request(Identity("nina")).response_format == request.response_format
