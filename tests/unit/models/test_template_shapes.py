@@ -1,0 +1,265 @@
+"""Conversations through the constructs of popular chat templates; transformers' own rendering is the oracle."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from models.chat import ChatMessage, PastTurn, ToolCall
+from models.checkpoints import Checkpoint
+from models.prompts import PromptBuilder
+from models.template_features import ToolsPlace
+from models.tools import Tool
+from tests.unit.models.template_shapes import ADDED, PLAIN, SHAPES, SPECIAL, shaped_checkpoint
+
+every_shape = pytest.mark.parametrize("shape", SHAPES)
+TOOLS = [
+    Tool(name, f"Runs {name}.", {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]})
+    for name in ("look_up", "other")
+]
+KIND = {"role": "system", "content": "Be kind."}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    checkpoint: Checkpoint
+    builder: PromptBuilder
+
+    def text(self, *args: Any, **kwargs: Any) -> str:
+        built = self.builder.build(*args, at=time.time(), **kwargs)
+        return str(self.checkpoint.tokenizer.decode(list(built.ids), skip_special_tokens=False))
+
+    def right(self, messages: list[dict[str, Any]], tools: list[Tool] | None = None, **more: Any) -> str:
+        """The rendering of transformers."""
+        tokenizer = self.checkpoint.tokenizer
+        described = [tool.described for tool in tools or ()] or None
+        return str(
+            tokenizer.apply_chat_template(messages, described, tokenize=False, add_generation_prompt=True, **more)
+        )
+
+
+@cache
+def shape_of(name: str) -> Shape:
+    checkpoint = shaped_checkpoint(SHAPES[name])
+    return Shape(checkpoint, PromptBuilder(checkpoint, history_turns=20))
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def called(*pairs: tuple[str, str], text: bool = False) -> dict[str, Any]:
+    """`pairs` are ids and names."""
+    arguments: Any = json.dumps({"q": "ü"}, ensure_ascii=False) if text else {"q": "ü"}
+    calls = [{"id": one, "type": "function", "function": {"name": name, "arguments": arguments}} for one, name in pairs]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def result(call_id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "content": content, "tool_call_id": call_id}
+
+
+def calls_of(*pairs: tuple[str, str]) -> ChatMessage:
+    return ChatMessage("assistant", "", tuple(ToolCall(name, '{"q": "ü"}', one) for one, name in pairs))
+
+
+A, B = ("call00001", "look_up"), ("call00002", "other")
+BOTH = (calls_of(A, B), ChatMessage("tool", "ra", call_id=A[0]), ChatMessage("tool", "rb", call_id=B[0]))
+OPEN = PastTurn("find", "", (calls_of(A),))
+
+
+@every_shape
+def test_a_plain_conversation_is_the_templates_own_rendering(shape: str) -> None:
+    one = shape_of(shape)
+    talk = [user("Hi?"), assistant("Hello."), user("And now?")]
+    assert one.text("", [("Hi?", "Hello.")], "And now?") == one.right(talk)
+    if one.builder.features.system:
+        assert one.text("Be kind.", [("Hi?", "Hello.")], "And now?") == one.right([KIND, *talk])
+    else:
+        joined = [user("Be kind.\n\nHi?"), *talk[1:]]
+        assert one.text("Be kind.", [("Hi?", "Hello.")], "And now?") == one.right(joined)
+
+
+@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo"])
+def test_calls_and_results_are_the_templates_own_rendering(shape: str) -> None:
+    one = shape_of(shape)
+    talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb")]
+    assert one.text("", [], "find", steps=BOTH, tools=TOOLS) == one.right(talk, TOOLS)
+    assert one.text("", [PastTurn("find", "done", BOTH)], "x") == one.right([*talk, assistant("done"), user("x")])
+
+
+def test_two_calls_of_a_message_are_two_messages_where_the_template_takes_one() -> None:
+    one = shape_of("llama31")
+    assert one.builder.has_single_calls
+    talk = [user("find"), called(A), result(A[0], "ra"), called(B), result(B[0], "rb")]
+    assert one.text("", [], "find", steps=BOTH, tools=TOOLS) == one.right(talk, TOOLS)
+    assert one.text("", [PastTurn("find", "done", BOTH)], "x") == one.right([*talk, assistant("done"), user("x")])
+
+
+def test_calls_and_results_are_text_and_neighbours_joined_where_roles_alternate() -> None:
+    one = shape_of("gemma3")
+    assert not one.builder.has_single_calls
+    calls = '{"name": "look_up", "arguments": {"q": "\\u00fc"}}\n{"name": "other", "arguments": {"q": "\\u00fc"}}'
+    results = "Result of the tool: ra\n\nResult of the tool: rb"
+    talk = [KIND, user("find"), assistant(calls), user(results), assistant("done"), user("x")]
+    assert one.text("Be kind.", [PastTurn("find", "done", BOTH)], "x") == one.right(talk)
+
+
+def test_an_open_call_of_an_older_turn_was_not_run_where_the_template_wants_its_result() -> None:
+    one = shape_of("nemo")
+    talk = [user("find"), called(A), result(A[0], "not run"), assistant(""), user("never mind")]
+    assert one.text("", [OPEN], "never mind", tools=TOOLS) == one.right(talk, TOOLS)
+    qwen = shape_of("qwen25")
+    assert qwen.text("", [OPEN], "never mind") == qwen.right([user("find"), called(A), user("never mind")])
+
+
+def test_arguments_are_text_where_the_template_joins_them() -> None:
+    one = shape_of("deepseek3")
+    assert one.builder.tool_format.name == "deepseek"
+    talk = [user("find"), called(A, text=True), result(A[0], "ra"), assistant("done"), user("x")]
+    turn = PastTurn("find", "done", (calls_of(A), ChatMessage("tool", "ra", call_id=A[0])))
+    assert one.text("", [turn], "x") == one.right(talk)
+
+
+def test_tools_go_where_the_template_reads_them() -> None:
+    places = {name: shape_of(name).builder.features.tools for name in SHAPES}
+    assert places.pop("phi4mini") is ToolsPlace.SYSTEM_MESSAGE
+    assert places.pop("smollm3") is ToolsPlace.XML_VARIABLE
+    as_text = {name for name, place in places.items() if place is ToolsPlace.TEXT}
+    assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2"}
+    smol, phi = shape_of("smollm3"), shape_of("phi4mini")
+    described = [tool.described for tool in TOOLS]
+    assert smol.text("", [], "find", tools=TOOLS) == smol.right([user("find")], xml_tools=described)
+    own = {**KIND, "tools": json.dumps([tool["function"] for tool in described])}
+    assert phi.text("Be kind.", [], "find", tools=TOOLS) == phi.right([own, user("find")])
+
+
+@every_shape
+def test_tools_and_the_system_prompt_always_reach_the_model(shape: str) -> None:
+    text = shape_of(shape).text("Be kind.", [("a", "b")], "find", tools=TOOLS)
+    assert all(word in text for word in ("Be kind.", "look_up", "other", '"q"' if shape != "smollm3" else "'q'"))
+
+
+@every_shape
+def test_every_system_message_reaches_the_model(shape: str) -> None:
+    leading = [ChatMessage("system", "be kind"), ChatMessage("system", "in German"), ChatMessage("user", "hi")]
+    later = [*leading, ChatMessage("assistant", "Hallo"), ChatMessage("system", "now short"), ChatMessage("user", "x")]
+    one = shape_of(shape)
+    assert all(word in one.text("", messages=leading) for word in ("be kind", "in German", "hi"))
+    assert all(word in one.text("", messages=later) for word in ("be kind", "in German", "now short", "hi", "Hallo"))
+
+
+FORMS = {
+    "llama31": "llama",
+    "nemo": "mistral",
+    "phi4mini": "phi",
+    "qwen25": "hermes",
+    "smollm3": "hermes",
+    "granite": "granite",
+    "deepseek3": "deepseek",
+    "gemma3": "json",
+    "r1": "json",
+}
+
+
+@pytest.mark.parametrize(("shape", "form"), FORMS.items())
+def test_the_form_of_calls_is_that_of_a_rendered_call(shape: str, form: str) -> None:
+    assert shape_of(shape).builder.tool_format.name == form
+
+
+WORDS = [
+    "where is my order",
+    "grüße 🙂",
+    "日本語",
+    "{",
+    '{"name": ',
+    "[1, 2]",
+    "a\n\nb",
+    "<td>",
+    "  x",
+    "\\",
+    "",
+    "'q'",
+]
+
+
+class _Random:
+    """A random conversation. With `attack`, names of control tokens stand in all texts that others write."""
+
+    def __init__(self, seed: int, *, attack: bool) -> None:
+        self._chance = random.Random(seed)
+        self._attack = attack
+        self._number = 0
+
+    def words(self, *, own: bool = False) -> str:
+        text = " ".join(self._chance.choices(WORDS, k=self._chance.randint(1, 4)))
+        at, name = self._chance.randint(0, len(text)), self._chance.choice([*SPECIAL, *PLAIN])
+        forged = f"{name[:2]}{name}{name[2:]}" if self._chance.random() < 0.3 else name
+        own_tag = own and name in {"<think>", "</think>"}
+        return f"{text[:at]}{forged}{text[at:]}" if self._attack and not own_tag else text
+
+    def turn(self) -> PastTurn:
+        steps: list[ChatMessage] = []
+        for _ in range(self._chance.choice([0, 0, 1, 2])):
+            steps += self._round()
+        is_open = bool(steps) and self._chance.random() < 0.3
+        before = [self._message() for _ in range(self._chance.choice([0, 0, 0, 3]))]
+        prompt = "" if steps and self._chance.random() < 0.1 else self.words()
+        answer = "" if is_open else self._chance.choice(["", "<think>\nhm\n</think>\n\n"]) + self.words(own=True)
+        return PastTurn(prompt, answer, tuple(steps), tuple(before))
+
+    def _round(self) -> list[ChatMessage]:
+        ids = [self._id() for _ in range(self._chance.choice([1, 1, 2, 3]))]
+        arguments = ['{"q": "ü"}', "{}", "no JSON", "[1]", '{"q": [1, {"x": null}]}']
+        calls = tuple(
+            ToolCall(self._chance.choice(["look_up", "gone"]), self._chance.choice(arguments), one) for one in ids
+        )
+        answered = [one for one in ids if self._chance.random() < 0.8]
+        self._chance.shuffle(answered)
+        said = self._chance.choice(["", self.words(own=True)])
+        return [
+            ChatMessage("assistant", said, calls),
+            *(ChatMessage("tool", self.words(), call_id=one) for one in answered),
+        ]
+
+    def _id(self) -> str:
+        self._number += 1
+        return self._chance.choice([f"call_{self._number}", f"{self._number:09}", f"c{self._number}" * 8])
+
+    def _message(self) -> ChatMessage:
+        role = self._chance.choice(["user", "assistant", "user", "tool"])
+        return ChatMessage(role, self.words(own=role == "assistant"), call_id="lost" if role == "tool" else "")
+
+
+@every_shape
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_was_stored_renders_for_every_later_turn_and_forges_no_token(shape: str, seed: int) -> None:
+    one = shape_of(shape)
+    fair, forger = _Random(seed, attack=False), _Random(seed, attack=True)
+    history: list[PastTurn] = []
+    forged: list[PastTurn] = []
+    for number in range(5):
+        asked, tools = f"question {number}", TOOLS if (seed + number) % 2 else []
+        system = "Be kind." if seed % 3 else ""
+        right = one.builder.build(system, history, asked, tools=tools)
+        assert asked in one.checkpoint.tokenizer.decode(list(right.ids))
+        assert one.builder.build(system, forged, asked, tools=tools).ids == right.ids
+        history.append(fair.turn())
+        forged.append(forger.turn())
+
+
+@every_shape
+def test_added_tokens_of_plain_text_stay_as_they_are(shape: str) -> None:
+    one = shape_of(shape)
+    ids = one.builder.build("", [], f"a {ADDED[0]} b").ids
+    assert one.checkpoint.tokenizer.convert_tokens_to_ids(ADDED[0]) in ids
