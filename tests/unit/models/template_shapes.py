@@ -120,7 +120,8 @@ SHAPES: Mapping[str, str] = {
     "deepseek3": (
         "{% for m in messages %}{% if m.role == 'system' %}{{ m.content }}{% elif m.role == 'user' "
         "%}<|user|>{{ m.content }}"
-        "{% elif m.role == 'assistant' and m.tool_calls %}<|assistant|><｜tool▁calls▁begin｜>{% for c in m.tool_calls %}"
+        "{% elif m.role == 'assistant' and m.tool_calls %}<|assistant|><｜tool▁calls▁begin｜>"
+        "{% for c in m.tool_calls %}"
         "{% if not loop.first %}\n{% endif %}<｜tool▁call▁begin｜>{{ c.type + '<｜tool▁sep｜>' + c.function.name + "
         "'\n```json\n' + c.function.arguments + '\n```' }}<｜tool▁call▁end｜>{% endfor %}<｜tool▁calls▁end｜><|end|>"
         "{% elif m.role == 'assistant' %}<|assistant|>{{ m.content }}<|end|>{% elif m.role == 'tool' %}"
