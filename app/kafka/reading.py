@@ -113,7 +113,7 @@ class FetchedBatches:
         self.last = batch.last_offset
         if batch.codec == Codec.NONE:
             self.readable = batch
-            return whole
+            return self._checked(whole)
         try:
             records = expand(batch.codec, self.entry[HEADER_BYTES:], MOST_BATCH_BYTES)
         except CodecError as error:
@@ -121,7 +121,14 @@ class FetchedBatches:
         self._expanded += len(records)
         expanded = batch.expanded(records)
         self.readable = Batch.of(expanded)
-        return DefaultRecordBatch(expanded)
+        return self._checked(DefaultRecordBatch(expanded))
+
+    def _checked(self, batch: Any) -> Any:
+        """Aiokafka goes on behind the last offset that a batch names, and so past the next one if that is false."""
+        following = self.next_offset()
+        if 0 <= following <= self.last:
+            raise MalformedError(f"its last offset {self.last} lies in the next batch, which begins at {following}")
+        return batch
 
     def _end(self) -> int:
         length = int.from_bytes(self._fetched[self._at + _LENGTH_AT : self._at + _FRAME_BYTES], "big", signed=True)

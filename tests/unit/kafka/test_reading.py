@@ -11,7 +11,7 @@ import pytest
 from aiokafka.consumer import fetcher
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.structs import ConsumerRecord, TopicPartition
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.kafka.codecs import Codec, CodecError, expand
@@ -245,6 +245,7 @@ def test_absurd_timestamps_are_delivered_as_they_are() -> None:
     assert [record.timestamp for record in Log(batch([b"1"], timestamp=-(10**15))).read(1)] == [-(10**15)]
 
 
+@example(b"\x01", 23, True, Codec.NONE)
 @given(st.binary(max_size=200), st.integers(0, 260), st.booleans(), st.sampled_from(Codec))
 def test_whatever_stands_in_a_batch_it_is_passed(noise: bytes, at: int, is_sealed: bool, codec: Codec) -> None:
     raw = batch([b"first" * 5, b"second", b"third"], codec=codec, headers=[("h", b"v")])
