@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from aiokafka.consumer import fetcher
@@ -207,6 +207,9 @@ class ReadableRecords(fetcher.PartitionRecords):
         """The rest of the entry that raised this."""
         last = self._last_offset(is_damaged=isinstance(error, _DamagedError))
         for read in self._reads(error, last):
+            if read.offset > last:  # what the batch names may be false
+                cause = read.cause or f"its offset {read.offset} is not within the batch"
+                read = replace(read, offset=last, cause=cause)  # noqa: PLW2901
             if read.offset < self.next_fetch_offset:
                 continue
             self.next_fetch_offset = read.offset + 1
