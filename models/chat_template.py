@@ -59,7 +59,7 @@ class ChatTemplate:
 
         at: The Unix time that the template sees.
         tools_name: The variable that holds the tools.
-        is_patient: An event loop of this thread may be held up: while a model is loaded.
+        is_patient: While a model is loaded: an event loop of this thread may be held up, and a refusal is no news.
 
         Raises `PromptError`.
         """
@@ -86,7 +86,7 @@ class ChatTemplate:
             kind = PromptTooSlow if is_inline else PromptError
             raise kind(f"the model's chat template takes longer than {LONGEST_S:g} s for these messages") from error
         except Exception as error:
-            raise PromptRejected(_reason(error, source)) from error
+            raise PromptRejected(_reason(error, source, is_expected=is_patient)) from error
         return _until_end(text, messages[-1]["content"]) if continues else text
 
 
@@ -97,14 +97,15 @@ def _moment(at: float) -> datetime:
         raise PromptError("the request's time is none that a calendar has") from None
 
 
-def _reason(error: Exception, source: str) -> str:
+def _reason(error: Exception, source: str, *, is_expected: bool) -> str:
     """A template's own words if they stand in it word by word: anything else may quote the conversation."""
     known = " ".join(str(error).split())
     if type(error) is TemplateError and known and known in source:
         return f"the model's chat template rejects these messages: {known[:_LONGEST_REASON]}"
     if isinstance(error, TemplateTooLarge):
         return "the model's chat template writes too large a text for these messages"
-    log.warning("a chat template failed: %s", type_and_place(error))
+    if not is_expected:
+        log.warning("a chat template failed: %s", type_and_place(error))
     return f"the model's chat template rejects these messages ({type(error).__name__})"
 
 
