@@ -2,79 +2,123 @@
 
 Clients write an option that is not set as null, and a whole number as a float. A null of a field whose type has none is
 therefore as if the field were absent, and 16.0 is an integer where one is expected. The rule follows the body's type:
-what a client may fill freely (schemas, metadata) stays as it is.
+what a client may fill freely (schemas, metadata) stays as it is. A body may have a megabyte of small objects and the
+event loop waits for this, so each type is examined once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from msgspec import inspect
 
-_PLAIN = {bool, int, str}
+Ignored = dict[str, None]
+_Read = Callable[[Any, str, Ignored], Any]
+"""A value, the name of its place, and what is ignored so far; returns the value to convert."""
+_Kinds = tuple[inspect.Type, ...]
 
 
-def as_written(value: Any, record_type: Any, ignored: dict[str, None]) -> Any:
+def as_written(value: Any, record_type: Any, ignored: Ignored) -> Any:
     """The value of a body, ready to be converted to `record_type`.
 
     `ignored` gets the names of fields below the top level that the type does not have, such as `messages[].weight`.
     """
-    return _any(value, _type_of(record_type), "", ignored)
+    read = _reader_of_type(record_type)
+    return value if read is None else read(value, "", ignored)
 
 
 @cache
-def _type_of(record_type: Any) -> inspect.Type:
-    return inspect.type_info(record_type)
+def _reader_of_type(record_type: Any) -> _Read | None:
+    return _reader(inspect.type_info(record_type))
+
+
+def _reader(kind: inspect.Type) -> _Read | None:
+    """None if nothing has to be done for values of this type."""
+    kinds = _kinds(kind)
+    structs = [one for one in kinds if isinstance(one, inspect.StructType)]
+    readers = [(one.tag_field, one.tag, _struct_reader(one.cls)) for one in structs]
+    list_read = next((_list_reader(one.item_type) for one in kinds if isinstance(one, inspect.VarTupleType)), None)
+    is_whole = _is_whole(kinds)
+    if not (readers or list_read or is_whole):
+        return None
+
+    plain = readers[0][2] if len(readers) == 1 else None
+
+    def tagged(value: dict[str, Any]) -> _Read:
+        named = (read for field, tag, read in readers if field is not None and value.get(field) == tag)
+        return next(named, readers[0][2])
+
+    def read(value: Any, name: str, ignored: Ignored) -> Any:
+        kind_of_value = type(value)
+        if kind_of_value is dict and readers:
+            return (plain or tagged(value))(value, name, ignored)
+        if kind_of_value is list and list_read is not None:
+            return list_read(value, name, ignored)
+        return int(value) if kind_of_value is float and is_whole and value.is_integer() else value
+
+    return read
+
+
+def _list_reader(items: inspect.Type) -> _Read | None:
+    read = _reader(items)
+    if read is None:
+        return None
+
+    def read_list(value: list[Any], name: str, ignored: Ignored) -> Any:
+        kinds = {*map(type, value)}
+        if kinds <= {int, str}:
+            return value
+        if kinds <= {int, float} and _is_whole(_kinds(items)):
+            return [int(one) if type(one) is float and one.is_integer() else one for one in value]
+        inner = f"{name}[]"
+        return [read(one, inner, ignored) for one in value]
+
+    return read_list
 
 
 @cache
-def _fields_of(record_type: type) -> Mapping[str, inspect.Field]:
-    kind = _type_of(record_type)
+def _struct_reader(struct: type) -> _Read:
+    kind = inspect.type_info(struct)
     assert isinstance(kind, inspect.StructType)
-    return {field.encode_name: field for field in kind.fields}
+    fields = {
+        field.encode_name: (_reader(field.type), not field.required and not _takes_null(_kinds(field.type)))
+        for field in kind.fields
+    }
 
-
-def _any(value: Any, kind: inspect.Type, name: str, ignored: dict[str, None]) -> Any:
-    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
-    match value:
-        case float() if value.is_integer() and not _has(kinds, inspect.FloatType) and _has(kinds, inspect.IntType):
-            return int(value)
-        case dict() if structs := [one for one in kinds if isinstance(one, inspect.StructType)]:
-            return _struct(value, _tagged(value, structs), name, ignored)
-        case list():
-            items = next((one.item_type for one in kinds if isinstance(one, inspect.VarTupleType)), None)
-            if items is None or {*map(type, value)} <= _PLAIN:
-                return value
-            return [_any(one, items, f"{name}[]", ignored) for one in value]
-    return value
-
-
-def _struct(value: dict[str, Any], kind: inspect.StructType, name: str, ignored: dict[str, None]) -> dict[str, Any]:
-    fields, made = _fields_of(kind.cls), {}
-    for key, one in value.items():
-        field = fields.get(key)
-        inner = f"{name}.{key}" if name else key
-        if field is None:
-            if key == kind.tag_field:
+    def read_struct(value: dict[str, Any], name: str, ignored: Ignored) -> dict[str, Any]:
+        made = {}
+        for key, one in value.items():
+            field = fields.get(key)
+            if field is None:
+                if key == kind.tag_field:
+                    made[key] = one
+                elif name and one is not None:
+                    ignored[f"{name}.{key}"] = None
+            elif one is None:
+                if not field[1]:
+                    made[key] = None
+            elif field[0] is None or type(one) is str:
                 made[key] = one
-            elif name and one is not None:
-                ignored[inner] = None
-        elif one is not None or field.required or _takes_null(field.type):
-            made[key] = _any(one, field.type, inner, ignored)
-    return made
+            else:
+                made[key] = field[0](one, f"{name}.{key}" if name else key, ignored)
+        return made
+
+    return read_struct
 
 
-def _tagged(value: dict[str, Any], structs: list[inspect.StructType]) -> inspect.StructType:
-    named = (one for one in structs if one.tag_field is not None and value.get(one.tag_field) == one.tag)
-    return next(named, structs[0])
+def _kinds(kind: inspect.Type) -> _Kinds:
+    return kind.types if isinstance(kind, inspect.UnionType) else (kind,)
 
 
-def _takes_null(kind: inspect.Type) -> bool:
-    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+def _is_whole(kinds: _Kinds) -> bool:
+    return _has(kinds, inspect.IntType) and not _has(kinds, inspect.FloatType)
+
+
+def _takes_null(kinds: _Kinds) -> bool:
     return _has(kinds, inspect.NoneType) or _has(kinds, inspect.AnyType)
 
 
-def _has(kinds: tuple[inspect.Type, ...], wanted: type[inspect.Type]) -> bool:
+def _has(kinds: _Kinds, wanted: type[inspect.Type]) -> bool:
     return any(isinstance(one, wanted) for one in kinds)
