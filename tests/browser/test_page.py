@@ -95,6 +95,21 @@ async def test_tokens_come_live_are_stopped_and_made_again(context: BrowserConte
     assert await page.locator(".answer").inner_text() == await whole(gateway, page, "nina")
 
 
+async def test_a_stop_is_for_the_answer_that_is_being_written(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "olga")
+    await say(page, "tell me a long story")
+    await words(page, 3)
+    await say(page, "and another one")
+    await expect(page.locator("article.live")).to_have_count(2)
+    await page.keyboard.press("Escape")
+    await expect(page.locator("article .actions").first).to_contain_text("It was stopped.")
+    await words(page, 3)
+    await expect(page.locator("article.live")).to_have_count(1)
+    await page.keyboard.press("Escape")
+    await over(page)
+    assert await page.locator(".answer").last.inner_text() == await whole(gateway, page, "olga")
+
+
 async def test_an_answer_made_again_takes_its_place_and_the_earlier_one_is_a_leaf_away(
     context: BrowserContext, gateway: GatewayProcess
 ) -> None:

@@ -93,8 +93,11 @@ export class Talk {
     return this.turns[0]?.prompt ?? ''
   }
 
+  /** Stop the answer that is being written; those that wait for it go on, and are stopped by the next calls. */
   async stop(): Promise<void> {
-    await Promise.all(this.live().map((answer) => cancel(answer.requestId)))
+    const live = this.live()
+    const first = live.find((answer) => answer.figures.state !== 'waiting') ?? live[0]
+    if (first) await cancel(first.requestId)
   }
 
   readonly refuse = (error: unknown): void => {
