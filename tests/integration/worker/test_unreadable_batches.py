@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from app.wire.event import EventType
 from tests.integration.unreadable import UNREADABLE, bomb, named, produce
 from tests.integration.worker.client import Client
+from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
 from tests.unit.kafka.batches import batch, renamed
 
 
@@ -85,6 +86,22 @@ async def test_the_other_topics_go_on_as_well(client: Client, topic: str) -> Non
     for offset in offsets:
         await client.dead_letter(topic, partition, offset)
     await client.asked("nina", max_tokens=2)
+
+
+async def test_an_answer_goes_on_with_the_result_that_can_be_decoded(client: Client) -> None:
+    user = client.user()
+    request_id = await client.ask(user, "hello", max_tokens=2, **KAFKA)
+    (call,) = await calls_of(client, user)
+    about = {"tool_call_id": call.tool_call_id, "request_id": request_id, "user_id": user}
+    forged = json.dumps({**about, "content": "forged"}).encode()
+    partition = client.partition(user)
+    offsets = [await produce(client.settings, "tool-results", partition, make(forged)) for make in (named, bomb)]
+    for offset in offsets:
+        await client.dead_letter("tool-results", partition, offset)
+    await result(client, call, "packed")
+    _, second = await calls_of(client, user, 2)
+    await result(client, second, "sent")
+    assert (await client.answer(user, request_id)).text == expected("hello", ["packed", "sent"], [1, 1])[0]
 
 
 @pytest.mark.parametrize("timestamp", [-(10**15), -1, 0, 10**11])
