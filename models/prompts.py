@@ -93,6 +93,7 @@ class PromptBuilder:
         self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
         self.tool_marker: int | None = tokens.special.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
+        log.info("model %s: %s", checkpoint.name, self.report.summary)
         self._special = SpecialTokens(tokens.special)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
         self._foreign = SpecialTokens(control)

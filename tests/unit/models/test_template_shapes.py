@@ -177,6 +177,17 @@ def test_the_form_of_calls_is_that_of_a_rendered_call(shape: str, form: str) -> 
     assert shape_of(shape).builder.tool_format.name == form
 
 
+def test_the_report_names_in_one_line_what_goes_the_plain_way() -> None:
+    assert shape_of("llama31").builder.report.summary == (
+        "system prompts by the template, tools by the template, calls by the template in the form llama, "
+        "one call a message"
+    )
+    assert shape_of("gemma2").builder.report.summary == (
+        "system prompts in the first user message, tools as text, calls as text in the form json, "
+        "neighbouring messages joined"
+    )
+
+
 WORDS = [
     "where is my order",
     "grüße 🙂",
