@@ -70,15 +70,19 @@ class ParleyApp(consumer.App):
         """Hand the partitions on while records still flow, so that no request waits for what is closed after that."""
         if self.leaving is None:
             self.leaving = asyncio.ensure_future(self._leave())
-        await self.leaving
-        await super().stop()
+        try:
+            await self.leaving
+        finally:
+            await super().stop()
 
     async def leave(self) -> None:
         """As `stop`, but for a process that ends right after: Faust's own services stay as they are."""
         if self.leaving is None:
             self.leaving = asyncio.ensure_future(self._leave())
-        await self.leaving
-        await _close(self)
+        try:
+            await self.leaving
+        finally:
+            await _close(self)
 
     def hurry(self) -> None:
         """Leave without the rest of the grace period."""

@@ -74,12 +74,15 @@ class _Consumer(QuickWait, driver.Consumer):
         False if the broker does not confirm it soon; the goodbye goes on while the consumer stops.
         """
         consumer = self._thread._consumer  # noqa: SLF001
-        if consumer is not None and consumer._coordinator is not None:  # noqa: SLF001 - a start may not get that far
-            consumer._coordinator._group_instance_id = None  # noqa: SLF001
-            self._goodbye = asyncio.ensure_future(consumer._coordinator.close())  # noqa: SLF001
-            done, _ = await asyncio.wait({self._goodbye}, timeout=_LEAVE_S)
-            return bool(done) and not consumer._coordinator.coordinator_unknown()  # noqa: SLF001
-        return True
+        if consumer is None or (coordinator := consumer._coordinator) is None:  # noqa: SLF001 - a start may not get that far
+            return True
+        coordinator._group_instance_id = None  # noqa: SLF001
+        self._goodbye = asyncio.ensure_future(coordinator.close())
+        await asyncio.wait({self._goodbye}, timeout=_LEAVE_S)
+        if not self._goodbye.done() or self._goodbye.exception() is not None:
+            return False
+        # aiokafka only logs a goodbye that was not answered, and forgets the coordinator.
+        return coordinator.coordinator_id is not None
 
     def coordination_ended(self) -> BaseException | None:
         """Why this member no longer takes part in the group; aiokafka only logs it."""

@@ -18,7 +18,10 @@ from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import module_settings
 
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
-ALARMS = re.compile(r"ERROR|CRITICAL|Traceback|Warning\b|Exception|-INT-|never awaited|never retrieved|GOAWAY")
+ALARMS = re.compile(
+    r"ERROR|CRITICAL|Traceback|Warning\b|Exception|-INT-|never awaited|never retrieved|GOAWAY"
+    r"|could not close everything|(Attribute|Type|Name|Key|Index|Value|Assertion|Runtime)Error"
+)
 NewWorker = Callable[..., WorkerProcess]
 
 
