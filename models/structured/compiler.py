@@ -5,6 +5,9 @@ llguidance bounds it by its fuel and releases the GIL meanwhile. A hostile const
 compilers are shared fairly: the next constraint is of the user with the fewest in progress. After `LONGEST_S` a
 constraint is refused and its thread counts no more. A caller may cancel its future, and a constraint whose callers have
 all left is not compiled at all. The most recently used compiled constraints, and refusals, are kept.
+
+A thread cannot be ended. While `MOST_ABANDONED` of them still compile what was refused, further constraints are
+refused, so that neither processors nor memory are used up; requests without a constraint notice nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +36,14 @@ KEPT = 256
 COMPILERS = 2
 """So that a large schema does not delay a small one."""
 LONGEST_S = 20.0
+MOST_ABANDONED = 4
+STACK_BYTES = 512 << 20
+"""Of address space. llguidance recurses along rules that refer to each other, and ends the process where the stack
+ends: 4,000 rules, which fit into a request, need more than the usual 8 MiB.
+"""
 QUIET = 0
+_STACK_SIZE = threading.Lock()
+_BUSY = "constraints that take too long are still being compiled; try again later"
 _TOGETHER = "they cannot be followed together"
 
 
@@ -70,6 +80,7 @@ class ConstraintCompiler:
         self._waiting: OrderedDict[OutputConstraint, _Task] = OrderedDict()
         self._running: dict[OutputConstraint, _Task] = {}
         self._users: Counter[str] = Counter()
+        self._abandoned = 0
         self._stopped = False
         self._making = threading.Lock()
         self._made: LLTokenizer | None = None
@@ -81,6 +92,8 @@ class ConstraintCompiler:
             found = self._compiled.get(constraint)
             if found is not None:
                 self._compiled.move_to_end(constraint)
+            elif self._abandoned >= MOST_ABANDONED:
+                found = _Compiled(None, ConstraintError(_BUSY))
             else:
                 task = self._running.get(constraint) or self._waiting.setdefault(constraint, _Task(constraint, user))
                 task.askers.append(asker)
@@ -107,20 +120,30 @@ class ConstraintCompiler:
             del self._waiting[task.constraint]
             self._running[task.constraint] = task
             self._users[task.user] += 1
-            threading.Thread(target=self._compile, args=(task,), name="constraint").start()
+            _start_thread(self._compile, task)
 
     def _compile(self, task: _Task) -> None:
-        limit = threading.Timer(LONGEST_S, self._finish, (task, _Compiled(None, ConstraintError(TOO_SLOW))))
+        limit = threading.Timer(LONGEST_S, self._abandon, (task,))
         limit.daemon = True
         limit.start()
         compiled = _compile(task.constraint, self._tokenizer)
         limit.cancel()
-        self._finish(task, compiled)
+        if not self._finish(task, compiled):
+            with self._lock:
+                self._abandoned -= 1
 
-    def _finish(self, task: _Task, compiled: _Compiled) -> None:
+    def _abandon(self, task: _Task) -> None:
+        with self._lock:
+            self._abandoned += 1
+        if not self._finish(task, _Compiled(None, ConstraintError(TOO_SLOW))):
+            with self._lock:
+                self._abandoned -= 1
+
+    def _finish(self, task: _Task, compiled: _Compiled) -> bool:
+        """False if the task is finished already."""
         with self._lock:
             if self._running.get(task.constraint) is not task:
-                return  # it took too long
+                return False
             del self._running[task.constraint]
             self._users[task.user] -= 1
             if not self._users[task.user]:
@@ -132,6 +155,7 @@ class ConstraintCompiler:
             self._start()
         for asker in askers:
             compiled.give(asker)
+        return True
 
     def _tokenizer(self) -> LLTokenizer:
         """Takes a second for a large vocabulary, at the first constraint."""
@@ -141,6 +165,15 @@ class ConstraintCompiler:
                 ids = self._source.backend_tokenizer.get_vocab(with_added_tokens=True).values()
                 self._made = from_tokenizer(self._source, max(self._vocabulary, *(one + 1 for one in ids)), self._eos)
             return self._made
+
+
+def _start_thread(run: Callable[[_Task], None], task: _Task) -> None:
+    with _STACK_SIZE:  # a setting of the process
+        before = threading.stack_size(STACK_BYTES)
+        try:
+            threading.Thread(target=run, args=(task,), name="constraint").start()
+        finally:
+            threading.stack_size(before)
 
 
 def _left(task: _Task) -> bool:
@@ -153,7 +186,8 @@ def _compile(constraint: OutputConstraint, tokenizer: Callable[[], LLTokenizer])
             return _Compiled(_matcher_of_tools(tool_rule(constraint), tokenizer()))
         return _Compiled(_matcher(grammar_of(constraint), tokenizer()))
     except ConstraintError as error:
-        return _Compiled(None, error)
+        # As raised, it would keep the frames that it passed, and in them the grammar.
+        return _Compiled(None, ConstraintError(str(error)))
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
         log.warning("a constraint could not be compiled: %s", type_and_place(error))
         return _Compiled(None, ConstraintError(TOO_LARGE))

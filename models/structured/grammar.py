@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import re
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher
-from llguidance.gbnf_to_lark import any_to_lark
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
-from models.structured.schema import closed
+from models.structured.schema import TooManyNamesError, closed
 
 LONGEST_ERROR = 300
 IMPOSSIBLE = "it can never be satisfied"
@@ -27,6 +29,15 @@ _IMPOSSIBLE = re.compile(r"\bNoExtension")
 _TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|TooComplex|^panic\b", re.IGNORECASE)
 """A panic of llguidance is an assertion about its own limits."""
 
+
+_JSON = "%json"
+_BLANKS = 1000
+_LARK_LINE = re.compile(r"%llguidance\b|start[ \t]*:")
+_CONVERT = (
+    "import runpy, sys; sys.setrecursionlimit(1000); "
+    "sys.stdout.write(runpy.run_path(sys.argv[1])['gbnf_to_lark'](sys.stdin.read()))"
+)
+CONVERSION_S = 5.0
 
 MOST_REMAINDERS = 20_000
 """llguidance implements `multipleOf` with a state per remainder, which its limits do not count: 20,000 take 0.2 s."""
@@ -63,13 +74,66 @@ def schema_grammar(schema: Mapping[str, Any]) -> str:
 
 
 def _lark_of(grammar: str) -> str:
-    """A grammar in Lark or GBNF as Lark; raises `ConstraintError`. Takes a fifth of a second for the largest."""
-    if "multipleOf" in grammar:
-        raise ConstraintError("a grammar with multipleOf is not supported")
+    """A grammar in Lark or GBNF as Lark; raises `ConstraintError`."""
+    if not _is_lark(grammar):
+        return _converted(grammar)
+    states = sum(map(_remainders, _schemas_in(grammar)))
+    if states > MOST_REMAINDERS:
+        raise ConstraintError(f"multipleOf: {TOO_LARGE}")
+    return grammar
+
+
+def _is_lark(grammar: str) -> bool:
+    """As llguidance tells, whose regular expression takes half a minute for 65,000 line breaks and holds the GIL."""
+    lines = (line.strip() for line in grammar.split("\n"))
+    return any(_LARK_LINE.match(line) for line in lines)
+
+
+def _converted(grammar: str) -> str:
+    """GBNF as Lark, by llguidance's own converter. It is written in Python, and the time that it takes grows with the
+    square of the rules, so it runs in a process that can be ended.
+    """
+    source = importlib.util.find_spec("llguidance.gbnf_to_lark")
+    assert source is not None
+    assert source.origin is not None
+    command = [sys.executable, "-I", "-S", "-c", _CONVERT, source.origin]
     try:
-        return str(any_to_lark(grammar))
-    except Exception as error:  # noqa: BLE001 - the converter raises whatever comes
-        raise ConstraintError(one_line(str(error))) from None
+        done = subprocess.run(  # noqa: S603 - the grammar is its input, and no part of the command
+            command, input=grammar.encode(), capture_output=True, timeout=CONVERSION_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise ConstraintError(TOO_SLOW) from None
+    except (OSError, UnicodeEncodeError) as error:
+        raise ConstraintError(f"a GBNF grammar cannot be converted here ({type(error).__name__})") from None
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise ConstraintError(one_line(lines[-1].partition(": ")[2] if lines else ""))
+    return done.stdout.decode()
+
+
+def _schemas_in(grammar: str) -> Iterator[object]:
+    """The JSON schemas in a grammar in Lark, as they are read: an escaped name is that name.
+
+    Raises `ConstraintError` if one cannot be read, or has a name twice, of which llguidance might read the other one.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=_once)
+    at = grammar.find(_JSON)
+    while at >= 0:
+        begin = at + len(_JSON)
+        begin += len(grammar[begin : begin + _BLANKS]) - len(grammar[begin : begin + _BLANKS].lstrip())
+        try:
+            schema, end = decoder.raw_decode(grammar, begin)
+        except (ValueError, RecursionError):
+            raise ConstraintError("%json: its schema cannot be read") from None
+        yield schema
+        at = grammar.find(_JSON, end)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
 
 
 def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,6 +149,8 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
         return closed({name: value for name, value in schema.items() if name != "x-guidance"})
     except RecursionError:
         raise ConstraintError(f"nesting: {TOO_LARGE}") from None
+    except TooManyNamesError:
+        raise ConstraintError(f"properties: {TOO_LARGE}") from None
 
 
 def _remainders(schema: object) -> int:

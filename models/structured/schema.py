@@ -33,13 +33,20 @@ _NEUTRAL = frozenset(
 )
 """Keywords that do not restrict a value: a `$ref` beside them stands alone."""
 
+MOST_NAMES = 20_000
+"""Names that are added to joined objects: each object that refers to a definition gets all of its names."""
+
 Schema = Mapping[str, Any]
+
+
+class TooManyNamesError(Exception):
+    """The schema is small, and what it says is not."""
 
 
 def closed(schema: Schema) -> dict[str, Any]:
     """The schema with every object closed that leaves open whether properties may follow those that it names.
 
-    Raises `RecursionError` if it is nested too deeply.
+    Raises `RecursionError` if it is nested too deeply, and `TooManyNamesError`.
     """
     return _Closing(schema).schema()
 
@@ -47,6 +54,7 @@ def closed(schema: Schema) -> dict[str, Any]:
 class _Closing:
     def __init__(self, root: Schema) -> None:
         self._root = root
+        self._added = 0
         self._joined: set[str] = set()
         """Definitions that are a part of an object somewhere."""
         waiting = list(_parts_of_joined(root))
@@ -75,7 +83,8 @@ class _Closing:
         is_closed = made.pop("unevaluatedProperties", None) is False
         own = made.get("properties", {})
         if isinstance(own, dict) and names is not None and (names or is_closed or "properties" in schema):
-            made["properties"] = own | {name: {} for name in names if name not in own}
+            more: dict[str, Any] = {name: {} for name in names if name not in own}
+            made["properties"] = own | more
             made["additionalProperties"] = False
         return made
 
@@ -117,11 +126,18 @@ class _Closing:
             return None
         properties = schema.get("properties")
         names = dict.fromkeys(properties) if isinstance(properties, dict) else {}
+        self._count(len(names))
         for part in self._resolved_parts(schema, passed):
             if part is None or (more := self._names(part, passed)) is None:
                 return None
             names |= more
         return names
+
+    def _count(self, names: int) -> None:
+        """Names are counted wherever they are collected: a chain of definitions is collected once for each of them."""
+        self._added += names
+        if self._added > MOST_NAMES:
+            raise TooManyNamesError
 
     def _resolved_parts(self, schema: Schema, passed: set[str]) -> Iterator[Schema | None]:
         yield from _parts(schema)

@@ -12,7 +12,8 @@ from models.structured.grammar import WHITESPACE, prepared
 from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
-_TERMINALS = re.compile(r'[{}\[\]]|: |, |"(?:[^"\\]|\\.)*"|[^{}\[\]":,]+|.', re.DOTALL)
+# A longer string is taken apart: looking for its end from each quote in it takes time by the square of its length.
+_TERMINALS = re.compile(r'[{}\[\]]|: |, |"(?:[^"\\]|\\.){0,64}+"|[^{}\[\]":,]+|.', re.DOTALL)
 _ANYTHING = r"(.|\n)*"
 _BLANK = r" \t\n\r"
 _ANY_OBJECT = {"type": "object"}

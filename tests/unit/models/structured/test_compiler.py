@@ -5,8 +5,10 @@ import json
 import re
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -307,3 +309,88 @@ def test_tokenizer_with_more_ids_than_the_model_has_rows_is_constrained_too() ->
         assert int.from_bytes(matcher.allowed(), "little") & 1 << ids("7")[0]
     finally:
         compiling.stop()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        (ConstraintKind.GRAMMAR, "\n" * 65_500 + 'root ::= "a"'),
+        (ConstraintKind.GRAMMAR, " \n\t" * 20_000 + 'root ::= "a"'),
+        (ConstraintKind.GRAMMAR, "start\n" * 10_000),
+        (ConstraintKind.GRAMMAR, "".join(f"r{n} ::= r{n + 1}\n" for n in range(4_000)) + 'r4000 ::= "a"\nroot ::= r0'),
+        (ConstraintKind.GRAMMAR, "root ::= " + "(" * 30_000),
+        (ConstraintKind.GRAMMAR, "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(5_000)) + 'r5000: "a"'),
+        (ConstraintKind.GRAMMAR, "start: R0\n" + "".join(f"R{n}: R{n + 1}\n" for n in range(5_000)) + 'R5000: "a"'),
+        (
+            ConstraintKind.GRAMMAR,
+            "start: r0\n" + "".join(f'r{n}: r{n + 1} "a" | "b"\n' for n in range(3_000)) + 'r3000: "a"',
+        ),
+        (
+            ConstraintKind.JSON,
+            json.dumps({
+                "$defs": {f"d{n}": {"properties": {"a": {"$ref": f"#/$defs/d{n + 1}"}}} for n in range(1_300)},
+                "$ref": "#/$defs/d0",
+            }).replace('"#/$defs/d1300"', '"#/$defs/d0"'),
+        ),
+        (ConstraintKind.GRAMMAR, 'start: %json {"type":"integer","multiple\\u004ff":9999991}'),
+        (ConstraintKind.GRAMMAR, 'start: %json {"multipleOf":9999991,"multipleOf":1}'),
+        (ConstraintKind.GRAMMAR, "start: " + "%json {" * 9_000),
+        (
+            ConstraintKind.JSON,
+            json.dumps({
+                "$defs": {"d": {"properties": {f"p{n}": True for n in range(2000)}}},
+                "properties": {f"q{n}": {"allOf": [{"$ref": "#/$defs/d"}]} for n in range(700)},
+            }),
+        ),
+    ],
+)  # fmt: skip
+def test_a_small_constraint_that_says_much_is_refused_or_compiled_beside_all_else(
+    kept: ConstraintCompiler, kind: ConstraintKind, rule: str
+) -> None:
+    longest, running = 0.0, True
+
+    def watch() -> None:
+        nonlocal longest
+        while running:
+            began = time.perf_counter()
+            time.sleep(0.005)
+            longest = max(longest, time.perf_counter() - began)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        with suppress(ConstraintError):
+            kept.ask(OutputConstraint(kind, rule)).result(60)
+    finally:
+        running = False
+        watching.join()
+    assert longest < 2, "it held the interpreter"  # half a minute before
+
+
+def test_a_refusal_keeps_nothing_of_what_was_refused(kept: ConstraintCompiler) -> None:
+    constraint = json_constraint({"not": {"type": "string"}})
+    with pytest.raises(ConstraintError):
+        kept.ask(constraint).result(20)
+    error = kept._compiled[constraint].error
+    assert error is not None
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    assert "_matcher" not in frames
+
+
+def test_constraints_are_refused_while_too_many_are_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_on = threading.Event()
+    monkeypatch.setattr(compiler_module, "LONGEST_S", 0.01)
+    monkeypatch.setattr(compiler_module, "_compile", lambda *_: goes_on.wait(60))
+    compiling = ConstraintCompiler(tokenizer(), len(tokenizer()), frozenset({eos()}))
+    asked = [compiling.ask(json_constraint({"const": n})) for n in range(compiler_module.MOST_ABANDONED)]
+    for one in asked:
+        with pytest.raises(ConstraintError, match="too long"):
+            one.result(20)
+    with pytest.raises(ConstraintError, match="try again later"):
+        compiling.ask(json_constraint({"const": "new"})).result(20)
+    goes_on.set()
+    deadline = time.monotonic() + 20
+    while compiling._abandoned and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert compiling._abandoned == 0
+    compiling.stop()
