@@ -20,12 +20,21 @@ _FRAME = struct.Struct(">qi")
 _LOG_APPEND_TIME = 8
 _CODEC_MASK = 7
 _CONTROL = 32
+MOST_RECORDS = 10_000
+"""Of one batch. Each record has its own outcome, and compression makes 100,000 of 59 KB."""
 _MOST_VARINT = 10
 _MOST_HEADERS = 1 << 16
 
 
 class MalformedError(Exception):
     """The bytes are not what the format says."""
+
+
+class CrowdedError(Exception):
+    """The batch has more records than one may have."""
+
+    def __init__(self) -> None:
+        super().__init__(f"its batch has more than {MOST_RECORDS} records; let the producer write smaller batches")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,8 @@ class Batch:
     attributes: int
     first_timestamp: int
     max_timestamp: int
+    count: int
+    """Of its records, as it claims."""
 
     @classmethod
     def of(cls, raw: bytes) -> Batch:
@@ -46,8 +57,8 @@ class Batch:
             raise MalformedError(f"the batch has {len(raw)} bytes, fewer than its head")
         if raw[_MAGIC_AT] != MAGIC:
             raise MalformedError(f"the message format {raw[_MAGIC_AT]} is not supported")
-        base, _, _, _, _, attributes, delta, first, newest, *_ = _HEADER.unpack_from(raw)
-        return cls(raw, base, base + delta, attributes, first, newest)
+        base, _, _, _, _, attributes, delta, first, newest, *_, count = _HEADER.unpack_from(raw)
+        return cls(raw, base, base + delta, attributes, first, newest, count)
 
     @property
     def codec(self) -> int:
@@ -98,18 +109,22 @@ class Read:
 
 
 def records_of(batch: Batch) -> Iterator[Read]:
-    """The records of a batch that is not compressed, in offset order."""
-    content, at, expected = batch.raw, HEADER_BYTES, batch.base_offset
+    """The records of a batch that is not compressed, in offset order. What cannot be told apart, or is too much, is
+    one at the end.
+    """
+    content, at, expected, left = batch.raw, HEADER_BYTES, batch.base_offset, MOST_RECORDS
     while at < len(content) and expected <= batch.last_offset:
         cursor = _Cursor(content, at, len(content))
         try:
+            if not left:
+                raise CrowdedError
             begin, end = cursor.span(cursor.varint())
-        except MalformedError as error:
+        except (MalformedError, CrowdedError) as error:
             yield Read(expected, batch.last_offset, batch.max_timestamp, None, content[at:], cause=str(error))
             return
         read = _record(batch, _Cursor(content, begin, end), expected)
         yield read
-        expected, at = read.offset + 1, end
+        expected, at, left = read.offset + 1, end, left - 1
 
 
 def _record(batch: Batch, cursor: _Cursor, expected: int) -> Read:

@@ -5,13 +5,14 @@ of a topic in this way. Here, records that cannot be decoded are delivered as `U
 with their raw bytes, among those that can. The consumer goes on behind them, and decides what becomes of them.
 
     checksum, cut off                  fetched again `_TRIES` times, since the bytes may have been damaged on their way
-    codec, size, message format        one unreadable record for all offsets of the batch
+    codec, size, count, message format one unreadable record for all offsets of the batch
     one record of a batch              one unreadable record at its offset
     offsets that cannot be counted     one unreadable record at the last offset that the batch names; if that is
                                        implausible, at the offset before the next batch, or else at the next offset
 
 Batches are expanded within `MOST_BATCH_BYTES`; a poll expands about as much for each partition and leaves the rest to
-the next fetch.
+the next fetch. They have `MOST_RECORDS` records at most, since each has an outcome of its own, and what stands behind
+them waits for all of these.
 
 Replaces two names of aiokafka, whose version is pinned (app/faust/pins.py).
 """
@@ -29,7 +30,18 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.legacy_records import LegacyRecordBatch
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from app.kafka.batch import HEADER_BYTES, MAGIC, Batch, MalformedError, Read, first_offset, last_offset, records_of
+from app.kafka.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    MOST_RECORDS,
+    Batch,
+    CrowdedError,
+    MalformedError,
+    Read,
+    first_offset,
+    last_offset,
+    records_of,
+)
 from app.kafka.codecs import Codec, CodecError, expand
 
 log = logging.getLogger(__name__)
@@ -111,6 +123,8 @@ class FetchedBatches:
         if not whole.validate_crc():
             raise _DamagedError("the checksum of the batch is wrong")
         self.last = batch.last_offset
+        if batch.count > MOST_RECORDS:
+            return _Closed(whole, CrowdedError())
         if batch.codec == Codec.NONE:
             self.readable = batch
             return self._checked(whole)
@@ -147,9 +161,9 @@ class FetchedBatches:
 
 
 class _Closed:
-    """A batch that cannot be expanded. If it belongs to an aborted transaction, nobody asks for its records."""
+    """A batch that is not read. If it belongs to an aborted transaction, nobody asks for its records."""
 
-    def __init__(self, batch: Any, error: CodecError) -> None:
+    def __init__(self, batch: Any, error: CodecError | CrowdedError) -> None:
         self._batch = batch
         self._error = error
 
@@ -224,7 +238,7 @@ class ReadableRecords(fetcher.PartitionRecords):
             yield from records_of(batch)
             return
         cause = str(error) or type(error).__name__
-        if not isinstance(error, (_DamagedError, CodecError, MalformedError)):
+        if not isinstance(error, (_DamagedError, CodecError, CrowdedError, MalformedError)):
             cause = f"{type(error).__name__}: {cause}"
         yield Read(self.next_fetch_offset, last, _time_in(self._records.entry), None, self._records.entry, cause=cause)
 

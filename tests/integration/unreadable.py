@@ -11,10 +11,13 @@ import cramjam
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import NotLeaderForPartitionError
 from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from app.kafka.codecs import Codec
 from app.settings import Settings
 from tests.unit.kafka.batches import batch, renamed, with_codec
+
+CROWD = 100_000
 
 
 class Unreadable(NamedTuple):
@@ -47,6 +50,14 @@ def bomb(_value: bytes) -> bytes:
 def zstd_bomb(_value: bytes) -> bytes:
     plain = batch([b"\0" * (200 << 20)], timestamp=now_ms())
     return with_codec(plain, Codec.ZSTD, bytes(cramjam.zstd.compress(plain[61:])))
+
+
+def crowd() -> bytes:
+    """100,000 records without key or value, in some 60 KB."""
+    builder = DefaultRecordBatchBuilder(2, Codec.ZSTD, 0, -1, -1, -1, 1 << 28)
+    for offset in range(CROWD):
+        builder.append(offset, now_ms(), None, None, [])
+    return bytes(builder.build())
 
 
 UNREADABLE = [

@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from app.wire.event import EventType
-from tests.integration.unreadable import UNREADABLE, bomb, named, produce
+from tests.integration.unreadable import CROWD, UNREADABLE, bomb, crowd, named, produce
 from tests.integration.worker.client import Client
 from tests.integration.worker.test_tools_over_kafka import KAFKA, calls_of, expected, result
 from tests.unit.kafka.batches import batch, renamed
@@ -66,6 +66,20 @@ async def test_what_cannot_be_decoded_has_one_dead_letter_and_stalls_nobody(clie
 def raw_of(raw: bytes, offset: int) -> bytes:
     """As the broker stores it: with its offset and the epoch of the leader."""
     return offset.to_bytes(8, "big") + raw[8:12] + b"\0\0\0\0" + raw[16:]
+
+
+async def test_a_crowded_batch_has_one_dead_letter_and_stalls_nobody(client: Client) -> None:
+    await client.asked("nina", max_tokens=2)
+    before, partition, raw = len(await client.records("dead-letters")), client.partition("nina"), crowd()
+    assert len(raw) < 1 << 17
+    offset = await produce(client.settings, "requests", partition, raw)
+    end = (await client.asked("nina", max_tokens=2)).end
+    assert end is not None
+    assert end.type is EventType.DONE
+    letter = await client.dead_letter("requests", partition, offset + CROWD - 1)
+    assert b"more than 10000 records" in dict(letter.headers)["error-message"]
+    assert letter.value == raw_of(raw, offset)
+    assert len(await client.records("dead-letters")) == before + 1
 
 
 async def test_a_healthy_record_of_the_same_batch_is_answered(client: Client) -> None:

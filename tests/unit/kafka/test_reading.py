@@ -14,6 +14,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.kafka.batch import MOST_RECORDS
 from app.kafka.codecs import Codec, CodecError, expand
 from app.kafka.reading import MOST_BATCH_BYTES, FetchedBatches, ReadableRecords, UnreadableRecord, cause_of
 from tests.unit.kafka.batches import NOW_MS, at_offset, batch, renamed, sealed, with_codec, with_last_offset_delta
@@ -127,6 +128,36 @@ def test_many_batches_that_expand_a_lot_are_read_in_several_fetches() -> None:
     log = Log(*large)
     assert len(log.fetch()) == 4
     assert [len(record.value or b"") for record in log.read(8)] == [5 << 20] * 4
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_batch_has_a_most_number_of_records_and_is_one_unreadable_record_beyond(codec: Codec) -> None:
+    full = batch([b""] * MOST_RECORDS, codec=codec)
+    assert len(Log(full).read(MOST_RECORDS)) == MOST_RECORDS
+    crowd = batch([b""] * (MOST_RECORDS + 1), codec=codec)
+    found = Log(crowd, batch([b"behind"], base=MOST_RECORDS + 1)).read(MOST_RECORDS + 2)
+    assert [(record.offset, record.value) for record in found] == [
+        (MOST_RECORDS, crowd),
+        (MOST_RECORDS + 1, b"behind"),
+    ]
+    assert f"offsets 0 to {MOST_RECORDS}: its batch has more than 10000 records" in cause_of(found[0])
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 7, 2**31 - 1])
+def test_a_batch_with_a_false_count_gives_no_more_than_that_either(count: int) -> None:
+    many = 3 * MOST_RECORDS
+    crowd = batch([b""] * many)
+    crowd = sealed(crowd[:57] + struct.pack(">i", count) + crowd[61:])
+    found = Log(crowd, batch([b"behind"], base=many)).read(many + 1)
+    assert len(found) <= MOST_RECORDS + 2
+    assert (found[-1].offset, found[-1].value) == (many, b"behind")
+    assert "more than 10000 records" in cause_of(found[-2])
+
+
+def test_a_crowded_batch_of_an_aborted_transaction_stays_aborted() -> None:
+    crowd = batch([b""] * (MOST_RECORDS + 1), transactional=True)
+    log = Log(crowd, batch([b"behind"], base=MOST_RECORDS + 1), aborted=((7, 0),))
+    assert outcomes(log.read(MOST_RECORDS + 2)) == {MOST_RECORDS + 1: b"behind"}
 
 
 def test_content_that_does_not_fit_its_codec_and_unknown_codecs_are_one_unreadable_record() -> None:
