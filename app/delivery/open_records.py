@@ -20,6 +20,8 @@ from app.settings import Settings
 # A user's share: so many times the requests that may run, and one part of the bytes.
 _ROUNDS = 2
 _USERS = 8
+MOST_PARKED = 16_384
+"""With so many requests parked, a worker reads no further."""
 WAITING_BYTES = 16 * 1024
 """What a request that waits for tools needs beside its record."""
 

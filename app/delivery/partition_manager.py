@@ -13,6 +13,7 @@ from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.log_end import LogEnd
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.open_records import MOST_PARKED
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Agent, Partition, State
 from app.delivery.record import REQUESTS, TURNS, Record
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 # that remain when the flow resumes bridge the second or so until the consumer fetches again. A setting also bounds
 # their bytes. One user occupies a part of it only (open_records.py), so requests are read on past the first thousand.
 _PAUSE_AT = {REQUESTS: 32, TURNS: 8}
-_MOST_PARKED = 16_384
 _RESUME_AT_SHARE = 0.4
 _CONFIRM_AGAIN_S = 0.5
 
@@ -219,7 +219,7 @@ class PartitionManager:
             filled = max(
                 partition.records.active(topic) / (_PAUSE_AT[topic] * limit),
                 partition.records.size(topic) / limit_bytes,
-                partition.records.parked / _MOST_PARKED if topic == REQUESTS else 0.0,
+                partition.records.parked / MOST_PARKED if topic == REQUESTS else 0.0,
             )
             if filled >= 1:
                 self._flow.pause(topic, partition.number)  # each time: the end of a rebalance lets everything flow

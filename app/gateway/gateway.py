@@ -216,6 +216,7 @@ class Gateway:
         """The group has divided the partitions among the gateways."""
         owners = division.owners
         mine = owners.get(self._trust.name, [])
+        self.backlog.keep(mine)
         self.metrics.fleets.set(division.fleets)
         if division.fleets > 1:
             log.warning(

@@ -1,7 +1,8 @@
-"""Estimate whether a new request can begin in time.
+"""Refuse requests that could not begin in time.
 
 A task reads the worker group's offsets every few seconds, for all partitions at once, so a request causes no extra
-reads. The estimate does not include earlier requests of the same conversation.
+reads. Whose requests wait for what is in estimate.py: a user is refused for a backlog of their own or of very many
+users, not for another's. The estimate does not include earlier requests of the same conversation.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
+from collections.abc import Collection
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
@@ -54,17 +56,35 @@ class Backlog:
 
     def ended(self, user_id: str) -> None:
         """An answer of the user has ended."""
-        self._ended[partition_for(user_id, len(self._partitions))] += 1
+        self._ended[self._partition(user_id)] += 1
+        self.change(user_id, -1)
+
+    def change(self, user_id: str, requests: int) -> None:
+        """That many more requests of the user are open, or fewer if it is negative."""
+        self._estimate.users(self._partition(user_id)).change(user_id, requests, time.monotonic())
+
+    def keep(self, partitions: Collection[int]) -> None:
+        """This gateway keeps the limits of the users of these partitions, and of no others."""
+        self._estimate.keep(partitions)
 
     def check(self, user_id: str) -> None:
-        """Raise `ApiError` if the answer could not begin within `gateway_start_s`."""
-        wait_s = self._estimate.wait_s(partition_for(user_id, len(self._partitions)), time.monotonic())
-        if wait_s > self._settings.gateway_start_s:
-            raise ApiError(
-                ErrorCode.OVERLOADED,
-                f"the answer could begin in about {wait_s:.0f} s at the earliest",
-                retry_after_s=min(wait_s - self._settings.gateway_start_s, _LONGEST_RETRY_S),
-            )
+        """Raise `ApiError` if the answer could not begin within `gateway_start_s`.
+
+        `Retry-After` is what the wait has too much, at most `_LONGEST_RETRY_S`; the message names no longer wait.
+        """
+        most_s = self._settings.gateway_start_s
+        wait_s = self._estimate.wait_s(self._partition(user_id), user_id, time.monotonic())
+        if wait_s <= most_s:
+            return
+        excess_s = min(wait_s - most_s, _LONGEST_RETRY_S)
+        about = "about" if excess_s < _LONGEST_RETRY_S else "more than"
+        message = (
+            f"the answer could begin in {about} {most_s + excess_s:.0f} s at the earliest, {most_s:g} s are allowed"
+        )
+        raise ApiError(ErrorCode.OVERLOADED, message, retry_after_s=excess_s)
+
+    def _partition(self, user_id: str) -> int:
+        return partition_for(user_id, len(self._partitions))
 
     async def _keep_looking(self) -> None:
         logged = ""  # the failure that was logged last

@@ -1,16 +1,25 @@
-"""Estimate how long a request would wait in its partition, from a few observations per minute.
+"""Estimate how long a user's request would wait in its partition, from a few observations per minute.
 
 The distance between the committed offset and the end of a partition of `requests`, less what the commit says has
 finished ahead of that offset, is an upper bound of its open requests: commits are late, and have no room for every
 request that finished behind a long one. Ends of answers in `tokens` are therefore counted as well, and the lower value
 is used. Requests without an end of their own (dead letters, duplicates) are counted until a commit has them.
+
+Workers serve users in turn, and read on past a user with many requests. So ahead of a user's next request are the
+user's own open ones, and of each other user as many as the user's turns need: that one's open requests, but at most one
+more than the user's own. Who has nothing open waits for one request of each other user, however many one of them has
+sent (open_of_users.py). Requests of no known user delay nobody until they are more than a worker reads past
+(`MOST_PARKED`): those beyond are ahead of everyone.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+
+from app.delivery.open_records import MOST_PARKED
+from app.gateway.limits.open_of_users import OpenOfUsers
 
 WINDOW_S = 60.0
 OLD_S = 15.0
@@ -35,6 +44,7 @@ class Estimate:
         self._max_in_flight = max_in_flight
         self._samples: deque[Sample] = deque()
         self._open: dict[int, int] = {}
+        self._users: dict[int, OpenOfUsers] = {}
 
     def add(self, sample: Sample) -> None:
         before = self._samples[-1] if self._samples else None
@@ -44,7 +54,9 @@ class Estimate:
                 come = end - before.ends.get(partition, end)
                 gone = sample.ended.get(partition, 0) - before.ended.get(partition, 0)
                 most = min(most, self._open.get(partition, most) + come - gone)
+            idle_since = before.at if before is not None and most <= 0 and not self._open.get(partition) else None
             self._open[partition] = max(0, most)
+            self.users(partition).expire(sample.at, idle_since)
         self._samples.append(sample)
         while sample.at - self._samples[0].at > WINDOW_S:
             self._samples.popleft()
@@ -53,15 +65,32 @@ class Estimate:
         self._samples.clear()
         self._open.clear()
 
-    def wait_s(self, partition: int, now: float) -> float:
-        """Seconds until a new request would begin; 0 if it would begin at once."""
+    def keep(self, partitions: Collection[int]) -> None:
+        """The users of other partitions are another gateway's."""
+        self._users = {number: users for number, users in self._users.items() if number in partitions}
+
+    def users(self, partition: int) -> OpenOfUsers:
+        return self._users.setdefault(partition, OpenOfUsers())
+
+    def wait_s(self, partition: int, user_id: str, now: float) -> float:
+        """Seconds until a new request of the user would begin; 0 if it would begin at once."""
         if not self._samples or now - self._samples[-1].at > OLD_S:
             return 0.0
         first, last = self._samples[0], self._samples[-1]
-        ahead = self._open.get(partition, 0) - self._max_in_flight
         seconds = last.at - first.at
-        if ahead < 0 or not seconds:
+        everyone = self._open.get(partition, 0)
+        if everyone < self._max_in_flight or not seconds:
+            return 0.0
+        in_turn = min(everyone, self.users(partition).ahead_of(user_id))
+        ahead = max(in_turn - self._max_in_flight, everyone - MOST_PARKED)
+        if ahead < 0:
             return 0.0
         # Without an observed end, all that is known is that the next one takes at least this long.
-        ended = max(1, last.ended.get(partition, 0) - first.ended.get(partition, 0))
-        return (ahead + 1) * seconds / ended
+        # Dead letters finish, and have no end.
+        ended = _growth(first.ended, last.ended, partition)
+        gone = max(1, ended, _growth(first.finished, last.finished, partition))
+        return (ahead + 1) * seconds / gone
+
+
+def _growth(before: Mapping[int, int], now: Mapping[int, int], partition: int) -> int:
+    return now.get(partition, 0) - before.get(partition, 0)

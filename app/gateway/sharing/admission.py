@@ -74,10 +74,12 @@ class Admission:
         else:
             self._backlog.check(name)
             self._limits.admit_user(name, requests)
+            self._backlog.change(name, requests)
 
     def give_back(self, name: str, requests: int) -> None:
         """Requests of a user that were charged here were not sent after all."""
         self._limits.give_back(name, requests)
+        self._backlog.change(name, -requests)
 
     def spend(self, tenant: str, tokens: int) -> None:
         """Count tokens that another gateway has read."""

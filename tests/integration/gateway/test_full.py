@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import httpx
+import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from websockets.asyncio.client import connect
 
 from app.settings import Settings
 from tests.conftest import NewSettings
+from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 
@@ -42,12 +46,41 @@ async def test_requests_that_could_not_begin_in_time_are_refused_until_they_coul
                     await asyncio.sleep(0.5)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
             assert 1 <= int(refused.headers["retry-after"]) <= 61
-            body = {"messages": [{"role": "user", "content": "hello"}]}
+            body = {"messages": [{"role": "user", "content": "hello"}], "user_id": "nina"}
             assert (await http.post("/v1/chat/completions", json=body)).status_code == 503
+            assert (await asked(http, "omar")).status_code == 202
             await commit_to_the_end(settings)
             async with asyncio.timeout(30):
                 while (await asked(http, "nina")).status_code == 503:
                     await asyncio.sleep(0.5)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_a_burst_of_one_user_refuses_no_other(
+    new_settings: NewSettings, tmp_path: Path, *, is_shared: bool
+) -> None:
+    settings = await new_settings(
+        partitions=1, max_in_flight=2, paced_tokens_per_s=20.0, gateway_start_s=2.0, gateway_requests_per_min=0
+    )
+    with (
+        WorkerProcess(settings, tmp_path / "worker.log") as worker,
+        GatewayProcess(settings, tmp_path / "gateway.log", is_shared=is_shared) as gateway,
+    ):
+        worker.wait_owning(1)
+        async with (
+            httpx.AsyncClient(base_url=gateway.url, timeout=60) as http,
+            connect(gateway.url.replace("http", "ws") + "/v1/ws?user_id=nina", proxy=None, max_queue=None) as socket,
+        ):
+            for number in range(300):
+                await socket.send(json.dumps({"type": "ask", "ref": str(number), "prompt": "hello", "max_tokens": 40}))
+            async with asyncio.timeout(60):
+                while (refused := await asked(http, "nina")).status_code == 202:
+                    await asyncio.sleep(0.5)
+            assert refused.status_code == 503
+            body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "user_id": "omar"}
+            replies = [await http.post("/v1/chat/completions", json=body) for _ in range(4)]
+            assert [reply.status_code for reply in replies] == [200] * 4
+            assert (await asked(http, "nina")).status_code == 503  # it is not over
 
 
 async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSettings, tmp_path: Path) -> None:

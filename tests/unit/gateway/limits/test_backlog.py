@@ -20,7 +20,8 @@ def test_one_answer_that_has_waited_for_long_is_no_backlog_for_a_gateway_that_st
     for at in range(300, 360, 2):
         end = 5 * at
         made.add(Sample(at, {0: end}, {0: finished(committed(0, *range(1, end)), 0)}, {0: 5 * (at - 300)}))
-        assert made.wait_s(0, at) == 0
+        made.users(0).change("nina", 5, at)
+        assert made.wait_s(0, "nina", at) == 0
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from app.delivery.open_records import MOST_PARKED
 from app.gateway.limits.estimate import OLD_S, WINDOW_S, Estimate, Sample
 
 Seen = tuple[float, int, int, int]
 
 
 def estimate(*samples: Seen, max_in_flight: int = 10, after_s: float = 0.0) -> float:
-    """The wait in partition 0 after (time, end, committed, ended) were seen."""
+    """The wait in partition 0, after (time, end, committed, ended) were seen, of the user of all requests."""
     made = Estimate(max_in_flight)
+    made.users(0).change("nina", 1_000_000, samples[0][0] if samples else 0)
     for at, end, committed, ended in samples:
         made.add(Sample(at, {0: end}, {0: committed}, {0: ended}))
-    return made.wait_s(0, (samples[-1][0] if samples else 0) + after_s)
+    return made.wait_s(0, "nina", (samples[-1][0] if samples else 0) + after_s)
+
+
+def flooded(*, ends: int, rate: float = 1.0) -> Estimate:
+    """`nina` has that many requests open, of which `rate` end per second."""
+    made = Estimate(10)
+    made.users(0).change("nina", ends, 0)
+    for at in (0, 10):
+        made.add(Sample(at, {0: ends}, {0: 0}, {0: int(rate * at)}))
+    return made
 
 
 def test_without_a_look_nothing_is_known_and_nothing_refused() -> None:
@@ -59,6 +70,61 @@ def test_an_old_look_refuses_nobody() -> None:
 def test_one_partition_says_nothing_of_another() -> None:
     made = Estimate(10)
     for at in (0, 10):
+        made.users(0).change("nina", 500, at)
         made.add(Sample(at, {0: 1000, 1: 5}, {0: 0, 1: 5}, {}))
-    assert made.wait_s(0, 10) > 0
-    assert made.wait_s(1, 10) == made.wait_s(2, 10) == 0
+    assert made.wait_s(0, "nina", 10) > 0
+    assert made.wait_s(1, "nina", 10) == made.wait_s(2, "nina", 10) == 0
+
+
+def test_a_users_burst_delays_that_user_and_no_other() -> None:
+    made = flooded(ends=3000)
+    assert made.wait_s(0, "nina", 10) > 2900
+    assert made.wait_s(0, "omar", 10) == 0
+
+
+def test_who_has_requests_open_waits_for_them_and_for_as_many_of_each_other_user() -> None:
+    made = flooded(ends=3000)
+    made.users(0).change("omar", 20, 10)
+    # 20 of his own and 21 of hers, of which 10 run; 1 a second ends.
+    assert made.wait_s(0, "omar", 10) == 41 - 10 + 1
+    made.users(0).change("omar", -20, 10)
+    assert made.wait_s(0, "omar", 10) == 0
+
+
+def test_very_many_users_delay_everyone() -> None:
+    made = flooded(ends=3000)
+    for number in range(200):
+        made.users(0).change(f"user-{number}", 5, 10)
+    assert made.wait_s(0, "omar", 10) == 201 - 10 + 1
+
+
+def test_requests_of_no_known_user_delay_nobody_until_a_worker_reads_no_further() -> None:
+    for more, wait in ((0, 1), (-1, 0), (5, 6)):
+        made = Estimate(10)
+        for at in (0, 10):
+            made.add(Sample(at, {0: MOST_PARKED + more + at}, {0: 0}, {0: at}))
+        assert made.wait_s(0, "omar", 10) == wait
+
+
+def test_dead_letters_finish_without_an_end() -> None:
+    open_, finished = MOST_PARKED + 40_000, 20_000
+    made = Estimate(10)
+    made.add(Sample(0, {0: open_}, {0: 0}, {}))
+    made.add(Sample(10, {0: open_}, {0: finished}, {}))
+    assert made.wait_s(0, "omar", 10) < 11
+
+
+def test_what_never_ends_is_nobodys_once_the_partition_has_been_idle() -> None:
+    made = Estimate(10)
+    for at, end in ((0, 100), (2, 100), (4, 100), (6, 100)):
+        made.users(0).change("lena", 1, at)
+        made.add(Sample(at, {0: end}, {0: 0 if at == 0 else end}, {}))
+        if at == 0:
+            made.users(0).change("nina", 5, at)
+    assert (made.users(0).open("nina"), made.users(0).open("lena")) == (0, 4)
+
+
+def test_users_of_partitions_that_moved_are_not_remembered() -> None:
+    made = flooded(ends=100)
+    made.keep([1])
+    assert made.users(0).open("nina") == 0
