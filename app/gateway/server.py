@@ -19,6 +19,7 @@ from app.gateway.application import create_application, create_operations
 from app.gateway.body import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
 from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
+from app.gateway.server_log import OfPeers
 from app.gateway.sharing.port import host_of
 from app.gateway.tls import tls_options
 from app.process_end import end_process
@@ -144,6 +145,7 @@ def address_of(listener: socket.socket, *, tls: bool = False) -> str:
 async def serve(gateway: Gateway, listener: socket.socket, operators: socket.socket | None = None) -> None:
     """Run a started gateway until SIGTERM or Ctrl-C; with keys, `operators` has a socket of its own."""
     public = Server(_public(gateway), gateway.leave)
+    logging.getLogger("uvicorn.error").addFilter(OfPeers())
     if operators is None:
         await public.serve([listener])
         return
@@ -165,6 +167,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
     }
     return uvicorn.Config(
         create_application(gateway),
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -181,6 +184,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
 def _private(gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         create_operations(gateway),
+        log_config=None,
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
+import socket
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 
+from tests.conftest import NewSettings
 from tests.integration.gateway.events import answer
 from tests.integration.gateway.gateway_process import GatewayProcess
 
@@ -141,3 +145,20 @@ async def test_streams_of_others_go_on_meanwhile_and_the_log_is_quiet(
     assert "Traceback" not in log
     assert "ERROR" not in log
     assert gateway.is_running
+
+
+async def test_what_is_no_http_is_logged_like_all_else_and_once_in_a_while(
+    new_settings: NewSettings, tmp_path: Path
+) -> None:
+    settings = await new_settings(gateway_api_keys="key-of-nina-01234=nina")
+    with GatewayProcess(settings, tmp_path / "gateway.log") as gateway:
+        ports = (gateway.settings.gateway_port, gateway.settings.gateway_metrics_port)
+        for number in range(60):
+            with socket.create_connection(("127.0.0.1", ports[number % 2]), timeout=10) as peer:
+                peer.sendall(b"\x16\x03\x01 private\r\n\r\n")
+                assert b" 400 " in peer.recv(4096)
+        lines = [line for line in gateway.log.read_text().splitlines() if "Invalid HTTP" in line]
+    assert 1 <= len(lines) < 30
+    for line in lines:
+        assert re.match(r"\d{4}-\d\d-\d\d [\d:,]+ uvicorn\.error: Invalid HTTP", line)
+    assert "private" not in gateway.log.read_text()
