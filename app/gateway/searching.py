@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 4
+_SLICE = 16
+"""Texts that are embedded in one turn: a batch of the embedder."""
+EMBED_S = 20.0
+"""The longest that the texts of one request are embedded, waiting for others included."""
 
 
 async def imported() -> None:
@@ -38,6 +43,7 @@ class Searching:
         self._settings = settings
         self._loading = asyncio.Lock()
         self._turns = FairQueue(_AT_ONCE, "searches")
+        self._embeddings = FairQueue(1, "embeddings")  # the embedder has one thread
         self._milvus: Milvus | None = None
         self._embedder: Embedder | None = None
         self._search: HistorySearch | None = None
@@ -60,7 +66,11 @@ class Searching:
             raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; see the gateway's log") from None
 
     async def embed(self, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
-        """The vectors of texts, and how many tokens they have; raises `ApiError`."""
+        """The vectors of texts, and how many tokens they have; raises `ApiError`.
+
+        Few texts are embedded in a turn, so requests with many delay others by one turn each. What cannot be embedded
+        within `EMBED_S` is refused.
+        """
         await imported()
         from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
 
@@ -68,12 +78,32 @@ class Searching:
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, "PARLEY_EMBEDDER=none embeds nothing")
         try:
             embedder = await self._loaded()
-            async with self._turns.turn(user_id):
-                vectors = await embedder.embed(texts)
-                return vectors, await asyncio.to_thread(embedder.count_tokens, texts)
+            return await self._in_turns(embedder, user_id, texts)
         except EmbedderError as error:
             log.error("cannot embed texts: %s", error)
             raise ApiError(ErrorCode.UNAVAILABLE, "texts cannot be embedded; see the gateway's log") from None
+
+    async def _in_turns(self, embedder: Embedder, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
+        import numpy as np  # noqa: PLC0415 - slow to import
+
+        vectors: Vectors = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
+        # Texts of similar length go together, because padding costs as much as words.
+        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
+        tokens, done, waited_s = 0, 0, 0.0
+        try:
+            async with asyncio.timeout(EMBED_S):
+                for first in range(0, len(order), _SLICE):
+                    chosen = order[first : first + _SLICE]
+                    part = [texts[number] for number in chosen]
+                    asked_at = time.monotonic()
+                    async with self._embeddings.turn(user_id, goes_on=first > 0):
+                        waited_s += time.monotonic() - asked_at
+                        vectors[chosen] = await embedder.embed(part)
+                        tokens += await asyncio.to_thread(embedder.count_tokens, part)
+                    done += len(part)
+        except TimeoutError:
+            raise _too_slow(done, len(texts), busy=waited_s > EMBED_S / 2) from None
+        return vectors, tokens
 
     async def stop(self) -> None:
         if self._milvus is not None:
@@ -100,3 +130,11 @@ class Searching:
 
                 self._embedder = await asyncio.to_thread(load_embedder, self._settings.embedder)
             return self._embedder
+
+
+def _too_slow(done: int, texts: int, *, busy: bool) -> ApiError:
+    message = f"input: {done} of {texts} texts could be embedded within {EMBED_S:g} s"
+    if busy:
+        return ApiError(ErrorCode.OVERLOADED, f"{message}, beside those of others; retry later", retry_after_s=EMBED_S)
+    fewer = f"send at most {max(1, done // 2)} texts of this length in a request"
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{message}; {fewer}", status=413, param="input")
