@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import InvalidTransactionTimeout
 
 from app.kafka.topics import create_topics, topic_specs
 from app.local.kafka import KafkaCluster
@@ -25,3 +27,18 @@ async def test_three_brokers_go_on_when_one_is_killed_and_take_it_back(
         assert cluster.nodes[0].answers()
         for partition in range(3):
             await producer.send_and_wait(settings.topic("turns"), b"more", partition=partition)
+
+
+async def test_no_transaction_may_hold_back_what_stands_behind_it_for_more_than_a_minute(kafka: KafkaCluster) -> None:
+    for timeout_ms, is_allowed in ((60_000, True), (60_001, False)):
+        producer = AIOKafkaProducer(
+            bootstrap_servers=kafka.address, transactional_id=f"of-{timeout_ms}", transaction_timeout_ms=timeout_ms
+        )
+        try:
+            if is_allowed:
+                await producer.start()
+            else:
+                with pytest.raises(InvalidTransactionTimeout):
+                    await producer.start()
+        finally:
+            await producer.stop()

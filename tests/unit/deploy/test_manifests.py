@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from app.commands import parley
+from app.local.server_properties import Voter, server_properties
 from app.settings import PREFIX, Settings
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -98,6 +99,14 @@ def test_the_parts_of_compose_wait_for_parts_that_are_there() -> None:
     for service in services.values():
         assert set(service.get("depends_on", {})) <= set(services)
     assert {"kafka", "milvus", "topics", "worker", "gateway"} == set(services)
+
+
+def test_the_broker_of_compose_ends_open_transactions_as_soon_as_a_local_one() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    me = Voter(1, 9092, 9093)
+    name = "transaction.max.timeout.ms"
+    local = server_properties(me, (me,), Path("data"))[name]
+    assert str(services["kafka"]["environment"]["KAFKA_TRANSACTION_MAX_TIMEOUT_MS"]) == local
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))
