@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import faust
@@ -12,6 +13,7 @@ from faust.types import TP
 
 from app.faust.fetch_order import FetchOrder
 from app.faust.fetch_throttle import FetchThrottle
+from app.faust.open_transactions import OpenTransactions
 from app.faust.quick_wait import QuickWait
 from app.faust.same_loop import SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
@@ -34,10 +36,12 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
         super().__post_init__()
         self.throttle = FetchThrottle(self.app.unhurried)
         self.order = FetchOrder()
+        self.transactions = OpenTransactions()
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
         fetched = await super()._fetch_records(consumer, *args, **kwargs)
         self.throttle.fetched(consumer, fetched)
+        self.transactions.fetched(consumer, time.monotonic())
         for partition, records in fetched.items():
             self.order.fetched(partition, records)
         return fetched

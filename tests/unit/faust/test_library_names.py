@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
+from aiokafka.consumer.subscription_state import Assignment, SubscriptionState, TopicPartitionState
 from aiokafka.producer import sender
 from aiokafka.protocol.fetch import FetchRequest
 from faust.transport.drivers import aiokafka as driver
@@ -45,7 +46,17 @@ OWN = {
     "_is_tried_again", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
 }  # fmt: skip
 PRIVATE = {
-    AIOKafkaConsumer: {"_client", "_coordinator", "_fetcher", "_isolation_level", "_partition_assignment_strategy"},
+    AIOKafkaConsumer: {
+        "_client",
+        "_coordinator",
+        "_fetcher",
+        "_isolation_level",
+        "_partition_assignment_strategy",
+        "_subscription",
+    },
+    SubscriptionState: {"subscription"},
+    Assignment: {"state_value", "tps"},
+    TopicPartitionState: {"has_valid_position", "highwater", "lso", "paused", "position"},
     GroupCoordinator: {"_group_instance_id", "_coordination_task", "coordinator_id", "close"},
     fetcher.Fetcher: {"_fetch_min_bytes", "_fetch_max_wait_ms"},
     FetchRequest: {"_topics"},
@@ -59,6 +70,7 @@ HOLDERS = {
     "coordinator": (GroupCoordinator,),
     "_coordinator": (GroupCoordinator,),
     "_fetcher": (fetcher.Fetcher,),
+    "state": (TopicPartitionState,),
 }
 """Of which classes a variable or an attribute of that name is, in these folders."""
 
