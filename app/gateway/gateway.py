@@ -186,7 +186,7 @@ class Gateway:
             if refusal is not None:
                 status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
                 raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
-        await self.admission.admit(identity, sum(map(_weight, asked)))
+        await self.admission.admit(identity, sum(map(_weight, asked)), len(asked))
         for request in prompts:
             self.request_producer.check(request)
             await asyncio.sleep(0)  # many tools take milliseconds

@@ -40,7 +40,7 @@ class Backlog:
         self._settings = settings
         self._topic = settings.topic("requests")
         self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
-        self._estimate = Estimate(settings.max_in_flight)
+        self.estimate = Estimate(settings.max_in_flight)
         self._ended: Counter[int] = Counter()
         self._looking: asyncio.Task[None] | None = None
 
@@ -61,11 +61,11 @@ class Backlog:
 
     def change(self, user_id: str, requests: int) -> None:
         """That many more requests of the user are open, or fewer if it is negative."""
-        self._estimate.users(self._partition(user_id)).change(user_id, requests, time.monotonic())
+        self.estimate.users(self._partition(user_id)).change(user_id, requests, time.monotonic())
 
     def keep(self, partitions: Collection[int]) -> None:
         """This gateway keeps the limits of the users of these partitions, and of no others."""
-        self._estimate.keep(partitions)
+        self.estimate.keep(partitions)
 
     def check(self, user_id: str) -> None:
         """Raise `ApiError` if the answer could not begin within `gateway_start_s`.
@@ -73,7 +73,7 @@ class Backlog:
         `Retry-After` is what the wait has too much, at most `_LONGEST_RETRY_S`; the message names no longer wait.
         """
         most_s = self._settings.gateway_start_s
-        wait_s = self._estimate.wait_s(self._partition(user_id), user_id, time.monotonic())
+        wait_s = self.estimate.wait_s(self._partition(user_id), user_id, time.monotonic())
         if wait_s <= most_s:
             return
         excess_s = min(wait_s - most_s, _LONGEST_RETRY_S)
@@ -95,16 +95,16 @@ class Backlog:
                 await admin.start()
                 await ends.start()
                 while True:
-                    self._estimate.add(await self._look(admin, ends))
+                    self.estimate.add(await self._look(admin, ends))
                     logged = ""
                     await asyncio.sleep(EVERY_S)
             except (KafkaError, OSError) as error:
-                self._estimate.forget()
+                self.estimate.forget()
                 if logged != (logged := type(error).__name__):
                     log.warning("cannot read the backlog, so no request is rejected for it: %s", error)
             except Exception:
                 # No failure here may stop the gateway: without an estimate, no request is rejected.
-                self._estimate.forget()
+                self.estimate.forget()
                 log.exception("cannot read the backlog; retrying")
             finally:
                 try:

@@ -1,8 +1,8 @@
 """How many open requests each user of a partition has, as far as this gateway knows.
 
-It counts requests that it has admitted, weighed by their candidates, until their answers end. Some never do: a request
-that was not sent after all, a dead letter, a candidate. Such counts go when the partition has been idle, or when
-nothing of the user has happened for `_FORGET_S`. Requests that were admitted elsewhere, or that programs send to Kafka,
+It counts requests that it has admitted until their answers end. Some never do: a request that was not sent after all,
+or a dead letter. Such counts go when the partition has been idle, or when nothing of the user has happened for
+`_FORGET_S`. Requests that were admitted elsewhere, or that programs send to Kafka,
 are of no known user.
 """
 

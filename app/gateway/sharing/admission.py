@@ -45,13 +45,17 @@ class Admission:
             self._spending.cancel()
             await asyncio.gather(self._spending, return_exceptions=True)
 
-    async def admit(self, identity: Identity, requests: int) -> None:
-        """Admit that many requests of a user and its tenant; raises `ApiError`."""
-        await self._ask(identity.user_id, requests, is_tenant=False)
+    async def admit(self, identity: Identity, requests: int, answers: int | None = None) -> None:
+        """Admit that many requests of a user and its tenant; raises `ApiError`.
+
+        They get so many `answers`, as many if None: a request with candidates counts as several, and has one answer.
+        """
+        answers = requests if answers is None else answers
+        await self._ask(identity.user_id, requests, answers, is_tenant=False)
         if identity.tenant is None or not self._limits.limits_tenants:
             return
         try:
-            await self._ask(identity.tenant, requests, is_tenant=True)
+            await self._ask(identity.tenant, requests, answers, is_tenant=True)
         except ApiError:
             self._return(identity.user_id, requests)
             raise
@@ -67,14 +71,14 @@ class Admission:
         else:
             self._limits.count_tenant_tokens(tenant, tokens)
 
-    def charge(self, name: str, requests: int, *, is_tenant: bool) -> None:
+    def charge(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
         """Admit requests by the limits that this gateway keeps; raises `ApiError`."""
         if is_tenant:
             self._limits.admit_tenant(name, requests)
         else:
             self._backlog.check(name)
             self._limits.admit_user(name, requests)
-            self._backlog.change(name, requests)
+            self._backlog.change(name, answers)
 
     def give_back(self, name: str, requests: int) -> None:
         """Requests of a user that were charged here were not sent after all."""
@@ -85,14 +89,14 @@ class Admission:
         """Count tokens that another gateway has read."""
         self._limits.count_tenant_tokens(tenant, tokens)
 
-    async def _ask(self, name: str, requests: int, *, is_tenant: bool) -> None:
+    async def _ask(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
         give_up_at = asyncio.get_running_loop().time() + _OWNER_S
         while asyncio.get_running_loop().time() < give_up_at:
             if not self._directory.elsewhere(name):
-                return self.charge(name, requests, is_tenant=is_tenant)
+                return self.charge(name, requests, answers, is_tenant=is_tenant)
             try:
                 if (address := self._directory.owner(name)) is not None:
-                    return await self._links.to(address).charge(name, requests, is_tenant=is_tenant)
+                    return await self._links.to(address).charge(name, requests, answers, is_tenant=is_tenant)
             except (PeerAwayError, TimeoutError):
                 pass
             await self._directory.changed(_AGAIN_S)

@@ -48,12 +48,13 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
 
 
 class Charge(msgspec.Struct, frozen=True, tag="charge"):
-    """Requests of a user, or of a tenant if `is_tenant`, weighed by their candidates."""
+    """Requests of a user, or of a tenant if `is_tenant`, weighed by their candidates; `answers` will end."""
 
     id: int
     name: str
     requests: Count
     is_tenant: bool = False
+    answers: Count = 1
 
 
 class GiveBack(msgspec.Struct, frozen=True, tag="give_back"):

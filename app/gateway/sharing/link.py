@@ -107,9 +107,9 @@ class Link:
                     found += frame.events
         return found
 
-    async def charge(self, name: str, requests: int, *, is_tenant: bool) -> None:
+    async def charge(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
         """Admit these requests by the owner's limits; raises `ApiError` or `PeerAwayError`."""
-        with self._call(Charge(next(self._ids), name, requests, is_tenant)) as call:
+        with self._call(Charge(next(self._ids), name, requests, is_tenant, answers)) as call:
             async with asyncio.timeout(CALL_S):
                 await self._next(call)
 

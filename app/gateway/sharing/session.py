@@ -44,7 +44,7 @@ _MOST_CHARGED = 10_000
 class Charged(Protocol):
     """The limits of the users and tenants that this gateway owns; raises `ApiError`."""
 
-    def charge(self, name: str, requests: int, *, is_tenant: bool) -> None: ...
+    def charge(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None: ...
 
     def give_back(self, name: str, requests: int) -> None: ...
 
@@ -145,7 +145,7 @@ class Session:
         if self._directory.elsewhere(frame.name):
             return Closed(frame.id, moved=True)
         try:
-            self._charged.charge(frame.name, frame.requests, is_tenant=frame.is_tenant)
+            self._charged.charge(frame.name, frame.requests, frame.answers, is_tenant=frame.is_tenant)
         except ApiError as error:
             return _refused(frame.id, error)
         if not frame.is_tenant:

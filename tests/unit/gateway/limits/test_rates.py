@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.limits.backlog import Backlog
+from app.gateway.limits.estimate import Sample
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
 from app.gateway.sharing.admission import Admission
@@ -25,10 +27,10 @@ def limits(**values: Any) -> Limits:
     return Limits(Settings(_env_file=None, **values), Metrics())
 
 
-def admission(**values: Any) -> Admission:
+def admission(backlog: Backlog | None = None, **values: Any) -> Admission:
     """Of a gateway that shares nothing."""
-    settings = Settings(_env_file=None, **values)
-    return Admission(limits(**values), Backlog(settings, 1), Directory(1), Links(Trust("", ()), None, Metrics()))
+    backlog = backlog or Backlog(Settings(_env_file=None, **values), 1)
+    return Admission(limits(**values), backlog, Directory(1), Links(Trust("", ()), None, Metrics()))
 
 
 async def test_the_users_of_a_tenant_share_its_requests() -> None:
@@ -62,6 +64,47 @@ async def test_a_refused_request_takes_nothing_from_user_and_tenant() -> None:
     for _ in range(5):
         with pytest.raises(ApiError, match="of this tenant"):
             await asks.admit(NINA, 1)
+
+
+def see_backlog(backlog: Backlog) -> None:
+    """1,000 requests are open at the partition, and one a second ends."""
+    for at in (-10, 0):
+        backlog.estimate.add(Sample(time.monotonic() + at, {0: 1000}, {0: 0}, {0: at + 10}))
+
+
+async def test_the_user_of_a_backlog_is_refused_and_told_when_to_retry() -> None:
+    backlog = Backlog(Settings(_env_file=None, max_in_flight=4, gateway_start_s=30), 1)
+    asks = admission(backlog, max_in_flight=4, gateway_start_s=30, gateway_requests_per_min=0)
+    await asks.admit(NINA, 800)
+    await asks.admit(OMAR, 20, 2)
+    see_backlog(backlog)
+    assert (backlog.estimate.users(0).open(NINA.user_id), backlog.estimate.users(0).open(OMAR.user_id)) == (800, 2)
+    with pytest.raises(ApiError, match=r"in more than 90 s at the earliest, 30 s are allowed") as refused:
+        await asks.admit(NINA, 1)
+    assert (refused.value.status, refused.value.retry_after_s) == (503, 60)
+    await asks.admit(OMAR, 1)
+    await asks.admit(LENA, 1)
+    for _ in range(3):
+        backlog.ended(OMAR.user_id)
+    assert backlog.estimate.users(0).open(OMAR.user_id) == 0
+
+
+async def test_a_backlogs_message_and_retry_after_name_one_wait() -> None:
+    backlog = Backlog(Settings(_env_file=None, max_in_flight=4, gateway_start_s=30), 1)
+    asks = admission(backlog, gateway_requests_per_min=0)
+    await asks.admit(NINA, 43)
+    see_backlog(backlog)
+    with pytest.raises(ApiError, match=r"in about 40 s at the earliest, 30 s are allowed") as refused:
+        await asks.admit(NINA, 1)
+    assert refused.value.retry_after_s == pytest.approx(10, abs=1)
+
+
+async def test_what_a_tenant_is_refused_is_not_open() -> None:
+    backlog = Backlog(Settings(_env_file=None), 1)
+    asks = admission(backlog, gateway_tenant_requests_per_min=3)
+    with pytest.raises(ApiError, match="of this tenant"):
+        await asks.admit(NINA, 5)
+    assert backlog.estimate.users(0).open(NINA.user_id) == 0
 
 
 def test_a_streams_place_is_free_again_when_it_is_closed() -> None:

@@ -22,7 +22,7 @@ def test_frames_carry_any_token_event(event: TokenEvent) -> None:
         Open(1, "ann", "r", 5, sent=True),
         Close(1),
         Look(2, "ann", "r"),
-        Charge(3, "acme", 2, True),
+        Charge(3, "acme", 6, True, 2),
         GiveBack("ann", 2),
         Spend({"acme": 9}),
     ],

@@ -36,7 +36,7 @@ class Limits:
         self.requests = 0
         self.tokens = 0
 
-    def charge(self, _name: str, requests: int, *, is_tenant: bool) -> None:
+    def charge(self, _name: str, requests: int, _answers: int, *, is_tenant: bool) -> None:
         self.requests += requests
 
     def give_back(self, _name: str, requests: int) -> None:
@@ -92,7 +92,7 @@ async def links(address: str, *secrets: bytes) -> AsyncIterator[Links]:
 
 async def charge(made: Links, within_s: float = 10.0) -> None:
     async with asyncio.timeout(within_s):
-        await made.to(OWNER).charge("acme/nina", 1, is_tenant=False)
+        await made.to(OWNER).charge("acme/nina", 1, 1, is_tenant=False)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_a_proof_cannot_be_passed_on_by_a_gateway_in_between() -> None:
             await made.keep({"http://between:8080": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"})
             with pytest.raises(PeerAwayError):
                 async with asyncio.timeout(10):
-                    await made.to("http://between:8080").charge("acme/nina", 1, is_tenant=False)
+                    await made.to("http://between:8080").charge("acme/nina", 1, 1, is_tenant=False)
             await made.close()
 
 
