@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 4
 _SLICE = 16
 """Texts that are embedded in one turn: a batch of the embedder."""
-EMBED_S = 20.0
+EMBED_S = 60.0
 """The longest that the texts of one request are embedded, waiting for others included."""
+_JUDGED_S = 5.0
+"""After this time, what would need longer than `EMBED_S` is refused."""
 
 
 async def imported() -> None:
@@ -69,7 +71,7 @@ class Searching:
         """The vectors of texts, and how many tokens they have; raises `ApiError`.
 
         Few texts are embedded in a turn, so requests with many delay others by one turn each. What cannot be embedded
-        within `EMBED_S` is refused.
+        within `EMBED_S` is refused, as soon as that is known.
         """
         await imported()
         from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
@@ -87,22 +89,28 @@ class Searching:
         import numpy as np  # noqa: PLC0415 - slow to import
 
         vectors: Vectors = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
-        # Texts of similar length go together, because padding costs as much as words.
+        # Texts of similar length go together, because padding costs as much as words. The shortest are first, so the
+        # rest needs no less time for each.
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        tokens, done, waited_s = 0, 0, 0.0
+        tokens, done, worked_s, began = 0, 0, 0.0, time.monotonic()
         try:
             async with asyncio.timeout(EMBED_S):
                 for first in range(0, len(order), _SLICE):
                     chosen = order[first : first + _SLICE]
                     part = [texts[number] for number in chosen]
-                    asked_at = time.monotonic()
                     async with self._embeddings.turn(user_id, goes_on=first > 0):
-                        waited_s += time.monotonic() - asked_at
-                        vectors[chosen] = await embedder.embed(part)
-                        tokens += await asyncio.to_thread(embedder.count_tokens, part)
+                        turn_at = time.monotonic()
+                        try:
+                            vectors[chosen] = await embedder.embed(part)
+                            tokens += await asyncio.to_thread(embedder.count_tokens, part)
+                        finally:
+                            worked_s += time.monotonic() - turn_at
                     done += len(part)
+                    passed_s = time.monotonic() - began
+                    if passed_s > _JUDGED_S and passed_s * len(texts) / done > EMBED_S:
+                        raise TimeoutError
         except TimeoutError:
-            raise _too_slow(done, len(texts), busy=waited_s > EMBED_S / 2) from None
+            raise _too_slow(done, len(texts), time.monotonic() - began, worked_s) from None
         return vectors, tokens
 
     async def stop(self) -> None:
@@ -132,9 +140,10 @@ class Searching:
             return self._embedder
 
 
-def _too_slow(done: int, texts: int, *, busy: bool) -> ApiError:
-    message = f"input: {done} of {texts} texts could be embedded within {EMBED_S:g} s"
-    if busy:
-        return ApiError(ErrorCode.OVERLOADED, f"{message}, beside those of others; retry later", retry_after_s=EMBED_S)
-    fewer = f"send at most {max(1, done // 2)} texts of this length in a request"
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{message}; {fewer}", status=413, param="input")
+def _too_slow(done: int, texts: int, passed_s: float, worked_s: float) -> ApiError:
+    message = f"input: {done} of {texts} texts were embedded in {passed_s:.1f} s, and all must be within {EMBED_S:g} s"
+    if worked_s < passed_s / 2:
+        return ApiError(ErrorCode.OVERLOADED, f"{message}; those of others were in the way", retry_after_s=EMBED_S / 2)
+    fewer = max(1, int(done * EMBED_S / passed_s / 2))
+    fewer_texts = f"send at most {fewer} texts of this length in a request"
+    return ApiError(ErrorCode.INVALID_REQUEST, f"{message}; {fewer_texts}", status=413, param="input")

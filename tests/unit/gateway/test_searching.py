@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -50,10 +51,29 @@ async def test_slices_give_what_the_embedder_gives(texts: Searching) -> None:
 
 async def test_more_than_can_be_embedded_in_time_is_refused(texts: Searching, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "EMBED_S", 0.5)
-    with pytest.raises(
-        ApiError, match=r"input: \d+ of 2048 texts could be embedded within 0.5 s; send at most"
-    ) as refused:
+    with pytest.raises(ApiError, match=r"input: \d+ of 2048 texts .* send at most \d+ texts") as refused:
         await texts.embed("nina", TEXTS * 8)
     assert (refused.value.status, refused.value.param) == (413, "input")
     monkeypatch.undo()
     await texts.embed("nina", ["still served"])
+
+
+async def test_what_will_not_be_embedded_in_time_is_refused_at_once(
+    texts: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "EMBED_S", 10.0)
+    monkeypatch.setattr(searching, "_JUDGED_S", 0.1)
+    began = time.monotonic()
+    with pytest.raises(ApiError, match=r"of 16384 texts .* within 10 s; send at most \d+ texts"):
+        await texts.embed("nina", TEXTS * 64)
+    assert time.monotonic() - began < 9
+
+
+async def test_texts_behind_those_of_others_are_refused_as_overload(
+    texts: Searching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "EMBED_S", 0.1)
+    async with texts._embeddings.turn("nina"):
+        with pytest.raises(ApiError, match=r"0 of 1 texts .* those of others") as refused:
+            await texts.embed("omar", ["hello"])
+    assert (refused.value.status, refused.value.retry_after_s) == (503, 0.05)

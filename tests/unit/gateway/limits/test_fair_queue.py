@@ -70,6 +70,14 @@ async def test_the_next_turn_is_of_the_user_with_the_fewest_running() -> None:
     assert bench.running == ["n1", "l0"]
 
 
+async def test_what_has_had_a_turn_gets_the_next_one_however_many_wait() -> None:
+    queue = FairQueue(1, "searches", most_waiting=0)
+    async with queue.turn("nina", goes_on=True):
+        with pytest.raises(ApiError):
+            async with queue.turn("nina"):
+                pass
+
+
 async def test_the_users_of_a_tenant_share_its_turns() -> None:
     bench = Bench(4)
     for number in range(4):
