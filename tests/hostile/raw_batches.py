@@ -19,7 +19,7 @@ from app.kafka.cluster import Cluster
 
 _HEAD = 61  # bytes before the records of a batch
 _LENGTH, _CRC, _ATTRIBUTES, _LAST_OFFSET, _FIRST_TIME, _MAX_TIME, _COUNT = 8, 17, 21, 23, 27, 35, 57
-_GZIP = 1
+_GZIP, _ZSTD = 1, 4
 _NAME = b"NAME-OF-HEADER"
 _TIMEOUT_MS = 10_000
 _NOW = 1_700_000_000_000
@@ -53,6 +53,22 @@ def bomb(key: bytes, size: int) -> bytes:
     whole = bytearray(batch(key, b"x")[:_HEAD]) + gzip.compress(_varint(len(body)) + body)
     struct.pack_into(">h", whole, _ATTRIBUTES, _GZIP)
     return sealed(whole)
+
+
+def crowd(count: int) -> bytes:
+    """A zstd batch of so many records without key or value, each of which would have an outcome."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=_ZSTD,
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    for offset in range(count):
+        builder.append(offset, _NOW, None, None, headers=[])
+    return bytes(builder.build())
 
 
 def with_attributes(whole: bytes, attributes: int) -> bytes:

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from app.settings import Settings
 from app.wire.ids import partition_for
 from tests.bad_records import BAD
-from tests.hostile.raw_batches import RawProducer, batch, bomb, with_attributes, with_count
+from tests.hostile.raw_batches import RawProducer, batch, bomb, crowd, with_attributes, with_count
 
 _CODECS = ("gzip", "snappy", "lz4", "zstd")
 _MB = 1 << 20
@@ -67,10 +67,11 @@ class Sender:
         except (KafkaError, AssertionError) as error:
             self.sent.append(Sent(at, -1, due=False, refused=type(error).__name__))
 
-    async def batch(self, raw: bytes, topic: str = "requests", *, due: bool = True) -> None:
+    async def batch(self, raw: bytes, topic: str = "requests", *, due: bool = True, records: int = 1) -> None:
+        """The outcome is expected at the last of its `records`."""
         at = self.place(topic)
         try:
-            self.sent.append(Sent(at, await self.raw.send(at, raw), self.id, due))
+            self.sent.append(Sent(at, await self.raw.send(at, raw) + records - 1, self.id, due))
         except KafkaError as error:
             self.sent.append(Sent(at, -1, due=False, refused=type(error).__name__))
 
@@ -170,6 +171,7 @@ ENVELOPES = (
     RecordKind(
         "a batch that claims 1,000 records", lambda to: to.batch(with_count(batch(to.user.encode(), b"x"), 1000))
     ),
+    RecordKind("a batch of 100,000 empty records", lambda to: to.batch(crowd(100_000), records=100_000)),
     RecordKind(
         "headers without values", lambda to: to.record(to.request(), headers=[("", None), ("content-type", None)])
     ),
