@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from models.chat import ToolCall
 from models.generation import Usage
-from tables.records import Table, decode
-from tables.tool_calls import MAX_ROW_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
+from tables.records import Table, decode, encode
+from tables.tool_calls import MAX_ROW_BYTES, MAX_TURN_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
 
 
 def round_of(end: int, text: str, *calls: str) -> ToolRound:
@@ -50,5 +50,11 @@ def test_a_row_is_read_as_it_was_written_and_has_a_limit() -> None:
     assert change.value is not None
     assert decode(change.value, ToolRounds) == TWO
     assert row("ann", "r1", None).value is None
-    assert fits(TWO)
-    assert not fits(TWO.answered(ToolOutcome("c", "x" * MAX_ROW_BYTES)))
+    assert fits(TWO, 0)
+    assert not fits(TWO.answered(ToolOutcome("c", "x" * MAX_ROW_BYTES)), 0)
+
+
+def test_what_stands_beside_the_rounds_takes_room_in_the_turns_row() -> None:
+    room = MAX_TURN_BYTES - len(encode(TWO))
+    assert fits(TWO, room)
+    assert not fits(TWO, room + 1)
