@@ -64,7 +64,6 @@ from tests.simulation.faults import (
     masking_storm,
     mixed_storm,
     moderation_storm,
-    rebalance_while_away,
     recalling_storm,
     replayed_turns,
     routed_storm,
@@ -91,10 +90,6 @@ def _fences_none(broker: Broker, name: str, _epoch: int) -> Writer:
 async def _end_without_waiting(answer: AnswerLog, event: TokenEvent) -> TokenEvent:
     await answer._send(event)
     return event
-
-
-async def _cancels_what_it_waits_for(answer: AnswerLog) -> None:
-    await asyncio.gather(*answer._deliveries)
 
 
 def _id_of_the_owner(answer: AnswerLog, index: int) -> str:
@@ -405,9 +400,6 @@ MUTANTS: dict[str, Mutant] = {
     "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=16),
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=37
-    ),
-    "a wait for deliveries cancels them": Mutant(
-        AnswerLog, "delivered", _cancels_what_it_waits_for, rebalance_while_away, hint=10
     ),
     "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=6),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
