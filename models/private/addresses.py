@@ -48,6 +48,11 @@ class Addresses:
         """Whether the text ends within an address."""
         return self._is_bare or bool(self._until) or self._depth > 0
 
+    @property
+    def tail(self) -> str:
+        """The last letters of the text so far, unless what follows does not depend on them."""
+        return self._tail
+
     def read(self, text: str) -> None:
         """Go on with this text."""
         for number, part in enumerate(_MARK.split(text)):

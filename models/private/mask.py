@@ -121,9 +121,11 @@ class Mask:
         """
         if not self:
             return text
+        # What a placeholder may follow is decided by the letter before it, in whatever pieces the text comes.
+        at = len(addresses.tail)
+        text = addresses.tail + text
         parts: list[str] = []
-        at = 0
-        for found in self._written.finditer(text):
+        for found in self._written.finditer(text, at):
             addresses.read(text[at : found.start()])
             value = None if addresses.is_within else self._value_of(found)
             part = found[0] if value is None else value

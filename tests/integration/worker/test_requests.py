@@ -139,18 +139,20 @@ async def test_a_cancel_that_comes_before_its_request_is_remembered(client: Clie
     assert (answer.end.finish_reason, answer.tokens) == (FinishReason.CANCELLED, ())
 
 
-async def test_a_cancel_of_a_request_that_waits_ends_it_before_its_turn(client: Client) -> None:
+async def test_a_cancel_of_a_request_that_waits_ends_it_behind_the_one_before_it(client: Client) -> None:
     user = client.user()
     running = await client.ask(user, "long", max_tokens=5000)
     waiting = await client.ask(user, "behind", max_tokens=5)
     await client.begun(user, running)
     await client.cancel(user, waiting)
-    answer = await client.answer(user, waiting)
-    assert answer.end is not None
-    assert answer.end.finish_reason is FinishReason.CANCELLED
-    assert client.reader.rule.answers[user, running].end is None
+    await asyncio.sleep(0.2)
+    assert (user, waiting) not in client.reader.rule.answers
     await client.cancel(user, running)
-    await client.answer(user, running)
+    for request_id in (running, waiting):
+        answer = await client.answer(user, request_id)
+        assert answer.end is not None
+        assert answer.end.finish_reason is FinishReason.CANCELLED
+    assert [turn.request_id for turn in await client.turns_of(user, 2)] == [running, waiting]
 
 
 async def test_a_deadline_before_the_start_is_an_error_and_in_mid_answer_an_end(client: Client) -> None:

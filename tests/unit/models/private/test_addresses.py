@@ -120,6 +120,7 @@ TEXTS = st.lists(st.sampled_from([*PIECES, " ", ".", "a", E, P, E.strip("<>"), "
 
 @given(TEXTS, st.integers(0, 1 << 30), st.booleans())
 @example(f"[a](https://evil.example/?{E})", 0, False)
+@example("evil.example" + E.strip("<>"), 0, False)
 def test_what_is_shown_does_not_depend_on_the_pieces(text: str, seed: int, in_json: bool) -> None:
     """Nor on an owner's end: a next one goes on behind what readers have."""
     chance = random.Random(seed)
