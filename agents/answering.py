@@ -29,7 +29,7 @@ from app.policy.response_cache import ResponseCache
 from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
 from app.reader.answer import Answer
 from app.settings import Settings
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, End, Failure, FinishReason, Usage

@@ -20,8 +20,7 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
 from app.settings import Settings
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import shortened
 from models.registry import ModelRegistry

@@ -29,8 +29,8 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
-from app.wire.codec import decode_control, encode
-from app.wire.control import Audit, Cancel, Erase
+from app.wire.codec import decode, encode
+from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
 from app.wire.headers import FORWARDED, is_forwarded
@@ -59,7 +59,7 @@ class Controls:
     def handle(self, partition: Partition, record: Record) -> None:
         try:
             record.check_readable()
-            control = decode_control(record.value, record.headers)
+            control = decode(Control, record.value, record.headers)
             validate_control(control, record.key)
             if not isinstance(control, Erase):
                 check_partition(control, record.partition, self._settings.partitions)

@@ -36,9 +36,8 @@ from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import EventRefusedError
 from app.policy.tenants import with_tenant
 from app.settings import Settings
-from app.wire.codec import decode_request
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.codec import decode
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.headers import trace_headers_of
 from app.wire.request import Request
@@ -110,7 +109,7 @@ class Conversations:
         """The valid request in the record; raises `WireError`."""
         try:
             record.check_readable()
-            request = decode_request(record.value, record.headers)
+            request = decode(Request, record.value, record.headers)
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
             check_partition(request, record.partition, self._settings.partitions)
             request = with_tenant(request)
@@ -126,7 +125,7 @@ class Conversations:
         if not partition.ownership.is_replayed(record):
             return False
         try:
-            request = decode_request(record.value, record.headers)
+            request = decode(Request, record.value, record.headers)
         except WireError:
             return True
         return partition.ownership.recovered.has((request.user_id, request.request_id))
@@ -300,7 +299,7 @@ class Conversations:
     def _conversation(self, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
         """What is remembered of the conversation; rows that an erasure has not deleted yet count as deleted."""
         raw = partition.ownership.store.get(Table.CONVERSATIONS, records.key(*inflight.conversation))
-        conversation = None if raw is None else records.decode(raw, Conversation)
+        conversation = None if raw is None else records.decode_row(raw, Conversation)
         mark = partition.ownership.mark_of(inflight.request.user_id)
         is_hidden = conversation is not None and mark is not None and mark.hides(conversation)
         return None if is_hidden else conversation

@@ -29,7 +29,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.attempts import Attempts
 from app.delivery.resume.tokens import EventTooLargeError
 from app.policy.response_cache import Recording, ResponseCache
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import CACHED, FILTERED, TokenEvent
 from app.wire.tools import ToolMode
 from models.generation import Delta, End, Engine, Failure, FinishReason, Job, Stream, StreamEvent, Usage

@@ -21,9 +21,8 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import Record
 from app.search.sink import HistorySink
 from app.settings import Settings
-from app.wire.codec import decode_turn
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.codec import decode
+from app.wire.error import ErrorCode, WireError
 from app.wire.turn import Turn
 from tables.expiry import mark_of
 from tables.records import Erased
@@ -43,7 +42,7 @@ class History:
     def handle(self, partition: Partition, record: Record) -> None:
         try:
             record.check_readable()
-            turn = decode_turn(record.value, record.headers)
+            turn = decode(Turn, record.value, record.headers)
         except WireError as error:
             partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
             return

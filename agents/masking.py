@@ -35,7 +35,7 @@ from app.guard.hidden_turn import hidden_turn
 from app.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.policy.tenants import TenantRefusal
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from app.wire.request import Request, Role
 from app.wire.turn import Turn as TurnOnWire

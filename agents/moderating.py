@@ -30,7 +30,7 @@ from app.guard.sentences import Sentences
 from app.guard.turns import Asker, BusyError, Patience
 from app.policy.guard_rules import INJECTION, UNJUDGED, Action
 from app.policy.tenants import TenantRefusal
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from models.generation import Delta, End, Failure, StreamEvent
 
 _INSTRUCTING = frozenset({"system", "developer"})

@@ -20,9 +20,8 @@ from app.delivery.timeline import milliseconds
 from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.settings import Settings
 from app.wire.codec import encode
-from app.wire.codes import ErrorCode
 from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
 from app.wire.tools import ToolCall as ToolCallOnWire

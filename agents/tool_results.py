@@ -29,9 +29,8 @@ from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
 from app.settings import Settings
-from app.wire.codec import decode_tool_result
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.codec import decode
+from app.wire.error import ErrorCode, WireError
 from app.wire.tool_records import ToolResultRecord
 from app.wire.validation import check_partition, validate_tool_result
 from tables import records
@@ -103,7 +102,7 @@ class ToolResults:
             record = Record.of(TOOL_RESULTS, consumed)
             try:
                 record.check_readable()
-                result = decode_tool_result(record.value, record.headers)
+                result = decode(ToolResultRecord, record.value, record.headers)
                 validate_tool_result(result, record.key)
                 check_partition(result, record.partition, self._settings.partitions)
                 rounds = _rounds_without(partition, result)

@@ -29,7 +29,7 @@ from app.delivery.record import TURNS, Outgoing
 from app.kafka.reading import cause_of
 from app.prices import PriceList
 from app.settings import Settings
-from app.wire.codec import decode_turn, encode
+from app.wire.codec import decode, encode
 from app.wire.error import WireError
 from app.wire.ids import tenant_of
 from app.wire.turn import Turn
@@ -98,7 +98,7 @@ class UsageWindows:
             if cause_of(record):
                 continue  # the agent on `turns` writes the dead letter
             try:
-                turn = decode_turn(record.value, record.headers)
+                turn = decode(Turn, record.value, record.headers)
                 windows.count(self._counted(turn), now=now)
             except WireError:
                 continue  # the agent on `turns` writes the dead letter

@@ -12,7 +12,10 @@ from aiokafka.errors import KafkaError
 from app.kafka.clients import KafkaUnusableError, partitions_of, producer, start
 from app.reader import Following, TokenReader
 from app.settings import Settings
-from app.wire import Cancel, Record, Request, encode, new_request_id, partition_for
+from app.wire.codec import Record, encode
+from app.wire.control import Cancel
+from app.wire.ids import new_request_id, partition_for
+from app.wire.request import Request
 
 _STOP_S = 5.0
 

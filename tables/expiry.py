@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import repeat
 
 from tables.conversations import MemoryRules
-from tables.records import Activity, Change, Ended, Erased, Table, decode, key_parts, user_prefix
+from tables.records import Activity, Change, Ended, Erased, Table, decode_row, key_parts, user_prefix
 from tables.records import key as row_key
 from tables.store import PartitionStore
 from tables.tool_calls import PROGRESS, ToolRounds
@@ -44,13 +44,13 @@ def tombstones(
     def old(table: Table, value: bytes) -> bool:
         match table:
             case Table.CONVERSATIONS:
-                return rules.expired(decode(value, Activity), watermark)
+                return rules.expired(decode_row(value, Activity), watermark)
             case Table.ENDED:
-                return watermark - decode(value, Ended).at > ended_ms
+                return watermark - decode_row(value, Ended).at > ended_ms
             case Table.CALLS:
-                return decode(value, ToolRounds).asked_at < watermark
+                return decode_row(value, ToolRounds).asked_at < watermark
             case _:
-                mark = decode(value, Erased)
+                mark = decode_row(value, Erased)
                 return erased_ms is not None and mark.done and watermark - mark.at > erased_ms
 
     for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED, Table.CALLS):
@@ -60,7 +60,7 @@ def tombstones(
             scanned[table] += 1
             yield from _pauses(value)
             if table is Table.ERASED and not old(table, value):
-                on_mark(key_parts(key)[0], decode(value, Erased))
+                on_mark(key_parts(key)[0], decode_row(value, Erased))
             now = store.get(table, key) if old(table, value) else None
             yield Change(table, key, None) if now is not None and old(table, now) else None
 
@@ -68,7 +68,7 @@ def tombstones(
 def mark_of(store: PartitionStore, user_id: str) -> Erased | None:
     """The mark of the user's last erasure, None if the partition has none."""
     raw = store.get(Table.ERASED, row_key(user_id))
-    return None if raw is None else decode(raw, Erased)
+    return None if raw is None else decode_row(raw, Erased)
 
 
 def erasure(store: PartitionStore, user_id: str, mark: Erased) -> Iterator[Change | None]:
@@ -81,8 +81,8 @@ def erasure(store: PartitionStore, user_id: str, mark: Erased) -> Iterator[Chang
 
     def old(table: Table, value: bytes) -> bool:
         if table is Table.CONVERSATIONS:
-            return mark.hides(decode(value, Activity))
-        return decode(value, ToolRounds).at <= mark.at
+            return mark.hides(decode_row(value, Activity))
+        return decode_row(value, ToolRounds).at <= mark.at
 
     for table in (Table.CONVERSATIONS, Table.CALLS):
         for key, value in store.scan(table, user_prefix(user_id)):

@@ -141,7 +141,7 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 encode = msgspec.json.encode
 
 
-def decode(value: bytes, row: type[Row]) -> Row:
+def decode_row(value: bytes, row: type[Row]) -> Row:
     return msgspec.json.decode(value, type=row)
 
 

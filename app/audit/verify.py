@@ -17,7 +17,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.delivery.commits.audit_chain import hash_of
-from app.wire import WireError, decode_audit
+from app.wire.audit import AuditRecord
+from app.wire.codec import decode
+from app.wire.error import WireError
 from app.wire.headers import Headers
 from tables.records import AuditHead
 
@@ -65,7 +67,7 @@ class Chain:
     def add(self, offset: int, key: bytes | None, value: bytes | None, headers: Headers = None) -> None:
         self.records += 1
         try:
-            record = decode_audit(value, headers)
+            record = decode(AuditRecord, value, headers)
         except WireError as error:
             self._find(offset, f"not an audit record: {error}")
             return

@@ -8,8 +8,8 @@ import msgspec
 from app.commands.terminal import note
 from app.printable import printable, printable_json
 from app.reader import Update
-from app.wire import EventType, FinishReason
-from app.wire.event import ATTEMPT, PLAN, Notice
+from app.wire.event import ATTEMPT, PLAN, EventType, Notice
+from models.generation import FinishReason
 
 
 def show(update: Update) -> None:

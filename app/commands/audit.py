@@ -23,9 +23,11 @@ from app.commands.terminal import WrongUseError, note, print_table, run, setting
 from app.delivery.commits.audit_chain import hash_of, text_digest
 from app.printable import printable, printable_json
 from app.settings import Settings
-from app.wire import AuditRecord, WireError, decode_audit
+from app.wire.audit import AuditRecord
+from app.wire.codec import decode
+from app.wire.error import WireError
 from app.wire.ids import partition_for
-from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Table, decode
+from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Table, decode_row
 
 _COLUMNS = ("time", "action", "outcome", "user", "request", "model", "route", "tokens", "categories")
 _HEADS_AGAIN = 5
@@ -110,7 +112,7 @@ async def _key(settings: Settings, partition: int) -> bytes | None:
     found = None
     async for row in _audit_rows(settings):
         if row.partition == partition and row.key == AUDIT_KEY:
-            found = decode(row.value, AuditKey).key
+            found = decode_row(row.value, AuditKey).key
     return found
 
 
@@ -142,7 +144,7 @@ async def _records(settings: Settings, since: int) -> list[AuditRecord]:
     found: list[AuditRecord] = []
     async for record in records_since(settings, "audit", since):
         try:
-            found.append(decode_audit(record.value, record.headers))
+            found.append(decode(AuditRecord, record.value, record.headers))
         except WireError as error:
             note(f"audit partition {record.partition} offset {record.offset} is skipped: {error}")
     return found
@@ -192,7 +194,7 @@ async def _heads(settings: Settings) -> defaultdict[int, list[_HeadRow]]:
     found: defaultdict[int, list[_HeadRow]] = defaultdict(list)
     async for row in _audit_rows(settings):
         if row.key == AUDIT_HEAD:
-            found[row.partition].append(_HeadRow(decode(row.value, AuditHead), row.timestamp))
+            found[row.partition].append(_HeadRow(decode_row(row.value, AuditHead), row.timestamp))
     return found
 
 

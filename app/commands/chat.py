@@ -16,8 +16,9 @@ from app.commands.chat_lines import Lines
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError
 from app.reader import Following
-from app.wire import DEFAULT_CONVERSATION, ErrorInfo
+from app.wire.event import ErrorInfo
 from app.wire.limits import is_conversation_id, is_user_id
+from app.wire.request import DEFAULT_CONVERSATION
 
 PATIENCE_S = 15.0
 

@@ -16,8 +16,11 @@ from app.policy.file import PolicyError, read_policy
 from app.prices import PriceList
 from app.printable import printable, printable_json
 from app.settings import Settings
-from app.wire import Turn, WireError, decode_comparison, decode_token_event, decode_turn
-from app.wire.event import PLAN
+from app.wire.codec import decode
+from app.wire.comparison import Comparison
+from app.wire.error import WireError
+from app.wire.event import PLAN, TokenEvent
+from app.wire.turn import Turn
 
 _COLUMNS = {
     "arm": "arm",
@@ -66,7 +69,7 @@ async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSumma
     decided: dict[tuple[str | None, str | None], str] = {}
     async for record in records_since(settings, "tokens", since):
         try:
-            event = decode_token_event(record.value, record.headers)
+            event = decode(TokenEvent, record.value, record.headers)
         except WireError:
             continue
         key = (event.user_id, event.request_id)
@@ -82,14 +85,14 @@ async def _arms(settings: Settings, name: str, since: int) -> dict[str, ArmSumma
             summary.users.add(event.user_id or "")
     async for record in records_since(settings, "turns", since):
         try:
-            turn = decode_turn(record.value, record.headers)
+            turn = decode(Turn, record.value, record.headers)
         except WireError:
             continue
         if turn.experiment == name and turn.arm is not None:
             _count(arms.setdefault(turn.arm, ArmSummary(turn.arm)), turn, prices)
     async for record in records_since(settings, "comparisons", since):
         try:
-            comparison = decode_comparison(record.value, record.headers)
+            comparison = decode(Comparison, record.value, record.headers)
         except WireError:
             continue
         if comparison.experiment == name and comparison.error is None:

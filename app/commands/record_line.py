@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from app.wire import (
-    WireError,
-    WireFormat,
-    cause_from,
-    decode_control,
-    decode_request,
-    decode_token_event,
-    decode_turn,
-    decode_usage,
-    format_of,
-)
+from app.wire.codec import decode
+from app.wire.control import Control
+from app.wire.dead_letters import cause_from
+from app.wire.error import WireError
+from app.wire.event import TokenEvent
+from app.wire.headers import WireFormat, format_of
+from app.wire.request import Request
+from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
 
-_DECODERS: dict[str, Callable[..., Any]] = {
-    "requests": decode_request,
-    "tokens": decode_token_event,
-    "turns": decode_turn,
-    "usage": decode_usage,
-    "controls": decode_control,
+_TYPES: dict[str, Any] = {
+    "requests": Request,
+    "tokens": TokenEvent,
+    "turns": Turn,
+    "usage": UsageWindow,
+    "controls": Control,
 }
 
 
@@ -46,10 +43,10 @@ def line_of(topic: str, record: Any) -> dict[str, Any]:
 def _value(topic: str, record: Any) -> Any:
     if record.value is None:
         return None
-    decode = _DECODERS.get(topic)
-    if format_of(record.headers) is WireFormat.PROTOBUF and decode is not None:
+    record_type = _TYPES.get(topic)
+    if format_of(record.headers) is WireFormat.PROTOBUF and record_type is not None:
         try:
-            return msgspec.to_builtins(decode(record.value, record.headers))
+            return msgspec.to_builtins(decode(record_type, record.value, record.headers))
         except WireError:
             return _text(record.value)
     try:

@@ -16,15 +16,12 @@ from aiokafka.errors import KafkaError
 from app.commands.terminal import note
 from app.kafka.clients import partitions_of, producer, start
 from app.settings import Settings
-from app.wire import (
-    WireError,
-    decode_control,
-    decode_request,
-    encode,
-    new_request_id,
-    validate_control,
-    validate_request,
-)
+from app.wire.codec import decode, encode
+from app.wire.control import Control
+from app.wire.error import WireError
+from app.wire.ids import new_request_id
+from app.wire.request import Request
+from app.wire.validation import validate_control, validate_request
 
 _ON_THEIR_WAY = 1000
 _PROGRESS_S = 0.2
@@ -82,12 +79,12 @@ class Sender:
         raw = line.encode("utf-8", errors="surrogateescape")
         record: Any
         if self._topic == "controls":
-            record = decode_control(raw)
+            record = decode(Control, raw)
             key = record.user_id.encode()
             validate_control(record, key)
         else:
             raw = _with_request_id(raw)
-            record = decode_request(raw)
+            record = decode(Request, raw)
             key = record.user_id.encode()
             validate_request(record, key, max_prompt_bytes=self._settings.max_prompt_bytes)
         value, headers = encode(record, self._settings.wire_format)

@@ -15,7 +15,7 @@ from app.kafka.clients import KafkaUnusableError, consumer, partitions_of, start
 from app.printable import printable_json
 from app.reader.position import Edge, seek
 from app.settings import Settings
-from app.wire import partition_for
+from app.wire.ids import partition_for
 
 TOPICS = ["tokens", "requests", "turns", "controls", "usage", "dead-letters"]
 

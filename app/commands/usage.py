@@ -11,7 +11,9 @@ from app.commands.terminal import note, print_table, run, settings_of_terminal
 from app.commands.usage_sums import Sum, merged
 from app.printable import printable_json
 from app.settings import Settings
-from app.wire import UsageWindow, WireError, decode_usage
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.usage import UsageWindow
 
 
 @click.command()
@@ -42,7 +44,7 @@ async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
     found: list[UsageWindow] = []
     async for record in records_since(settings, "usage", since):
         try:
-            found.append(decode_usage(record.value, record.headers))
+            found.append(decode(UsageWindow, record.value, record.headers))
         except WireError as error:
             note(f"usage partition {record.partition} offset {record.offset} is skipped: {error}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.commands.hits_view import when
 from app.printable import printable
-from app.wire import Latencies, UsageWindow
+from app.wire.usage import Latencies, UsageWindow
 
 _NOTHING = Latencies(0, 0, 0)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition
-from tables.records import GUARD_SECRET, Change, GuardSecret, Table, decode, encode
+from tables.records import GUARD_SECRET, Change, GuardSecret, Table, decode_row, encode
 from tables.store import PartitionStore
 
 _BYTES = 32
@@ -19,7 +19,7 @@ _BYTES = 32
 def secret_of(store: PartitionStore) -> bytes | None:
     """None before the first owner that masks."""
     raw = store.get(Table.GUARD, GUARD_SECRET)
-    return None if raw is None else decode(raw, GuardSecret).secret
+    return None if raw is None else decode_row(raw, GuardSecret).secret
 
 
 async def ensure_secret(partition: Partition, draw: Callable[[int], bytes]) -> bytes:

@@ -34,7 +34,7 @@ class OpenCalls:
 
     def committed(self, key: RequestKey) -> ToolRounds | None:
         raw = self._store.get(Table.CALLS, records.key(*key))
-        return None if raw is None else records.decode(raw, ToolRounds)
+        return None if raw is None else records.decode_row(raw, ToolRounds)
 
     def decide(self, key: RequestKey, rounds: ToolRounds) -> Change:
         """Keep the decision; returns the change to commit."""

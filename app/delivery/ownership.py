@@ -200,7 +200,7 @@ class Ownership:
         if key in self.inflight_requests or key in self.refused:
             return True
         raw = self.store.get(Table.ENDED, records.key(*key))
-        return raw is not None and at - records.decode(raw, Ended).at <= self.context.settings.dedup_s * 1000
+        return raw is not None and at - records.decode_row(raw, Ended).at <= self.context.settings.dedup_s * 1000
 
     def mark_of(self, user_id: str) -> Erased | None:
         """The mark of the user's last erasure, from the moment at which it is decided; None if there is none."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from aiokafka import ConsumerRecord
 
 from app.kafka.reading import cause_of
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.headers import format_of
 from app.wire.salvage import salvage
 

@@ -39,7 +39,7 @@ from app.gateway.routes import (
 )
 from app.gateway.routes.page import add_page
 from app.gateway.tracing import HttpTraces
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 _CODES = {404: ErrorCode.NOT_FOUND}
 

@@ -8,18 +8,9 @@ import msgspec
 
 from app.gateway.auth.identity import Identity
 from app.gateway.openai.sampling_body import FormatBody
-from app.wire import (
-    DEFAULT_CONVERSATION,
-    Message,
-    Priority,
-    Request,
-    Tool,
-    ToolChoice,
-    ToolMode,
-    ToolResult,
-    new_request_id,
-)
-from app.wire.request import StopWhen
+from app.wire.ids import new_request_id
+from app.wire.request import DEFAULT_CONVERSATION, Message, Priority, Request, StopWhen
+from app.wire.tools import Tool, ToolChoice, ToolMode, ToolResult
 
 
 class AskBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,8 @@ from app.gateway.as_written import as_written
 from app.gateway.errors import ApiError, client_left
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.parameters import check_parameters
-from app.wire import ErrorCode
-from app.wire.depth import check_depth
-from app.wire.malformed import MalformedError
+from app.wire.error import ErrorCode
+from app.wire.json_codec import MalformedError, check_depth
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BRACKETS = 25_000

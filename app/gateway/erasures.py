@@ -26,10 +26,12 @@ from app.delivery.record import CONTROLS
 from app.gateway.failures import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.settings import Settings
-from app.wire import Erase, WireError, decode_control
+from app.wire.codec import decode
+from app.wire.control import Control, Erase
+from app.wire.error import WireError
 from app.wire.headers import is_forwarded
 from app.wire.validation import validate_control
-from tables.records import Erased, Table, decode, key_parts
+from tables.records import Erased, Table, decode_row, key_parts
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ class Erasures:
     def _take_controls(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:
             try:
-                control = decode_control(record.value, record.headers)
+                control = decode(Control, record.value, record.headers)
                 validate_control(control, record.key)
             except WireError:
                 continue  # the worker writes a dead letter for it
@@ -156,7 +158,7 @@ class Erasures:
         for record in batch:
             try:
                 (user_id,) = key_parts(record.key or b"")
-                mark = None if record.value is None else decode(record.value, Erased)
+                mark = None if record.value is None else decode_row(record.value, Erased)
             except (msgspec.MsgspecError, ValueError):
                 log.warning("%s[%d]@%d is not an erasure mark", record.topic, record.partition, record.offset)
                 continue

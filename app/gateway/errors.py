@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 STATUS = {
     ErrorCode.INVALID_REQUEST: 400,

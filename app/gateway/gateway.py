@@ -49,9 +49,11 @@ from app.policy.watch import PolicyWatch
 from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.wire import ErrorCode, Request, TokenEvent
+from app.wire.error import ErrorCode
+from app.wire.event import TokenEvent
 from app.wire.ids import partition_for, tenant_of
 from app.wire.limits import MAX_BEST_OF
+from app.wire.request import Request
 from models.adapter_folders import adapter_folders
 from models.unexpected import type_and_place
 

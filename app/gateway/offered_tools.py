@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 
 from app.gateway.errors import invalid
-from app.wire import Request, Tool, ToolMode
+from app.wire.request import Request
+from app.wire.tools import Tool, ToolMode
 
 
 class ToolsFileError(Exception):

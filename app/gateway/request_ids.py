@@ -11,7 +11,7 @@ import re
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.wire import new_request_id
+from app.wire.ids import new_request_id
 
 _NAME = "X-Request-Id"
 _OWN = re.compile(r"[\x21-\x7e]{1,128}")

@@ -23,7 +23,11 @@ from app.kafka.clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
 from app.telemetry.context import trace_headers
-from app.wire import Audit, Cancel, Erase, ErrorCode, Request, WireError, encode, validate_request
+from app.wire.codec import encode
+from app.wire.control import Audit, Cancel, Erase
+from app.wire.error import ErrorCode, WireError
+from app.wire.request import Request
+from app.wire.validation import validate_request
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
 from app.settings import Settings
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 if TYPE_CHECKING:
     from app.search.milvus import Milvus

@@ -24,7 +24,7 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Unobserved
 from app.delivery.resume.answer_log import AnswerLog
 from app.policy.file import Policy, Retreat
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ import msgspec
 
 from app.policy.file import AUTO_MODEL, Policy, TenantRule
 from app.policy.tenant_figures import EVERYBODY_ELSE, MINUTE_S, TenantFigures
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.request import Priority, Request
 from app.wire.tools import ToolMode

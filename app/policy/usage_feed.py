@@ -14,8 +14,9 @@ from app.policy.tenant_figures import month_start
 from app.policy.tenants import Tenants
 from app.reader.position import AtTime, seek
 from app.settings import Settings
-from app.wire.codec import decode_usage
+from app.wire.codec import decode
 from app.wire.error import WireError
+from app.wire.usage import UsageWindow
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +65,6 @@ class UsageFeed:
             for record in batch:
                 self._next[at] = record.offset + 1
                 try:
-                    self._tenants.figures.add(decode_usage(record.value, record.headers))
+                    self._tenants.figures.add(decode(UsageWindow, record.value, record.headers))
                 except (WireError, ValueError, OverflowError, OSError) as error:  # a time that no calendar has
                     log.warning("usage partition %s offset %s is skipped: %s", record.partition, record.offset, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.wire import EventType, TokenEvent
+from app.wire.event import EventType, TokenEvent
 
 
 @dataclass(slots=True)

@@ -16,7 +16,8 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from app.reader.answer import Answer
-from app.wire import DEFAULT_CONVERSATION, EventType, TokenEvent
+from app.wire.event import EventType, TokenEvent
+from app.wire.request import DEFAULT_CONVERSATION
 
 Key = tuple[str, str]
 

@@ -20,7 +20,9 @@ from app.kafka.cluster import Cluster
 from app.reader.following import Following
 from app.reader.position import Edge, Position, seek
 from app.reader.rule import Key, ReaderRule, Update
-from app.wire import TokenEvent, WireError, decode_token_event
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.event import TokenEvent
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class TokenReader:
         try:
             async for record in records:
                 try:
-                    event = decode_token_event(record.value, record.headers)
+                    event = decode(TokenEvent, record.value, record.headers)
                 except WireError as error:
                     logger.warning("%s[%d]@%d is skipped: %s", self._topic, record.partition, record.offset, error)
                     continue

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from app.guard.analyzer import AnalyzerError
 from app.search.intake import Write
 from app.search.rows import rows_of
-from app.wire import Turn
+from app.wire.turn import Turn
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from functools import partial
 
 from app.search.rows import Row
 from app.search.sink import Indexed
-from app.wire import Turn
+from app.wire.turn import Turn
 
 _MAX_BATCH_BYTES = 8 << 20
 """Well below the size limit of a gRPC message."""

@@ -34,8 +34,10 @@ from app.search.identity import Embeds, Identity
 from app.search.milvus import Milvus
 from app.search.rows import Row, rows_of
 from app.settings import Settings
-from app.wire import Turn, WireError, decode_turn
-from tables.records import Erased, GuardSecret, Table, decode, key_parts
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.turn import Turn
+from tables.records import Erased, GuardSecret, Table, decode_row, key_parts
 
 _POLL_MS = 500
 _BATCH_ROWS = 128
@@ -79,7 +81,7 @@ class Reindex:
             await turns.seek_to_beginning(*partitions)
             self._marks = await self._read_marks()
             async for record in self._rows(Table.GUARD):
-                self._secrets[record.partition] = decode(record.value, GuardSecret).secret
+                self._secrets[record.partition] = decode_row(record.value, GuardSecret).secret
             await self._fill(turns, partitions, done)
             former = await self._swap(name, done.collection)
             swapped = True
@@ -106,7 +108,7 @@ class Reindex:
         waiting: list[Row] = []
         async for record in self._up_to_end(turns, partitions):
             try:
-                turn = decode_turn(record.value, record.headers)
+                turn = decode(Turn, record.value, record.headers)
             except WireError:
                 continue  # a dead letter
             if not self._is_wanted(turn):
@@ -153,7 +155,7 @@ class Reindex:
         marks: dict[str, int] = {}
         async for record in self._rows(Table.ERASED):
             (user_id,) = key_parts(record.key)
-            marks[user_id] = max(marks.get(user_id, 0), decode(record.value, Erased).at)
+            marks[user_id] = max(marks.get(user_id, 0), decode_row(record.value, Erased).at)
         return marks
 
     async def _rows(self, table: Table) -> AsyncIterator[ConsumerRecord]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from app.wire import Turn
+from app.wire.turn import Turn
 
 MAX_TEXT_BYTES = 65535
 """The longest VARCHAR of Milvus; its limits count bytes."""

@@ -34,7 +34,7 @@ from app.search.rows import Row, rows_of
 from app.search.sink import Indexed
 from app.search.stats import WriterStats
 from app.search.store import Store
-from app.wire import Turn
+from app.wire.turn import Turn
 from models.embedder import EmbedderError
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from app.settings import Settings
 from app.telemetry.causes import cause_of
 from app.telemetry.labels import FirstCome
 from app.telemetry.tally import Tally
-from app.wire.codes import ErrorCode
 from app.wire.dead_letters import cause_from
+from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.turn import Turn
 from models.batching import Flush

@@ -15,7 +15,7 @@ from app.settings import Settings, settings
 from app.tools.mcp_tools import mcp_tools
 from app.tools.serving import ToolServer
 from app.tools.tool import Tool, ToolError, tool_of
-from app.wire.codec import decode_tool_call, encode
+from app.wire.codec import decode, encode
 from app.wire.error import WireError
 from app.wire.headers import format_of, trace_headers_of
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
@@ -119,7 +119,7 @@ class Tools:
         """
         headers = tuple(headers)
         try:
-            call = decode_tool_call(value, headers)
+            call = decode(ToolCallRecord, value, headers)
         except WireError as error:
             log.error("a record of tool-calls cannot be read: %s", error)
             return None

@@ -7,19 +7,18 @@ one can be read. Nothing else leaves it: what a parser raises unexpectedly is ab
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, TypeVar, overload
 
 from app.wire import json_codec, protobuf_codec
 from app.wire.audit import AuditRecord
-from app.wire.codes import ErrorCode
 from app.wire.comparison import Comparison
 from app.wire.control import Control
 from app.wire.erasure import Erasure
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import TokenEvent
 from app.wire.headers import CONTENT_TYPE, PROTOBUF_TYPE, Headers, WireFormat, format_of
-from app.wire.malformed import MalformedError
+from app.wire.json_codec import MalformedError
 from app.wire.request import Request
 from app.wire.salvage import Identity, salvage
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
@@ -42,6 +41,7 @@ Record = (
     | AuditRecord
     | Erasure
 )
+R = TypeVar("R")
 Encoded = tuple[bytes, list[tuple[str, bytes]]]
 
 
@@ -52,60 +52,20 @@ def encode(record: Record, wire_format: WireFormat | str = WireFormat.JSON) -> E
     return protobuf_codec.encode(record), [(CONTENT_TYPE, PROTOBUF_TYPE.encode())]
 
 
-def decode_request(value: bytes | None, headers: Headers = None) -> Request:
-    return _decode(value, headers, Request, _supported)
-
-
-def decode_token_event(value: bytes | None, headers: Headers = None) -> TokenEvent:
-    return _decode(value, headers, TokenEvent)
-
-
-def decode_turn(value: bytes | None, headers: Headers = None) -> Turn:
-    return _decode(value, headers, Turn)
-
-
-def decode_usage(value: bytes | None, headers: Headers = None) -> UsageWindow:
-    return _decode(value, headers, UsageWindow)
-
-
-def decode_tool_call(value: bytes | None, headers: Headers = None) -> ToolCallRecord:
-    return _decode(value, headers, ToolCallRecord)
-
-
-def decode_tool_result(value: bytes | None, headers: Headers = None) -> ToolResultRecord:
-    return _decode(value, headers, ToolResultRecord)
-
-
-def decode_audit(value: bytes | None, headers: Headers = None) -> AuditRecord:
-    return _decode(value, headers, AuditRecord)
-
-
-def decode_comparison(value: bytes | None, headers: Headers = None) -> Comparison:
-    return _decode(value, headers, Comparison)
-
-
-def decode_erasure(value: bytes | None, headers: Headers = None) -> Erasure:
-    return _decode(value, headers, Erasure)
-
-
-def decode_control(value: bytes | None, headers: Headers = None) -> Control:
-    return _decode(value, headers, Control)
-
-
-def _decode(
-    value: bytes | None,
-    headers: Headers,
-    record_type: Any,
-    check_json: Callable[[bytes], None] = lambda _value: None,
-) -> Any:
-    """`check_json` gets valid JSON and raises `MalformedError`."""
+@overload
+def decode(record_type: type[R], value: bytes | None, headers: Headers = None) -> R: ...
+@overload
+def decode(record_type: UnionType, value: bytes | None, headers: Headers = None) -> Any: ...
+def decode(record_type: Any, value: bytes | None, headers: Headers = None) -> Any:
+    """The record in this value. Raises `WireError`."""
     try:
         if value is None:
             raise MalformedError("the record has no value")
         if format_of(headers) is WireFormat.PROTOBUF:
             return protobuf_codec.decode(value, record_type)
         record = json_codec.decode(value, record_type)
-        check_json(value)
+        if record_type is Request:
+            _check_supported(value)
     except MalformedError as error:
         message = str(error)
     except Exception as error:  # noqa: BLE001 - bytes of others: whatever it is, it is about them
@@ -119,7 +79,7 @@ def _decode(
     )
 
 
-def _supported(value: bytes) -> None:
+def _check_supported(value: bytes) -> None:
     if (name := unsupported(value)) is not None:
         raise MalformedError(f"{name}: is not supported")
 

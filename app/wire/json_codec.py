@@ -1,18 +1,33 @@
-"""Records as JSON, parsed strictly: anything but valid JSON in UTF-8 is rejected, also in unknown fields."""
+"""Records as JSON, parsed strictly: anything but valid JSON in UTF-8 is rejected, also in unknown fields.
+
+A text is also refused for its nesting and for the length of its numbers, before anything parses it. Parsers, templates
+and grammars recurse into a text, and a number of hundreds of digits is none that floats can hold, so both rules are for
+every JSON text of a record, also one that is a string in it. A text may have a megabyte, and the event loop waits for
+its check: all of it is arithmetic on arrays.
+"""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
-from app.wire.depth import check_depth, check_digits
-from app.wire.malformed import MalformedError
+from app.wire.limits import MAX_DEPTH, MAX_DIGITS
 
 T = TypeVar("T")
 
 _ENCODER = msgspec.json.Encoder()
+_LONG_NUMBER = re.compile(rb"(?<![0-9])[0-9]{%d}" % (MAX_DIGITS + 1))
+_QUOTE, _SPACE, _ZERO, _NINE = b'" 09'
+_STEPS = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.get(byte, 0) for byte in range(256))
+
+
+class MalformedError(ValueError):
+    """The bytes are not a record of the expected type; the message says why."""
 
 
 def encode(record: object) -> bytes:
@@ -36,3 +51,60 @@ def decode(value: bytes, record_type: Any) -> Any:
 @lru_cache
 def _decoder(record_type: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(record_type)
+
+
+def check_depth(value: bytes | bytearray) -> None:
+    """Raise `MalformedError` for a text that is nested too deeply."""
+    if value.count(b"{") + value.count(b"[") > MAX_DEPTH and int(_depths(_steps(value)).max()) > MAX_DEPTH:
+        raise MalformedError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def check_digits(value: bytes) -> None:
+    """Raise `MalformedError` for a text that has a number with too many digits."""
+    if len(value) <= MAX_DIGITS or not _may_have_long_number(value):
+        return
+    text = np.frombuffer(value, np.uint8)
+    if _LONG_NUMBER.search(np.where(_in_strings(value), np.uint8(_SPACE), text).tobytes()):
+        raise MalformedError(f"a number has more than {MAX_DIGITS} digits")
+
+
+def top_level(value: bytes) -> bytes:
+    """The text with a 0 in the place of each object and list below the top level."""
+    steps = _steps(value)
+    depths = _depths(steps)
+    opening = (steps == 1) & (depths == 2)
+    kept = (np.maximum(depths, depths - steps) <= 1) | opening
+    text = np.frombuffer(value, np.uint8).copy()
+    text[opening] = _ZERO
+    return text[kept].tobytes()
+
+
+def _depths(steps: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+    """How deep each byte is, a bracket itself included."""
+    return np.cumsum(steps, dtype=np.int32)
+
+
+def _steps(value: bytes | bytearray) -> npt.NDArray[np.int8]:
+    """1 for each bracket that opens, -1 for each that closes."""
+    steps = np.frombuffer(value.translate(_STEPS), np.int8)
+    return np.where(_in_strings(value), np.int8(0), steps)
+
+
+def _in_strings(value: bytes | bytearray) -> npt.NDArray[np.bool_]:
+    """Which bytes are in a string. One without an end goes up to the end."""
+    pairs = value.replace(b"\\\\", b"  ").replace(b'\\"', b"  ")  # of equal length: places stay
+    return np.bitwise_xor.accumulate(np.frombuffer(pairs, np.uint8) == _QUOTE)
+
+
+def _may_have_long_number(value: bytes) -> bool:
+    """Of `MAX_DIGITS` + 1 successive digits, one is at a multiple of that, and so is one half as far away."""
+    text = np.frombuffer(value, np.uint8)
+    at = np.arange(MAX_DIGITS, len(text), MAX_DIGITS + 1)
+    at = at[_are_digits(text[at])]
+    half = MAX_DIGITS // 2
+    before, behind = np.maximum(at - half, 0), np.minimum(at + half, len(text) - 1)
+    return bool((_are_digits(text[before]) | _are_digits(text[behind])).any())
+
+
+def _are_digits(text: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    return (text >= _ZERO) & (text <= _NINE)

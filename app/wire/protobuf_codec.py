@@ -18,8 +18,8 @@ from app.wire.comparison import Comparison
 from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.erasure import Erasure
 from app.wire.event import TokenEvent
+from app.wire.json_codec import MalformedError
 from app.wire.limits import MAX_DEPTH
-from app.wire.malformed import MalformedError
 from app.wire.request import Request
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from app.wire.depth import top_level
 from app.wire.headers import WireFormat
+from app.wire.json_codec import top_level
 from app.wire.limits import is_conversation_id, is_request_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from app.wire.codes import ErrorCode
 from app.wire.control import Audit, Cancel, Control, Erase
-from app.wire.depth import check_depth, check_digits
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for, tenant_of
+from app.wire.json_codec import MalformedError, check_depth, check_digits
 from app.wire.limits import (
     INT64,
     MAX_BEST_OF,
@@ -47,7 +46,6 @@ from app.wire.limits import (
     is_user_id,
     json_bytes,
 )
-from app.wire.malformed import MalformedError
 from app.wire.request import DEFAULT_CONVERSATION, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord

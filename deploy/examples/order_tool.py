@@ -13,8 +13,10 @@ from app.kafka.clients import KafkaUnusableError, producer, start
 from app.reader import Edge, TokenReader
 from app.settings import Settings, settings
 from app.tools import Tools, current_call
-from app.wire import Request, Tool, encode, new_request_id
-from app.wire.tools import Function, ToolMode
+from app.wire.codec import encode
+from app.wire.ids import new_request_id
+from app.wire.request import Request
+from app.wire.tools import Function, Tool, ToolMode
 
 USER = "ann"
 tools = Tools()

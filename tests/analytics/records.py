@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.wire import FinishReason, Timing, Turn, Usage
+from app.wire.turn import Timing, Turn
+from models.generation import FinishReason, Usage
 
 NOW = 1_790_000_000_000
 

@@ -17,8 +17,10 @@ import msgspec
 from aiokafka import AIOKafkaProducer
 
 from app.local.kafka import KafkaCluster
-from app.wire import Erasure, Turn, decode_erasure, decode_turn
+from app.wire.codec import decode
+from app.wire.erasure import Erasure
 from app.wire.error import WireError
+from app.wire.turn import Turn
 from tests.analytics.connect_node import DEPLOY, ConnectNode
 from tests.analytics.postgresql_node import USER, PostgresNode
 from tests.integration.worker.client import Client
@@ -141,7 +143,7 @@ async def _compare(
     deadline = time.monotonic() + PATIENCE_S
     while True:
         records = await _turns(client)
-        erasures = [decode_erasure(record.value, record.headers) for record in await client.records("erasures")]
+        erasures = [decode(Erasure, record.value, record.headers) for record in await client.records("erasures")]
         expected = _kept(records, erasures)
         audit = {(record.partition, record.offset) for record in await client.records("audit")}
         postgresql = analytics.postgresql
@@ -176,7 +178,7 @@ async def _turns(client: Client) -> list[Turn]:
     found = []
     for record in await client.records("turns"):
         try:
-            found.append(decode_turn(record.value, record.headers))
+            found.append(decode(Turn, record.value, record.headers))
         except WireError:
             continue
     return found

@@ -31,7 +31,10 @@ from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.ports import LOOPBACK
 from app.settings import Settings
-from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
+from app.wire.codec import encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.ids import partition_for
+from models.generation import FinishReason
 from tests.benchmarks.processes import processor_s
 from tests.benchmarks.stats import quantile
 from tests.integration.gateway.gateway_process import GatewayProcess

@@ -25,7 +25,8 @@ from app.delivery.commits.changelog import changelog_topic, create_changelogs
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import EventType, decode_token_event
+from app.wire.codec import decode
+from app.wire.event import EventType, TokenEvent
 from tables import records
 from tables.records import Conversation, Table, Turn
 from tests.faults.worker_process import WorkerProcess
@@ -56,7 +57,7 @@ class Neighbour:
     async def read(self) -> None:
         async with consumer(self.settings, "tokens") as tokens:
             async for record in tokens:
-                event = decode_token_event(record.value, record.headers)
+                event = decode(TokenEvent, record.value, record.headers)
                 if event.type is EventType.TOKEN and event.request_id in self.sent:
                     took = time.monotonic() - self.sent[event.request_id]
                     self.first_token_s.setdefault(event.request_id, took)

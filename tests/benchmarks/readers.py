@@ -29,14 +29,10 @@ from app.kafka.clients import consumer, producer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import (
-    EventType,
-    FinishReason,
-    TokenEvent,
-    decode_token_event,
-    encode,
-    partition_for,
-)
+from app.wire.codec import decode, encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.ids import partition_for
+from models.generation import FinishReason
 from tests.integration.gateway.gateway_process import GatewayProcess
 
 USER = "dev"
@@ -143,7 +139,7 @@ async def read_raw(records: AIOKafkaConsumer, tokens: int, delays: list[float]) 
         for batch in (await records.getmany(timeout_ms=1000)).values():
             for record in batch:
                 now = time.monotonic()
-                event = decode_token_event(record.value, record.headers)
+                event = decode(TokenEvent, record.value, record.headers)
                 if event.type is EventType.TOKEN:
                     delays.append(now - float((event.text or "").split()[1]))
 

@@ -26,8 +26,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import EventType, decode_token_event
-from app.wire.event import CACHED
+from app.wire.codec import decode
+from app.wire.event import CACHED, EventType, TokenEvent
 from models.checkpoint_files import DEMO
 from tests.benchmarks import random_llama
 from tests.benchmarks.stats import quantile
@@ -107,7 +107,7 @@ async def run(
             for records in (await consumer.getmany(timeout_ms=50)).values():
                 now = time.monotonic() - began
                 for record in records:
-                    event = decode_token_event(record.value, record.headers)
+                    event = decode(TokenEvent, record.value, record.headers)
                     one = seen.get(event.request_id or "")
                     if one is None:
                         continue

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from app.audit.verify import Chain
-from app.wire import AuditAction, decode_audit
-from tables.records import AuditHead, decode
+from app.wire.audit import AuditAction, AuditRecord
+from app.wire.codec import decode
+from tables.records import AuditHead, decode_row
 
 if TYPE_CHECKING:
     from tests.faults.verdict import Fetched, Key
@@ -27,14 +28,14 @@ def wrong_audit(
     refused: Counter[Key] = Counter()
     for head in heads:
         if head.value is not None:
-            expected[head.partition].append(decode(head.value, AuditHead))
+            expected[head.partition].append(decode_row(head.value, AuditHead))
     for partition, found in expected.items():
         chains.setdefault(partition, Chain(partition)).expect(found)
     for entry in records:
         chains.setdefault(entry.partition, Chain(entry.partition)).add(
             entry.offset, entry.key, entry.value, entry.headers
         )
-        record = decode_audit(entry.value, entry.headers)
+        record = decode(AuditRecord, entry.value, entry.headers)
         key = (record.user_id, record.request_id or "")
         if record.action is AuditAction.REQUEST:
             ended[key] += 1

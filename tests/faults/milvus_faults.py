@@ -11,7 +11,8 @@ from app.search.errors import MilvusAwayError
 from app.search.milvus import Milvus
 from app.search.rows import rows_of
 from app.settings import Settings
-from app.wire import decode_turn
+from app.wire.codec import decode
+from app.wire.turn import Turn
 from tests.faults.arena import Arena
 from tests.faults.faults import Fault, KillWorker
 from tests.faults.proxy import Proxy
@@ -77,7 +78,7 @@ def faults_of(node: MilvusNode, proxy: Proxy) -> tuple[Fault, ...]:
 
 async def wrong_rows(settings: Settings, node: MilvusNode) -> list[Key]:
     """Rows that differ from the turns, once they have had the time to follow."""
-    turns = [decode_turn(record.value, record.headers) for record in await read_topic(settings, "turns")]
+    turns = [decode(Turn, record.value, record.headers) for record in await read_topic(settings, "turns")]
     due = {row.turn_id: row.text for turn in turns for row in rows_of(turn)}
     found: dict[str, str] = {}
     milvus = Milvus(node.uri)

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 import msgspec
 
 from app.settings import Settings
-from app.wire import decode_token_event, decode_turn
-from app.wire.event import NO_PLAN, PLAN, EventType, PlanDetails
+from app.wire.codec import decode
+from app.wire.event import NO_PLAN, PLAN, EventType, PlanDetails, TokenEvent
+from app.wire.turn import Turn
 from tests.faults.verdict import Fetched, Key, read_topic
 
 BANNED = re.compile(r" w[0-9]*13\b")
@@ -29,7 +30,7 @@ def wrong_moderation(tokens: Iterable[Fetched], turns: Iterable[Fetched]) -> dic
     plans: dict[Key, PlanDetails] = {}
     epochs: defaultdict[int, int] = defaultdict(lambda: -1)
     for record in tokens:
-        event = decode_token_event(record.value, record.headers)
+        event = decode(TokenEvent, record.value, record.headers)
         if event.type is EventType.FENCE:
             epochs[record.partition] = record.offset
             continue
@@ -46,7 +47,7 @@ def wrong_moderation(tokens: Iterable[Fetched], turns: Iterable[Fetched]) -> dic
             if not {*before.categories} <= {*plan.categories}:
                 wrong[key] = f"{before.categories} has become {plan.categories}"
     for record in turns:
-        turn = decode_turn(record.value, record.headers)
+        turn = decode(Turn, record.value, record.headers)
         key = (turn.user_id, turn.request_id)
         found = plans.get(key, NO_PLAN).categories
         if {*found} != {*(turn.guard or ())}:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.reader import ReaderRule
-from app.wire import decode_token_event
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
 from tests.faults.arena import Arena
 from tests.faults.faults import kill
 
@@ -66,7 +67,7 @@ async def _consumer(arena: Arena) -> AsyncIterator[AIOKafkaConsumer]:
 async def _read(consumer: AIOKafkaConsumer, rule: ReaderRule, most: int | None = None) -> None:
     for records in (await consumer.getmany(timeout_ms=200, max_records=most)).values():
         for record in records:
-            rule.read(record.partition, record.offset, decode_token_event(record.value, record.headers))
+            rule.read(record.partition, record.offset, decode(TokenEvent, record.value, record.headers))
 
 
 async def _compare(arena: Arena, consumer: AIOKafkaConsumer, rule: ReaderRule) -> None:

@@ -16,7 +16,10 @@ from app.delivery.record import REQUESTS, Record
 from app.reader import ReaderRule
 from app.serving.loading import load_servings
 from app.settings import Settings
-from app.wire import decode_request, decode_token_event, decode_turn
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
+from app.wire.request import Request
+from app.wire.turn import Turn as WireTurn
 from models.generation import Delta, Engine, Job
 from models.registry import ServedModel
 from tables.records import Turn
@@ -54,14 +57,14 @@ class Replay:
 
 def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tuple[Turn, ...]]]:
     """Each request with what its conversation remembered."""
-    answered = {(turn.user_id, turn.request_id): turn for turn in (decode_turn(r.value, r.headers) for r in turns)}
+    answered = {(turn.user_id, turn.request_id): turn for turn in (decode(WireTurn, r.value, r.headers) for r in turns)}
     memory: dict[tuple[str, str], tuple[Turn, ...]] = defaultdict(tuple)
     asked = []
     for record in requests:
         whole = Record(
             REQUESTS, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
         )
-        inflight = InFlightRequest(whole, decode_request(record.value, record.headers))
+        inflight = InFlightRequest(whole, decode(Request, record.value, record.headers))
         asked.append((inflight, memory[inflight.conversation]))
         if (turn := answered.get(inflight.key)) is not None and turn.answer:
             recovered = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
@@ -72,7 +75,7 @@ def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tup
 def _texts_of(tokens: Records) -> dict[Key, tuple[int, ...]]:
     rule = ReaderRule(remember=sys.maxsize)
     for record in tokens:
-        rule.read(record.partition, record.offset, decode_token_event(record.value, record.headers))
+        rule.read(record.partition, record.offset, decode(TokenEvent, record.value, record.headers))
     return {key: tuple(answer.tokens) for key, answer in rule.answers.items()}
 
 

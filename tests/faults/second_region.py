@@ -28,7 +28,8 @@ from aiokafka import AIOKafkaProducer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import Turn, decode_turn
+from app.wire.codec import decode
+from app.wire.turn import Turn
 from models.chat import PastTurn
 from models.paced import BytePrompts, word
 from tables.records import Table
@@ -98,7 +99,7 @@ def settings_of(folder: Path, cluster: KafkaCluster, region: str) -> Settings:
 async def turns_of(settings: Settings) -> list[Turn]:
     """Committed turns in their order."""
     records = await read_topic(settings, "turns")
-    return [decode_turn(record.value, record.headers) for record in records if record.value is not None]
+    return [decode(Turn, record.value, record.headers) for record in records if record.value is not None]
 
 
 async def requests_of(settings: Settings) -> set[Key]:

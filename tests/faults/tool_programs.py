@@ -14,7 +14,8 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from app.settings import Settings
-from app.wire import ToolCallRecord, decode_tool_call
+from app.wire.codec import decode
+from app.wire.tool_records import ToolCallRecord
 
 LATE_S = 3.0
 
@@ -87,7 +88,7 @@ class ToolPrograms:
 
     async def _read(self) -> None:
         async for record in self._consumer:
-            call = decode_tool_call(record.value, record.headers)
+            call = decode(ToolCallRecord, record.value, record.headers)
             for one in planned(call, self._chance, self._settings.max_prompt_bytes):
                 task = asyncio.create_task(self._send(call.user_id.encode(), one))
                 self._tasks.add(task)

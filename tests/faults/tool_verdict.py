@@ -10,7 +10,9 @@ from agents.masking import without_result
 from agents.tool_rounds import CANCELLED, TIMED_OUT
 from app.delivery.resume.answer_log import call_id
 from app.settings import Settings
-from app.wire import ToolCallRecord, WireError, decode_tool_call, decode_tool_result
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn, ToolCall
 from models.generation import FinishReason
@@ -44,14 +46,14 @@ class ToolTopics:
 def read_tool_topics(calls: Iterable, results: Iterable, settings: Settings) -> ToolTopics:
     topics = ToolTopics()
     for record in calls:
-        call = decode_tool_call(record.value, record.headers)
+        call = decode(ToolCallRecord, record.value, record.headers)
         topics.calls[call.user_id, call.request_id].append(call)
     for key, made in topics.calls.items():
         if [call.tool_call_id for call in made] != [call_id(*key, number) for number in range(len(made))]:
             topics.wrong.append(key)
     for record in results:
         try:
-            result = decode_tool_result(record.value, record.headers)
+            result = decode(ToolResultRecord, record.value, record.headers)
         except WireError:
             continue
         if result.user_id.encode() == record.key:

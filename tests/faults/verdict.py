@@ -19,7 +19,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from app.reader import ReaderRule
 from app.settings import Settings
-from app.wire import decode_token_event, decode_turn
+from app.wire.codec import decode
 from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
@@ -262,7 +262,7 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) 
     rule = ReaderRule(remember=1 << 60)
     speaking: dict[tuple[str, str], Key] = {}
     for record in records:
-        event = decode_token_event(record.value, record.headers)
+        event = decode(TokenEvent, record.value, record.headers)
         verdict.events += 1
         verdict.epochs += event.type is EventType.FENCE
         key = (event.user_id or "", event.request_id or "")
@@ -325,7 +325,7 @@ def _end_of(event: TokenEvent) -> tuple[object, ...]:
 def _judge_turns(records: Iterable[Fetched], verdict: Verdict) -> dict[Key, Turn]:
     turns: dict[Key, Turn] = {}
     for record in records:
-        turn = decode_turn(record.value, record.headers)
+        turn = decode(Turn, record.value, record.headers)
         key = (turn.user_id, turn.request_id)
         if key in turns:
             verdict.duplicate_turns.append(key)

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from app.reader import ReaderRule
 from app.settings import Settings
-from app.wire import decode_token_event
+from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent
 from tests.faults.verdict import Key
 
@@ -86,7 +86,7 @@ class Watch:
                 await asyncio.sleep(0.2)
                 continue
             for record in (record for batch in records.values() for record in batch):
-                event = decode_token_event(record.value, record.headers)
+                event = decode(TokenEvent, record.value, record.headers)
                 if self.rule.read(record.partition, record.offset, event) is None:
                     continue
                 key = (event.user_id or "", event.request_id or "")

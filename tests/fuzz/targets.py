@@ -16,7 +16,10 @@ import websockets
 from aiokafka import AIOKafkaProducer
 
 from app.settings import Settings
-from app.wire import Cancel, Erase, Request, encode, partition_for
+from app.wire.codec import encode
+from app.wire.control import Cancel, Erase
+from app.wire.ids import partition_for
+from app.wire.request import Request
 from app.wire.tool_records import ToolResultRecord
 from tests.fuzz.mutation import mutated
 

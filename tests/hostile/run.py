@@ -19,8 +19,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import cause_from, decode_token_event
-from app.wire.event import EventType
+from app.wire.codec import decode
+from app.wire.dead_letters import cause_from
+from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
 from tests.faults.worker_process import WorkerProcess
 from tests.hostile.http_kinds import HttpKind
@@ -129,7 +130,7 @@ class Watch:
                 self.letters[cause.topic, cause.partition, cause.offset] += 1
             return
         try:
-            event = decode_token_event(record.value, record.headers)
+            event = decode(TokenEvent, record.value, record.headers)
         except Exception as error:  # noqa: BLE001 - of any type: it is what readers get
             self.faults.append(f"nobody can read tokens {at.partition}@{record.offset}: {error!r}")
             return

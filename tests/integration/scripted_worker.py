@@ -14,20 +14,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from app.kafka.clients import consumer, partitions_of, producer
 from app.reader.position import Edge, seek
 from app.settings import Settings
-from app.wire import (
-    Cancel,
-    Erase,
-    ErrorInfo,
-    EventType,
-    FinishReason,
-    Notice,
-    Request,
-    TokenEvent,
-    Usage,
-    decode_control,
-    decode_request,
-    encode,
-)
+from app.wire.codec import decode, encode
+from app.wire.control import Cancel, Control, Erase
+from app.wire.event import ErrorInfo, EventType, Notice, TokenEvent
+from app.wire.request import Request
+from models.generation import FinishReason, Usage
 
 
 @dataclass
@@ -56,12 +47,12 @@ class ScriptedWorker:
         async with asyncio.TaskGroup() as answers:
             async for record in self.records:
                 if record.topic == self.settings.topic("controls"):
-                    control = decode_control(record.value, record.headers)
+                    control = decode(Control, record.value, record.headers)
                     self.controls.append(control)
                     if isinstance(control, Cancel):
                         self.cancelled.setdefault(control.request_id, asyncio.Event()).set()
                 else:
-                    request = decode_request(record.value, record.headers)
+                    request = decode(Request, record.value, record.headers)
                     self.requests.append(request)
                     answers.create_task(self.answer(request, record.partition))
 

@@ -15,25 +15,20 @@ from aiokafka import TopicPartition
 from app.delivery.commits.changelog import changelog_topic
 from app.delivery.partition import Partition, State
 from app.search.rows import rows_of
-from app.wire import (
-    Request,
-    Turn,
-    WireError,
-    cause_from,
-    decode_erasure,
-    decode_request,
-    decode_token_event,
-    decode_turn,
-    decode_usage,
-    validate_request,
-)
-from app.wire.event import PLAN
+from app.wire.codec import decode
+from app.wire.dead_letters import cause_from
+from app.wire.erasure import Erasure
+from app.wire.error import WireError
+from app.wire.event import PLAN, TokenEvent
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
-from app.wire.validation import check_partition
+from app.wire.request import Request
+from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
+from app.wire.validation import check_partition, validate_request
 from models.private.mask import NO_MASK, Mask
 from models.private.value import PrivateValue
-from tables.records import Conversation, Erased, GuardSecret, Table, decode, key_parts
+from tables.records import Conversation, Erased, GuardSecret, Table, decode_row, key_parts
 from tables.tool_calls import PROGRESS as CALLS_PROGRESS
 from tables.usage import PROGRESS, Tally
 from tests.faults.audit_verdict import wrong_audit
@@ -125,7 +120,7 @@ class Findings:
     def _mask(self, user: str, values: Iterable[PrivateValue]) -> Mask:
         topic = changelog_topic(self._sim.settings(), Table.GUARD)
         at = TopicPartition(topic, partition_for(user, self._sim.partitions))
-        secrets = [decode(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
+        secrets = [decode_row(entry.value or b"", GuardSecret).secret for entry in self._visible(at)]
         return Mask(secrets[-1], user, values) if secrets else NO_MASK
 
     def _wrong(self) -> list[str]:
@@ -179,7 +174,7 @@ class Findings:
         ]
 
     def _errors(self) -> set[Key]:
-        events = [decode_token_event(entry.value, entry.headers) for entry in self._innocent.tokens(self._events)]
+        events = [decode(TokenEvent, entry.value, entry.headers) for entry in self._innocent.tokens(self._events)]
         failed = [event for event in events if event.error is not None and event.error.code == "engine_error"]
         return {(event.user_id or "", event.request_id or "") for event in failed}
 
@@ -187,7 +182,7 @@ class Findings:
         """Turns that ended later, or long before, the broker had them."""
         wrong = []
         for entry in self._turn_entries():
-            turn = decode_turn(entry.value)
+            turn = decode(Turn, entry.value)
             if not -_WAITED_MS <= turn.created_at - entry.timestamp <= _CLOCKS_MS:
                 wrong.append(f"{turn.request_id} ended {turn.created_at - entry.timestamp} ms after its record")
         return wrong
@@ -236,7 +231,7 @@ class Findings:
         return found
 
     def _request(self, entry: Entry) -> Request:
-        request = decode_request(entry.value, entry.headers)
+        request = decode(Request, entry.value, entry.headers)
         validate_request(request, entry.key, max_prompt_bytes=self._sim.settings().max_prompt_bytes)
         check_partition(request, entry.partition, self._sim.partitions)
         return request
@@ -269,7 +264,7 @@ class Findings:
         return self._mask(user, questions).put_back(text)
 
     def _wrong_usage(self, owners: list[tuple[Process, Partition]]) -> list[str]:
-        windows = [decode_usage(entry.value) for entry in self._read("usage")]
+        windows = [decode(UsageWindow, entry.value) for entry in self._read("usage")]
         unpublished = [
             tally.requests
             for _, partition in owners
@@ -295,7 +290,7 @@ class Findings:
         for entry in self._read(topic):
             (user,) = key_parts(entry.key or b"")
             number = partition_for(user, self._sim.partitions)
-            if entry.value and entry.partition == number and decode(entry.value, Erased).at >= erased[user]:
+            if entry.value and entry.partition == number and decode_row(entry.value, Erased).at >= erased[user]:
                 found.setdefault(user, entry.timestamp)
         return found
 
@@ -311,7 +306,7 @@ class Findings:
         """The time of requests whose own timestamp is in the future: the one that their owner has recorded."""
         planned: dict[Key, int] = {}
         for entry in self._events:
-            event = decode_token_event(entry.value, entry.headers)
+            event = decode(TokenEvent, entry.value, entry.headers)
             details = event.notice.details if event.notice is not None and event.notice.code == PLAN else None
             if details and "at" in details:
                 planned.setdefault((event.user_id or "", event.request_id or ""), int(details["at"]))
@@ -348,7 +343,7 @@ class Findings:
                 store = partition.ownership.store
                 for key, value in store.scan(Table.CONVERSATIONS):
                     user, _ = key_parts(key)
-                    turns = decode(value, Conversation).turns if user in erased else ()
+                    turns = decode_row(value, Conversation).turns if user in erased else ()
                     wrong += [
                         f"{user} is erased and {turn.request_id} is remembered"
                         for turn in turns
@@ -358,7 +353,7 @@ class Findings:
 
     def _wrong_for_sinks(self, erased: dict[str, int]) -> list[str]:
         """Sinks need each erasure once."""
-        records = [decode_erasure(entry.value, entry.headers) for entry in self._read("erasures")]
+        records = [decode(Erasure, entry.value, entry.headers) for entry in self._read("erasures")]
         counts = Counter((record.user_id, record.erased_at) for record in records)
         newest = {user: max(at for one, at in counts if one == user) for user, _ in counts}
         wrong = [f"{user} is erased and sinks do not know" for user, at in erased.items() if newest.get(user, -1) < at]
@@ -371,7 +366,7 @@ class Findings:
         return any((turn.user_id, turn.request_id) == key and turn.answer for turn in self._turns())
 
     def _turns(self) -> list[Turn]:
-        return [decode_turn(entry.value) for entry in self._turn_entries()]
+        return [decode(Turn, entry.value) for entry in self._turn_entries()]
 
     def _turn_entries(self) -> list[Entry]:
         return self._innocent.turns(self._read("turns"))

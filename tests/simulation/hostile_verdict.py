@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 
-from app.wire import decode_token_event
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
 from tests.simulation.hostile import VILLAIN
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Innocent:
         return {(one.topic, one.partition, one.offset) for one in turns if not self.key(_key_of_turn(one))}
 
     def tokens(self, entries: Iterable[Entry]) -> list[Entry]:
-        events = ((entry, decode_token_event(entry.value, entry.headers)) for entry in entries)
+        events = ((entry, decode(TokenEvent, entry.value, entry.headers)) for entry in entries)
         return [entry for entry, event in events if self.key((event.user_id or "", event.request_id or ""))]
 
 
@@ -51,7 +52,7 @@ def readable(tokens: Iterable[Entry]) -> tuple[list[Entry], list[str]]:
     good, wrong = [], []
     for entry in tokens:
         try:
-            decode_token_event(entry.value, entry.headers)
+            decode(TokenEvent, entry.value, entry.headers)
             good.append(entry)
         except Exception as error:  # noqa: BLE001 - of any type: it is what readers get
             wrong.append(f"nobody can read tokens {entry.partition}@{entry.offset}: {error!r}")
@@ -90,7 +91,7 @@ def _ends(tokens: Iterable[Entry]) -> defaultdict[str | None, set[str]]:
     """The ends of each request; readers ignore one that is repeated."""
     ends = defaultdict(set)
     for entry in tokens:
-        event = decode_token_event(entry.value, entry.headers)
+        event = decode(TokenEvent, entry.value, entry.headers)
         if event.is_end:
             ends[event.request_id].add(str(event.error.code if event.error else event.finish_reason))
     return ends

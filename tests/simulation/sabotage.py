@@ -23,7 +23,7 @@ from models.paced import PacedStream, text_of, word
 from tests.simulation.world import SteppedLoop
 
 STAGES = {
-    "decode": ("agents.conversations", "decode_request"),
+    "decode": ("agents.conversations", "decode"),
     "validate": ("agents.conversations", "validate_request"),
     "admit": ("agents.conversations", "left_of"),
     "decide": ("app.policy.planner.Planner", "plan"),

@@ -19,9 +19,8 @@ from aiokafka import TopicPartition
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Arm, CacheRules, Fallback, Policy, Route, When
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings
-from app.wire import (
-    decode_token_event,
-)
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
 from app.wire.ids import partition_for
 from app.wire.limits import MAX_RECORD_BYTES
 from models.generation import Job
@@ -306,7 +305,7 @@ class Simulation:
         """Kafka has lost these records of `tokens`: what becomes of their answers is not the workers' doing."""
         for entry in entries:
             if not entry.marker:
-                event = decode_token_event(entry.value, entry.headers)
+                event = decode(TokenEvent, entry.value, entry.headers)
                 self.torn.add((event.user_id or "", event.request_id or ""))
 
     def _make_peace(self) -> None:

@@ -12,7 +12,10 @@ from aiokafka.errors import KafkaConnectionError
 from agents.tool_results import ToolResults
 from app.delivery.partition import Partition
 from app.policy.file import CacheRules, Fallback, ModelSpec, Policy, PriceRule, Route
-from app.wire import TokenEvent, Turn, decode_token_event, decode_turn, decode_usage
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
+from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
 from models.generation import FinishReason
 from tests.faults.load import TOOLS
 from tests.simulation.broker import Entry
@@ -54,10 +57,10 @@ class Course:
         return [one for at, log in logs if at.topic == topic for one in log.entries if one.value and not one.marker]
 
     def turns(self) -> dict[str, Turn]:
-        return {turn.request_id: turn for turn in (decode_turn(one.value or b"") for one in self.records("turns"))}
+        return {turn.request_id: turn for turn in (decode(Turn, one.value or b"") for one in self.records("turns"))}
 
     def events(self, request_id: str) -> list[TokenEvent]:
-        events = [decode_token_event(one.value or b"", one.headers) for one in self.records("tokens")]
+        events = [decode(TokenEvent, one.value or b"", one.headers) for one in self.records("tokens")]
         return [event for event in events if event.request_id == request_id]
 
 
@@ -72,7 +75,7 @@ def test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged() -> None:
     assert turns["first"].finish_reason is FinishReason.CANCELLED
     assert turns["second"].usage.completion_tokens == 60
     assert turns["second"].cached is None
-    usage = [decode_usage(one.value or b"") for one in course.records("usage")]
+    usage = [decode(UsageWindow, one.value or b"") for one in course.records("usage")]
     paid = sum(turn.usage.prompt_tokens + turn.usage.completion_tokens for turn in turns.values())
     newest = {one.window_start: one for one in sorted(usage, key=lambda one: one.revision)}
     assert sum(one.cached_requests for one in newest.values()) == 0

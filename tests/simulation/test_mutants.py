@@ -50,7 +50,7 @@ from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEv
 from app.wire.turn import Turn
 from models.generation import Delta, Job, StreamEvent
 from models.registry import ServedModel
-from tables.records import Change, Conversation, Erased, Table, decode, encode, key
+from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
 from tables.tool_calls import BREAK, ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
@@ -208,7 +208,7 @@ def _forget_no_inflight(_claim: Any, _at: int) -> None:
 
 def _whatever_is_there(_: Any, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
     raw = partition.ownership.store.get(Table.CONVERSATIONS, key(*inflight.conversation))
-    return None if raw is None else decode(raw, Conversation)
+    return None if raw is None else decode_row(raw, Conversation)
 
 
 _DELETE_ROWS = controls._delete_rows

@@ -8,7 +8,8 @@ from functools import partial
 from aiokafka import TopicPartition
 
 from app.settings import Settings
-from app.wire import decode_tool_call
+from app.wire.codec import decode
+from app.wire.tool_records import ToolCallRecord
 from tests.faults.tool_programs import Planned, planned
 from tests.simulation.broker import Broker
 
@@ -32,7 +33,7 @@ class SimToolPrograms:
         log = self._broker.log(TopicPartition("tool-calls", number))
         entries, self._positions[number] = log.read(self._positions.get(number, 0), 100)
         for entry in entries:
-            call = decode_tool_call(entry.value, entry.headers)
+            call = decode(ToolCallRecord, entry.value, entry.headers)
             for one in planned(call, self._random, self._most):
                 self._broker.world.after(one.after_s, partial(self._send, number, call.user_id, one))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from app.wire import UsageWindow
+from app.wire.usage import UsageWindow
 
 
 def wrong_usage(windows: Iterable[UsageWindow], turns: Sequence[object], open_requests: int) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.commands.settings import settings_table
-from app.wire.codes import MEANING
+from app.wire.error import MEANING
 
 VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "reader" / "vectors.json").read_text())
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,7 @@ from app.delivery.record import Outgoing
 from app.settings import Settings
 from app.wire.audit import AuditRecord
 from app.wire.codec import encode
-from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Change, Table, decode
+from tables.records import AUDIT_HEAD, AUDIT_KEY, AuditHead, AuditKey, Change, Table, decode_row
 from tables.records import encode as encode_row
 from tables.store import PartitionStore
 
@@ -50,7 +50,7 @@ def keyed(
     if not settings.audit_retention_s or not found:
         return (), []
     raw = store.get(Table.AUDIT, AUDIT_KEY)
-    key = secrets.token_bytes(_KEY_BYTES) if raw is None else decode(raw, AuditKey).key
+    key = secrets.token_bytes(_KEY_BYTES) if raw is None else decode_row(raw, AuditKey).key
     change = (Change(Table.AUDIT, AUDIT_KEY, encode_row(AuditKey(key))),) if raw is None else ()
     return change, [_keyed(record, key) for record in found]
 
@@ -65,7 +65,7 @@ def _keyed(record: AuditRecord, key: bytes) -> AuditRecord:
 
 def head_of(store: PartitionStore) -> AuditHead:
     raw = store.get(Table.AUDIT, AUDIT_HEAD)
-    return AuditHead() if raw is None else decode(raw, AuditHead)
+    return AuditHead() if raw is None else decode_row(raw, AuditHead)
 
 
 def extend(

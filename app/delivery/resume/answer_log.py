@@ -18,7 +18,7 @@ from aiokafka.structs import RecordMetadata
 
 from app.delivery.inflight import InFlightRequest
 from app.delivery.resume.tokens import TokenLog
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import (
     DEGRADED,
     PLAN,

@@ -19,9 +19,9 @@ from app.delivery.resume.quarantine import Attempt
 from app.kafka.reading import cause_of
 from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
-from app.wire.codec import decode_token_event
+from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.event import PLAN, Notice, PlanDetails
+from app.wire.event import PLAN, Notice, PlanDetails, TokenEvent
 
 RequestKey = tuple[str, str]
 """(user_id, request_id): a request's identity."""
@@ -93,7 +93,7 @@ async def recover(
             if cause_of(record):
                 continue
             try:
-                event = decode_token_event(record.value, record.headers)
+                event = decode(TokenEvent, record.value, record.headers)
                 update = rule.read(record.partition, record.offset, event)
                 if update is not None and event.notice is not None:
                     key = (update.answer.user_id, update.answer.request_id)

@@ -25,8 +25,11 @@ from app.gateway.metrics import Metrics
 from app.reader import Answer, ReaderRule
 from app.reader.rule import Key
 from app.settings import Settings
-from app.wire import EventType, TokenEvent, Turn, WireError, decode_token_event, decode_turn
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
+from app.wire.turn import Turn
 
 MARGIN_S = 60.0
 _AT_ONCE = 4
@@ -147,7 +150,7 @@ def time_of(request_id: str) -> float | None:
 
 def _read(rule: ReaderRule, record: ConsumerRecord, key: Key) -> None:
     try:
-        event = decode_token_event(record.value, record.headers)
+        event = decode(TokenEvent, record.value, record.headers)
     except WireError:
         return  # the live reader has logged it
     if event.type is EventType.FENCE or (event.user_id, event.request_id) == key:
@@ -167,7 +170,7 @@ def _join(answer: Answer, live: Answer | None) -> None:
 
 def _turn(record: ConsumerRecord) -> Turn | None:
     try:
-        return decode_turn(record.value, record.headers)
+        return decode(Turn, record.value, record.headers)
     except WireError:
         return None  # not written by a worker
 

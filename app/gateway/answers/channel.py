@@ -26,7 +26,7 @@ from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.failures import error_of
 from app.gateway.gateway import Gateway
-from app.wire import TokenEvent
+from app.wire.event import TokenEvent
 
 TOO_SLOW = 1013
 RESTARTS = 1012

@@ -9,7 +9,7 @@ import msgspec
 from app.gateway.ask_body import AskBody
 from app.gateway.body import parse
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.limits import is_request_id
 
 _LARGEST_INDEX = 2**53

@@ -19,7 +19,8 @@ from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.link import PeerAwayError
 from app.gateway.sharing.links import Links
 from app.reader import Answer
-from app.wire import ErrorCode, ErrorInfo, EventType, TokenEvent
+from app.wire.error import ErrorCode
+from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import partition_for
 
 KEEP_ALIVE_S = 15.0

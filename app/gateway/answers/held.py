@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from app.reader import Answer
 from app.reader.rule import Key
-from app.wire import TokenEvent
+from app.wire.event import TokenEvent
 
 # Measured sizes of a struct, a token and a log probability as Python objects; a character takes up to four bytes.
 _EVENT_BYTES = 700

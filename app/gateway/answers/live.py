@@ -32,7 +32,9 @@ from app.kafka.fetch_session import use_fetch_sessions
 from app.reader import Answer, AtOffsets, ReaderRule, Update
 from app.reader.position import seek
 from app.reader.rule import Key
-from app.wire import EventType, TokenEvent, WireError, decode_token_event
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
 from models.unexpected import type_and_place
 
@@ -264,7 +266,7 @@ class LiveAnswers:
         self.next_offset[record.partition] = record.offset + 1
         self.on_read()
         try:
-            self._read_event(record, decode_token_event(record.value, record.headers))
+            self._read_event(record, decode(TokenEvent, record.value, record.headers))
         except WireError as error:
             log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, error)
         except Exception as error:  # noqa: BLE001 - one record must not stop the readers of others

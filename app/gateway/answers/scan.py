@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError
 from app.gateway.errors import ApiError
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.kafka.cluster import Cluster
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Self
 
 from app.gateway.answers.deadline import Deadline
 from app.reader import Answer, Update
-from app.wire import TokenEvent
+from app.wire.event import TokenEvent
 
 _MOST_NOTICES = 16
 BATCH = 256

@@ -12,7 +12,7 @@ from app.gateway.auth.keys import ANY_USER, ApiKeys, Grant, Role
 from app.gateway.auth.loopback import is_loopback
 from app.gateway.errors import ApiError
 from app.settings import Settings
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.limits import is_user_id
 
 DEVELOPER = "dev"

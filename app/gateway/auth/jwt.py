@@ -10,7 +10,7 @@ from app.gateway.auth.jwks import Jwks, JwksPlaceError, JwksUnavailableError
 from app.gateway.auth.keys import Grant, Role
 from app.gateway.errors import ApiError
 from app.settings import Settings
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 _SHARED = {"HS256", "HS384", "HS512"}
 _PUBLIC = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 _LOOPBACK = re.compile(rb"(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?", re.IGNORECASE)
 _OWN_SITE = {b"same-origin", b"none"}

@@ -24,7 +24,7 @@ from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
 from app.kafka.clients import consumer
 from app.settings import Settings
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.ids import partition_for
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 
 class BodyBudget:

@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 _MOST_USERS = 100_000
 

@@ -13,7 +13,7 @@ from starlette.websockets import WebSocket
 
 from app.gateway.errors import ApiError
 from app.gateway.limits.connections import group_of
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 
 class ByAddress:

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 MAX_HEAD_BYTES = 32 * 1024
 MAX_HEADERS = 100

@@ -15,7 +15,7 @@ from app.gateway.errors import ApiError
 from app.gateway.limits.buckets import Buckets
 from app.gateway.metrics import Metrics
 from app.settings import Settings
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 
 class Limits:

@@ -7,7 +7,8 @@ from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire import Request, ToolMode
+from app.wire.request import Request
+from app.wire.tools import ToolMode
 
 
 class ChatBody(SamplingBody, frozen=True, kw_only=True):

@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, ToolMode, Usage
+from app.wire.event import Logprob, TokenEvent
+from app.wire.request import Request
+from app.wire.tools import ToolCall, ToolCallDelta, ToolMode
+from models.generation import FinishReason, Usage
 from models.token_texts import bytes_of
 
 # OpenAI's clients know no other reasons; `parley` contains the actual one.

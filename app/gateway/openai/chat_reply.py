@@ -10,7 +10,9 @@ import msgspec
 
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunk
-from app.wire import Request, TokenEvent, Usage
+from app.wire.event import TokenEvent
+from app.wire.request import Request
+from models.generation import Usage
 
 DONE = b"data: [DONE]\n\n"
 

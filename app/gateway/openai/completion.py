@@ -9,8 +9,9 @@ from contextlib import aclosing
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
 from app.gateway.openai.merge import merged
-from app.wire import ErrorCode, Request, TokenEvent
-from app.wire.event import DEGRADED, FALLBACK
+from app.wire.error import ErrorCode
+from app.wire.event import DEGRADED, FALLBACK, TokenEvent
+from app.wire.request import Request
 
 _SHOWN = {DEGRADED, FALLBACK}
 """Notices that the reply names."""

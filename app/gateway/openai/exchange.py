@@ -20,7 +20,8 @@ from app.gateway.gateway import Gateway
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion
 from app.gateway.openai.parameters import ignored_header
-from app.wire import Request, TokenEvent
+from app.wire.event import TokenEvent
+from app.wire.request import Request
 
 STATUS_S = 5.0
 """How long a stream waits for its first events before its headers are sent: proxies cut replies that stay silent."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from app.gateway.errors import invalid
-from app.wire import Message, MessageToolCall, Role
-from app.wire.tools import FunctionCall
+from app.wire.request import Message, Role
+from app.wire.tools import FunctionCall, MessageToolCall
 
 _ROLES = {
     "developer": Role.SYSTEM,

@@ -16,10 +16,11 @@ from app.gateway.errors import invalid
 from app.gateway.openai.messages import Arguments, ChatMessage, Content, arguments_of, text_of
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire import Message, MessageToolCall, Request, ResponseFormat, Role, ToolMode, new_request_id
+from app.wire.ids import new_request_id
 from app.wire.limits import MAX_MESSAGES, is_request_id
-from app.wire.response_format import FormatType, JsonSchema
-from app.wire.tools import FunctionCall
+from app.wire.request import Message, Request, Role
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from app.wire.tools import FunctionCall, MessageToolCall, ToolMode
 
 _PREFIX = "resp_"
 _LOGPROBS = "message.output_text.logprobs"

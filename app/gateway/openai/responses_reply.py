@@ -22,7 +22,10 @@ from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.responses_body import ResponsesBody, response_id
 from app.gateway.openai.tools import flat, tools_of
-from app.wire import FinishReason, Logprob, Request, TokenEvent, ToolCallDelta, ToolMode
+from app.wire.event import Logprob, TokenEvent
+from app.wire.request import Request
+from app.wire.tools import ToolCallDelta, ToolMode
+from models.generation import FinishReason
 
 _INCOMPLETE = {
     FinishReason.LENGTH: "max_output_tokens",

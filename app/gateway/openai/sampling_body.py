@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError, invalid
-from app.wire import ErrorCode, Priority, Request, ResponseFormat, new_request_id
+from app.wire.error import ErrorCode
+from app.wire.ids import new_request_id
 from app.wire.limits import INT64
-from app.wire.request import StopWhen
-from app.wire.response_format import FormatType, JsonSchema
+from app.wire.request import Priority, Request, StopWhen
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 
 MAX_CHOICES = 128
 MAX_CHOICES_BYTES = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import invalid
 from app.gateway.openai.sampling_body import MAX_CHOICES, SamplingBody, check_size, choices_of, limit_of
-from app.wire import Request
+from app.wire.request import Request
 
 _MAX_TOKENS = 16
 """OpenAI's default."""

@@ -9,7 +9,8 @@ from typing import Any
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_reply import DONE, data
 from app.gateway.openai.text_choice import TextChoice
-from app.wire import Request, TokenEvent
+from app.wire.event import TokenEvent
+from app.wire.request import Request
 
 
 class TextReply:

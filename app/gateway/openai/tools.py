@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from app.gateway.errors import ApiError, invalid
-from app.wire import Tool, ToolChoice
-from app.wire.tools import Function, FunctionName, NamedTool
+from app.wire.tools import Function, FunctionName, NamedTool, Tool, ToolChoice
 
 
 class FunctionBody(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openapi import replies, shape
 from app.policy.file import TenantRule
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.limits import is_user_id
 

@@ -23,7 +23,8 @@ from app.gateway.limits.while_connected import while_connected
 from app.gateway.openai.parameters import ignored_header
 from app.gateway.openapi import EVENTS, replies, shape
 from app.reader import Answer
-from app.wire import ErrorCode, EventType, TokenEvent
+from app.wire.error import ErrorCode
+from app.wire.event import EventType, TokenEvent
 from app.wire.limits import is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])

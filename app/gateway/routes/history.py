@@ -15,8 +15,9 @@ from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
 from app.gateway.searching import imported
-from app.wire import ErrorCode, Turn
+from app.wire.error import ErrorCode
 from app.wire.limits import INT64
+from app.wire.turn import Turn
 
 router = APIRouter(prefix="/v1", tags=["history"])
 

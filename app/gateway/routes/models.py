@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openapi import replies, shape
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 router = APIRouter(prefix="/v1/models", tags=["openai"])
 

@@ -17,7 +17,7 @@ from app.gateway.limits.rates import Limits
 from app.gateway.sharing.directory import Directory
 from app.gateway.sharing.link import PeerAwayError
 from app.gateway.sharing.links import Links
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 
 _OWNER_S = 10.0

@@ -22,7 +22,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from app.gateway.errors import ApiError
-from app.wire import ErrorCode, TokenEvent
+from app.wire.error import ErrorCode
+from app.wire.event import TokenEvent
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 

@@ -34,7 +34,7 @@ from app.gateway.sharing.frames import (
     encode,
 )
 from app.gateway.sharing.trust import RefusedError, Trust
-from app.wire import TokenEvent
+from app.wire.event import TokenEvent
 
 CONNECT_S = 3.0
 CALL_S = 5.0

@@ -31,7 +31,7 @@ from app.gateway.sharing.frames import (
     decode_asked,
     encode,
 )
-from app.wire import ErrorCode
+from app.wire.error import ErrorCode
 
 log = logging.getLogger(__name__)
 

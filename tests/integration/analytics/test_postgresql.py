@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from app.local.kafka import KafkaCluster
-from app.wire import Erasure, Turn, encode
+from app.wire.codec import encode
+from app.wire.erasure import Erasure
 from app.wire.tools import ToolCall
+from app.wire.turn import Turn
 from tests.analytics.connect_node import DEPLOY
 from tests.analytics.records import NOW, turn_of
 from tests.analytics.storm import Analytics, storm

@@ -44,7 +44,7 @@ async def test_users_of_a_seeded_table_go_on_with_what_they_said_before(kafka: K
         replies = await parley.run(Load(seconds=1, rate=8, max_tokens=2, users=20, people="seeded"))
         await asyncio.to_thread(parley.stop)
     store = PartitionStore.open(parley.store_path, now_ms=0, tombstones_kept_ms=0)
-    rows = [records.decode(value, Conversation) for _, value in store.scan(Table.CONVERSATIONS)]
+    rows = [records.decode_row(value, Conversation) for _, value in store.scan(Table.CONVERSATIONS)]
     store.close()
     assert len(rows) == 20
     assert sum(len(row.turns) for row in rows) == 3 * 20 + len(replies)

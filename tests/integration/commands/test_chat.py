@@ -10,7 +10,7 @@ import pytest
 
 from app.local.ports import free_port
 from app.settings import Settings
-from app.wire import Cancel
+from app.wire.control import Cancel
 from tests.integration.commands.terminal import Terminal, ended, read_until
 from tests.integration.scripted_worker import scripted_worker
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.settings import Settings
-from app.wire import Cancel, Erase, Request
+from app.wire.control import Cancel, Erase
+from app.wire.request import Request
 from tests.integration.commands.terminal import Terminal
 from tests.integration.scripted_worker import ScriptedWorker, scripted_worker
 from tests.integration.waiting import until

@@ -11,7 +11,10 @@ import pytest
 
 from app.kafka.clients import producer
 from app.settings import Settings
-from app.wire import Cause, Request, dead_letter_headers, encode, partition_for
+from app.wire.codec import encode
+from app.wire.dead_letters import Cause, dead_letter_headers
+from app.wire.ids import partition_for
+from app.wire.request import Request
 from tests.integration.commands.terminal import Terminal, ended, read_until
 from tests.integration.scripted_worker import scripted_worker
 

@@ -10,7 +10,8 @@ import httpx
 import jwt
 
 from app.settings import Settings
-from app.wire import AuditRecord, decode_audit
+from app.wire.audit import AuditRecord
+from app.wire.codec import decode
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -22,7 +23,8 @@ KEY = "the-key-of-nina-1"
 async def reports(client: Client, count: int) -> list[AuditRecord]:
     async with asyncio.timeout(60):
         while True:
-            found = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+            records = await client.records("audit")
+            found = [decode(AuditRecord, one.value, one.headers) for one in records]
             if sum(record.count for record in found) >= count:
                 return found
             await asyncio.sleep(0.2)
@@ -88,7 +90,9 @@ async def test_an_admin_erases_users_of_its_own_tenant_and_others_are_refused(
             assert (await http.delete("/v1/admin/users/acme/nina", headers=admin)).status_code == 202
             async with asyncio.timeout(60):
                 while True:
-                    found = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+                    found = [
+                        decode(AuditRecord, record.value, record.headers) for record in await client.records("audit")
+                    ]
                     kinds = {(one.user_id, one.action.value, one.outcome) for one in found}
                     if {("acme/nina", "erasure", "done"), ("acme/ada", "admin", "erase acme/nina")} <= kinds:
                         break

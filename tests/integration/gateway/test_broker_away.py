@@ -11,7 +11,7 @@ import httpx
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import DEFAULT_CONVERSATION
+from app.wire.request import DEFAULT_CONVERSATION
 from tests.integration.gateway.events import answer
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import scripted_worker

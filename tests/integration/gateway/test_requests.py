@@ -11,7 +11,8 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.wire import Erase, encode
+from app.wire.codec import encode
+from app.wire.control import Erase
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.events import answer, read, text_of
 from tests.integration.gateway.gateway_process import GatewayProcess

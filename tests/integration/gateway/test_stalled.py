@@ -14,7 +14,10 @@ from websockets.asyncio.client import connect
 
 from app.kafka.clients import producer
 from app.settings import Settings
-from app.wire import EventType, FinishReason, TokenEvent, encode, partition_for
+from app.wire.codec import encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.ids import partition_for
+from models.generation import FinishReason
 from tests.conftest import NewSettings
 from tests.integration.gateway.gateway_process import GatewayProcess
 

@@ -11,8 +11,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
-from app.wire import ErrorInfo, EventType, Request, TokenEvent
+from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.ids import partition_for
+from app.wire.request import Request
 from tests.conftest import NewSettings
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.scripted_worker import ScriptedWorker, scripted_worker

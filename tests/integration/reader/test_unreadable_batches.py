@@ -22,7 +22,9 @@ from app.policy.usage_feed import UsageFeed
 from app.reader import TokenReader
 from app.reader.position import AtTime, seek
 from app.settings import Settings
-from app.wire import EventType, Request, TokenEvent, encode
+from app.wire.codec import encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.request import Request
 from app.wire.usage import Latencies, UsageWindow
 from tests.integration.commands.terminal import Terminal
 from tests.integration.gateway.gateway_process import GatewayProcess

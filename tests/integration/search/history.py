@@ -14,7 +14,8 @@ import numpy.typing as npt
 from app.search.identity import Embeds
 from app.search.milvus import Milvus
 from app.search.writer import HistoryWriter
-from app.wire import FinishReason, Turn, Usage
+from app.wire.turn import Turn
+from models.generation import FinishReason, Usage
 
 NOW = 1_700_000_000_000
 

@@ -14,8 +14,8 @@ from app.search.milvus import Milvus
 from app.search.query import HistorySearch, Query
 from app.search.reindex import Reindex
 from app.settings import Settings
-from app.wire import Turn, encode
-from app.wire.turn import Timing
+from app.wire.codec import encode
+from app.wire.turn import Timing, Turn
 from tables import records
 from tables.records import Erased, Table
 from tests.conftest import NewSettings

@@ -13,7 +13,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
-from app.wire import UsageWindow, decode_usage
+from app.wire.codec import decode
+from app.wire.usage import UsageWindow
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.worker.client import Client
@@ -30,7 +31,7 @@ async def usage(client: Client) -> dict[Key, list[UsageWindow]]:
     """All committed revisions, by window."""
     found: dict[Key, list[UsageWindow]] = {}
     for record in await client.records("usage"):
-        window = decode_usage(record.value, record.headers)
+        window = decode(UsageWindow, record.value, record.headers)
         assert record.partition == window.partition
         assert record.key == window.tenant.encode()
         key = (window.window_start, window.tenant, window.model, window.partition)

@@ -12,8 +12,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 
 from app.reader import Answer, Edge, TokenReader
 from app.settings import Settings
-from app.wire import Turn, decode_turn
+from app.wire.codec import decode
 from app.wire.ids import partition_for
+from app.wire.turn import Turn
 
 PATIENCE_S = 60.0
 
@@ -121,7 +122,7 @@ class Client:
             await consumer.stop()
 
     async def turns(self, user: str) -> list[Turn]:
-        turns = [decode_turn(record.value, record.headers) for record in await self.records("turns")]
+        turns = [decode(Turn, record.value, record.headers) for record in await self.records("turns")]
         return [turn for turn in turns if turn.user_id == user]
 
     async def turns_of(self, user: str, count: int) -> list[Turn]:

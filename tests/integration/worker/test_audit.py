@@ -15,8 +15,8 @@ from app.delivery.commits.audit_chain import hash_of
 from app.delivery.commits.changelog import create_changelogs
 from app.kafka.topics import create_topics
 from app.settings import Settings
-from app.wire import AuditAction, AuditRecord, decode_audit
-from app.wire.codec import encode
+from app.wire.audit import AuditAction, AuditRecord
+from app.wire.codec import decode, encode
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.worker.client import PATIENCE_S, Client
@@ -28,7 +28,7 @@ async def audited(client: Client, user: str, count: int = 1) -> list[AuditRecord
     """The user's records once there are so many."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            records = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+            records = [decode(AuditRecord, record.value, record.headers) for record in await client.records("audit")]
             if len(mine := [record for record in records if record.user_id == user]) >= count:
                 return mine
             await asyncio.sleep(0.1)
@@ -147,7 +147,7 @@ async def test_a_forged_record_at_the_end_is_found_and_not_sealed(
             outcome="erase nina",
             user_id="boss",
             at=1,
-            sequence=decode_audit(last.value, last.headers).sequence + 1,
+            sequence=decode(AuditRecord, last.value, last.headers).sequence + 1,
             previous=hash_of(last.value),
         )
     )

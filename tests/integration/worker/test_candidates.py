@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.wire import decode_token_event
-from app.wire.event import PLAN
+from app.wire.codec import decode
+from app.wire.event import PLAN, TokenEvent
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -23,7 +23,7 @@ def worker(start_worker: StartWorker) -> WorkerProcess:
 
 
 async def chosen(client: Client, request_id: str) -> dict[str, Any]:
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     plans = [
         event.notice.details or {}
         for event in events

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from app.application import EXIT_FAILED, EXIT_WRONG_USE
-from app.wire import Usage
+from models.generation import Usage
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.wire import decode_token_event
-from app.wire.codes import ErrorCode
+from app.wire.codec import decode
+from app.wire.error import ErrorCode
+from app.wire.event import TokenEvent
 from tests.faults.load import TOOLS
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -26,7 +27,7 @@ async def test_a_flood_of_one_user_delays_another_by_a_few_answers(client: Clien
         await client.ask(many, max_tokens=5, conversation_id=f"c{number}")
     answer = await client.asked(other, max_tokens=1)
     assert answer.end is not None
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     first = next(at for at, event in enumerate(events) if event.user_id == other)
     before = {event.request_id for event in events[:first] if event.user_id == many and event.tokens}
     assert len(before) < FLOOD / 3, "the topic was read no further than to the flood"

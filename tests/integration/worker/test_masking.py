@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.delivery.commits.changelog import changelog_topic
-from app.wire import decode_audit, decode_token_event
+from app.wire.audit import AuditRecord
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
 from tables.records import Table
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -140,7 +142,7 @@ async def test_a_worker_that_is_killed_within_a_placeholder_costs_no_character(
             assert answer.end.finish_reason == "stop"
     finally:
         outside.pause_s = 0.0
-    seen = [decode_token_event(one.value, one.headers) for one in await client.records("tokens")]
+    seen = [decode(TokenEvent, one.value, one.headers) for one in await client.records("tokens")]
     assert not [event.text for event in seen if "<" in (event.text or "")]
 
 
@@ -155,7 +157,7 @@ async def test_no_value_gets_into_an_address(client: Client) -> None:
 
 
 async def test_the_audit_and_the_log_have_no_value(worker: WorkerProcess, client: Client) -> None:
-    records = [decode_audit(one.value, one.headers) for one in await client.records("audit")]
+    records = [decode(AuditRecord, one.value, one.headers) for one in await client.records("audit")]
     assert records
     assert found_in(str(records)) == []
     assert found_in(worker.log.read_text()) == []

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.wire import decode_audit, decode_token_event
+from app.wire.audit import AuditRecord
+from app.wire.codec import decode
+from app.wire.event import TokenEvent
 from models.generation import FinishReason
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -76,12 +78,12 @@ async def test_a_blocked_sentence_of_an_answer_is_not_written(client: Client, ou
     assert answer.end.finish_reason is FinishReason.FILTERED
     assert answer.text
     assert f"You said {harmless}".startswith(answer.text)
-    events = [decode_token_event(one.value, one.headers) for one in await client.records("tokens")]
+    events = [decode(TokenEvent, one.value, one.headers) for one in await client.records("tokens")]
     assert [event for event in events if "moron" in (event.text or "")] == []
     notices = [event.notice for event in events if event.user_id == user and event.notice is not None]
     assert {"category": "profanity"} in [notice.details for notice in notices if notice.code == "filtered"]
     (turn,) = await client.turns_of(user, 1)
     assert turn.answer == answer.text
     assert turn.guard == ("profanity",), "flagged in the prompt and blocked in the answer"
-    audits = [decode_audit(one.value, one.headers) for one in await client.records("audit")]
+    audits = [decode(AuditRecord, one.value, one.headers) for one in await client.records("audit")]
     assert [one.categories for one in audits if one.user_id == user] == [("profanity",)]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.wire import AuditAction, decode_audit, decode_token_event
-from app.wire.event import FALLBACK, PLAN
+from app.wire.audit import AuditAction, AuditRecord
+from app.wire.codec import decode
+from app.wire.event import FALLBACK, PLAN, TokenEvent
 from models.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -128,7 +129,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_of_the_chain_and_comes
     await client.asked(user, "hello", tenant="acme", max_tokens=3)
     (turn,) = await client.turns_of(user, 1)
     assert turn.route == "out"
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     notices = [event.notice for event in events if event.request_id == answers[0].request_id and event.notice]
     decisions = [notice for notice in notices if notice.code in {PLAN, FALLBACK}]
     assert [(notice.code, (notice.details or {})["model"]) for notice in decisions] == [
@@ -162,7 +163,7 @@ async def test_a_model_that_fails_in_the_middle_is_followed_from_the_next_token_
     first = len(BytePrompts().ids_of(begun))
     assert answer.text == begun + "".join(word(prompt, at)[1] for at in range(first, 150))
     assert {event.model_version for event in answer.segments} == {"plain@served-name", "paced@1"}
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     notices = [event for event in events if event.request_id == request_id and event.notice]
     (taken_over,) = [event for event in notices if event.notice.code == FALLBACK]
     assert taken_over.index == len(begun)
@@ -188,7 +189,7 @@ async def test_a_canary_that_fails_loses_its_users_and_none_of_them_sees_an_erro
         await client.asked(user, "hello", tenant="lab", max_tokens=3)
     assert len(outside.bodies) == asked, "the server is well again, and gets no new user"
     assert {turn.arm for user in users for turn in await client.turns_of(user, 1)} == {"default"}
-    audited = [decode_audit(record.value, record.headers) for record in await client.records("audit")]
+    audited = [decode(AuditRecord, record.value, record.headers) for record in await client.records("audit")]
     assert [one.arm for one in audited if one.action is AuditAction.RETREAT] == ["plain"]
     async with asyncio.timeout(60):  # other tests need a server that its breaker lets through again
         while (await client.asked(client.user(), "hi", model="plain", max_tokens=1)).end.error is not None:

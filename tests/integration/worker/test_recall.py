@@ -15,8 +15,8 @@ from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.reader.answer import Answer
 from app.search.milvus import Milvus
-from app.wire import decode_token_event
-from app.wire.event import PLAN
+from app.wire.codec import decode
+from app.wire.event import PLAN, TokenEvent
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -77,7 +77,7 @@ async def rows(client: Client, milvus: Milvus, user: str) -> list[Any]:
 
 
 async def recalled(client: Client, answer: Answer) -> list[str] | None:
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     mine = [event.notice for event in events if event.request_id == answer.request_id and event.notice is not None]
     plans = [notice.details or {} for notice in mine if notice.code == PLAN]
     assert len(plans) <= 1, "what is recalled is decided once"

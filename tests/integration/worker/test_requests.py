@@ -7,8 +7,9 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.wire import Request, decode_token_event, encode
-from app.wire.event import EventType
+from app.wire.codec import decode, encode
+from app.wire.event import EventType, TokenEvent
+from app.wire.request import Request
 from models.generation import FinishReason
 from models.paced import BytePrompts, word
 from tables import records
@@ -69,7 +70,7 @@ async def test_requests_of_a_conversation_are_answered_one_after_the_other(clien
     ends: list[str] = []
     open_request: str | None = None
     for record in await client.records("tokens"):
-        event = decode_token_event(record.value, record.headers)
+        event = decode(TokenEvent, record.value, record.headers)
         if event.user_id != user or event.request_id is None:
             continue
         assert open_request in {None, event.request_id}, "two answers of one conversation at once"

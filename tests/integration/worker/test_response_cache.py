@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from app.reader.answer import Answer
-from app.wire import decode_token_event
-from app.wire.event import CACHED, PLAN, Notice
+from app.wire.codec import decode
+from app.wire.event import CACHED, PLAN, Notice, TokenEvent
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -32,7 +32,7 @@ def worker(start_worker: StartWorker, tmp_path_factory: pytest.TempPathFactory) 
 
 
 async def notices(client: Client, answer: Answer) -> dict[str, Notice]:
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     found = [event.notice for event in events if event.request_id == answer.request_id and event.notice is not None]
     return {notice.code: notice for notice in found}
 

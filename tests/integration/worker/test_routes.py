@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from openai import AsyncOpenAI
 
-from app.wire import decode_token_event
-from app.wire.event import PLAN, Notice
+from app.wire.codec import decode
+from app.wire.event import PLAN, Notice, TokenEvent
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -70,7 +70,7 @@ def _first_policy(policy: Path) -> Iterator[None]:
 
 
 async def notices(client: Client, request_id: str) -> list[Notice]:
-    events = [decode_token_event(record.value, record.headers) for record in await client.records("tokens")]
+    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
     return [event.notice for event in events if event.request_id == request_id and event.notice is not None]
 
 

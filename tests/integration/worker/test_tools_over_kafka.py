@@ -13,7 +13,9 @@ import pytest
 from agents.tool_rounds import TIMED_OUT
 from app.settings import Settings
 from app.tools import Tools, current_call
-from app.wire import EventType, ToolCallRecord, decode_tool_call
+from app.wire.codec import decode
+from app.wire.event import EventType
+from app.wire.tool_records import ToolCallRecord
 from models.generation import FinishReason
 from models.paced import called, word
 from tests.faults.load import TOOLS
@@ -28,7 +30,9 @@ async def calls_of(client: Client, user: str, count: int = 1) -> list[ToolCallRe
     """The calls of the user on `tool-calls`, once there are so many."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            found = [decode_tool_call(record.value, record.headers) for record in await client.records("tool-calls")]
+            found = [
+                decode(ToolCallRecord, record.value, record.headers) for record in await client.records("tool-calls")
+            ]
             mine = [call for call in found if call.user_id == user]
             if len(mine) >= count:
                 return mine

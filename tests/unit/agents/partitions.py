@@ -46,7 +46,7 @@ class Own:
 
     def known(self, key: RequestKey, at: int) -> bool:
         raw = self.store.get(Table.ENDED, records.key(*key))
-        return key in self.inflight_requests or (raw is not None and records.decode(raw, Ended).at <= at)
+        return key in self.inflight_requests or (raw is not None and records.decode_row(raw, Ended).at <= at)
 
 
 @dataclass
@@ -85,4 +85,4 @@ class FakePartition:
 
     def row(self, table: Table, kind: Any, *key: str) -> Any:
         raw = self.ownership.store.get(table, records.key(*key))
-        return None if raw is None else records.decode(raw, kind)
+        return None if raw is None else records.decode_row(raw, kind)

@@ -16,7 +16,7 @@ from app.delivery.partition import Partition
 from app.delivery.record import CONTROLS, Record
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
 from app.settings import Settings
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import EventType, TokenEvent
 from models.paced import paced
 from models.registry import ModelRegistry

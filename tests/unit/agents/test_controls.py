@@ -14,7 +14,9 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Record
 from app.search.sink import NoHistory
 from app.settings import Settings
-from app.wire import Cancel, Erase, Erasure, decode_control, decode_erasure, encode
+from app.wire.codec import decode, encode
+from app.wire.control import Cancel, Control, Erase
+from app.wire.erasure import Erasure
 from app.wire.headers import FORWARDED
 from app.wire.ids import partition_for
 from tables import records
@@ -94,7 +96,7 @@ async def test_erase_is_sent_on_to_every_other_partition_once_and_with_its_time(
     await erased(bench)
     sent = [output for commit in bench.partition.finished for output in commit.outputs if output.topic == "controls"]
     assert sorted(output.partition or 0 for output in sent) == sorted({0, 1, 2, 3} - {HERE})
-    assert {decode_control(output.value) for output in sent} == {Erase(user_id="ann")}
+    assert {decode(Control, output.value) for output in sent} == {Erase(user_id="ann")}
     assert {dict(output.headers)[FORWARDED] for output in sent} == {f"{HERE}@{NOW - 1000}".encode()}
     assert {output.key for output in sent} == {b"ann"}
 
@@ -110,7 +112,7 @@ async def test_erase_is_sent_to_sinks_with_its_mark() -> None:
     ]
     assert any(change.table is Table.ERASED for change in mark)
     assert (sent.key, sent.partition) == (b"ann", None)
-    assert decode_erasure(sent.value) == Erasure(user_id="ann", erased_at=NOW - 1000, created_at=NOW)
+    assert decode(Erasure, sent.value) == Erasure(user_id="ann", erased_at=NOW - 1000, created_at=NOW)
 
 
 async def test_erase_that_was_sent_on_keeps_its_time_and_goes_no_further() -> None:

@@ -14,8 +14,8 @@ from agents.dialogue import (
     question_of,
     steps_of,
 )
-from app.wire import Message, MessageToolCall, Request, Role, ToolResult
-from app.wire.tools import FunctionCall
+from app.wire.request import Message, Request, Role
+from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
 from models.chat import ChatMessage, ToolCall
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Turn

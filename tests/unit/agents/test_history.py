@@ -10,8 +10,9 @@ from app.delivery.partition import Partition, State
 from app.delivery.record import TURNS, Record
 from app.search.sink import Indexed, NoHistory
 from app.settings import Settings
-from app.wire import Turn, cause_from, encode
-from app.wire.turn import Timing
+from app.wire.codec import encode
+from app.wire.dead_letters import cause_from
+from app.wire.turn import Timing, Turn
 from tables.records import Erased, Table
 from tests.integration.search.history import turn
 from tests.unit.agents.partitions import NOW, FakePartition, Own

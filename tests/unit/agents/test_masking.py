@@ -15,7 +15,7 @@ from app.guard.guard import Guard
 from app.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import PlanDetails, RecalledTurn
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from models.generation import Delta, FinishReason

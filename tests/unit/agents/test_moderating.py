@@ -12,7 +12,7 @@ from app.guard.guard import Guard
 from app.guard.turns import Asker, BusyError
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.request import Message, Role
 from models.chat import ToolCall
 from models.generation import Delta, End, FinishReason, Usage

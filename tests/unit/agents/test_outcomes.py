@@ -11,11 +11,11 @@ from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
-from app.wire.codec import decode_turn
-from app.wire.codes import ErrorCode
+from app.wire.codec import decode
 from app.wire.dead_letters import cause_from
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
+from app.wire.turn import Turn as WireTurn
 from models.generation import Delta, FinishReason, Usage
 from models.paced import paced
 from tables import records
@@ -66,9 +66,9 @@ async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
     commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
     assert commit.record is inflight.record
     assert [change.table for change in commit.changes] == [Table.CONVERSATIONS, Table.ENDED]
-    remembered = records.decode(cast(bytes, commit.changes[0].value), Conversation)
+    remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     (output,) = commit.outputs
-    turn = decode_turn(output.value, output.headers)
+    turn = decode(WireTurn, output.value, output.headers)
     assert output.topic == "x-turns"
     assert [(t.request_id, t.prompt, t.answer) for t in remembered.turns] == [("r1", "why?", "word")]
     assert (turn.answer, turn.prompt, turn.finish_reason, turn.tenant) == ("word", "why?", FinishReason.LENGTH, "acme")
@@ -84,7 +84,7 @@ async def test_a_resumed_answer_has_all_its_words_once() -> None:
     end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")
     assert [event.index for event in sink.events] == [2, 3]
     commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
-    assert decode_turn(commit.outputs[0].value).answer == "one two three held back"
+    assert decode(WireTurn, commit.outputs[0].value).answer == "one two three held back"
 
 
 async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
@@ -109,7 +109,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
     answer, end = await spoken(inflight)
     inflight.forget = True
     commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
-    turn = decode_turn(commit.outputs[0].value)
+    turn = decode(WireTurn, commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in commit.changes] == [Table.ENDED]
 
@@ -128,7 +128,7 @@ async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
     answer, end = await spoken(inflight)
     before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
     commit = commit_of(inflight, answer, end, before, RULES, SETTINGS, NOW)
-    remembered = records.decode(cast(bytes, commit.changes[0].value), Conversation)
+    remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
 
 

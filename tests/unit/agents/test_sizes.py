@@ -19,8 +19,7 @@ from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
-from app.wire.codes import ErrorCode
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import PlanDetails, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
 from app.wire.request import Message
@@ -151,7 +150,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         call = ToolCall("f", "{}", f"c{number}")
         commit = commit_of(inflight, answer, end, conversation, RULES, given_settings, NOW)
         check(commit, given_settings)
-        row = records.decode(commit.changes[0].value or b"", Conversation)
+        row = records.decode_row(commit.changes[0].value or b"", Conversation)
         steps = (*row.turns[-1].steps[:-1], ChatMessage("assistant", "", calls=(call,)))
         turns = (*row.turns[:-1], msgspec.structs.replace(row.turns[-1], steps=steps))
         conversation = Conversation(NOW, turns)

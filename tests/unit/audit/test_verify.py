@@ -10,8 +10,8 @@ import pytest
 from app.audit.verify import Chain
 from app.delivery.commits.audit_chain import extend, hash_of
 from app.settings import Settings
-from app.wire import AuditAction, AuditRecord
-from tables.records import AuditHead, decode
+from app.wire.audit import AuditAction, AuditRecord
+from tables.records import AuditHead, decode_row
 
 Link = tuple[bytes, bytes]
 SETTINGS = Settings(_env_file=None)
@@ -27,7 +27,7 @@ def links(seed: int, wire_format: str = "json") -> tuple[list[Link], AuditHead]:
             for _ in range(chance.randint(1, 4))
         ]
         (row,), outputs = extend(head, records, settings)
-        head = decode(row.value or b"", AuditHead)
+        head = decode_row(row.value or b"", AuditHead)
         found += [(output.key or b"", output.value or b"") for output in outputs]
     return found, head
 
@@ -127,7 +127,7 @@ def test_a_forged_record_is_found_when_the_true_one_comes() -> None:
     chain, head = links(8)
     record = AuditRecord(action=AuditAction.REQUEST, outcome="stop", user_id="u1", at=9)
     (row,), (true,) = extend(head, [record], SETTINGS)
-    newest = decode(row.value or b"", AuditHead)
+    newest = decode_row(row.value or b"", AuditHead)
     false = forged(chain, head)
     for more in ([false], [false, (true.key or b"", true.value or b"")]):
         assert any("was changed" in what for what in checked([*chain, *more], head, [head, newest]))

@@ -6,8 +6,7 @@ import pytest
 
 from app.commands.answer_view import show
 from app.reader import Answer, Update
-from app.wire import EventType, Notice, TokenEvent
-from app.wire.event import ATTEMPT, PLAN, RESUMED
+from app.wire.event import ATTEMPT, PLAN, RESUMED, EventType, Notice, TokenEvent
 
 
 @pytest.mark.parametrize(

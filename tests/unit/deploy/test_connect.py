@@ -13,7 +13,8 @@ from chdb import session
 
 from app.kafka.topics import TopicName
 from app.local.jars import read_checksums
-from app.wire import Erasure, encode
+from app.wire.codec import encode
+from app.wire.erasure import Erasure
 from app.wire.schemas import RECORDS
 from tests.analytics.jars import CHECKSUMS, JDBC, RUNTIME
 from tests.analytics.records import NOW, turn_of

@@ -7,7 +7,8 @@ import pytest
 from app.gateway.erasure_report import report
 from app.gateway.erasures import Erasures
 from app.settings import Settings
-from app.wire import Cancel, Erase, encode
+from app.wire.codec import encode
+from app.wire.control import Cancel, Erase
 from app.wire.headers import FORWARDED
 from tables import records
 from tables.records import Erased

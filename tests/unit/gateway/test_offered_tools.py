@@ -10,8 +10,8 @@ import pytest
 from app.demo.order_tool import tools
 from app.gateway.errors import ApiError
 from app.gateway.offered_tools import ToolsFileError, offered_tools, with_offered_tools
-from app.wire import Request, Tool, ToolMode
-from app.wire.tools import Function
+from app.wire.request import Request
+from app.wire.tools import Function, Tool, ToolMode
 
 
 def test_it_is_the_definitions_of_a_program(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.policy.file import CacheRules, Policy, Route, TenantRule, When
 from app.policy.tenant_figures import MINUTE_MS, TenantFigures, month_start
 from app.policy.tenants import Tenants, with_tenant
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.request import Priority, Request
 from app.wire.tools import Function, Tool, ToolMode
 from app.wire.usage import Latencies, UsageWindow

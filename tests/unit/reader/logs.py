@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from app.wire import EventType, FinishReason, TokenEvent, Usage
+from app.wire.event import EventType, TokenEvent
+from models.generation import FinishReason, Usage
 
 USER = "ann"
 REQUESTS = ("r0", "r1")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.reader import ReaderRule, Update
-from app.wire import TokenEvent
+from app.wire.event import TokenEvent
 
 
 def replay(records: Iterable[tuple[int, int, TokenEvent]]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.wire import TokenEvent, decode_token_event, encode
+from app.wire.codec import decode, encode
+from app.wire.event import TokenEvent
 from tests.unit.reader.logs import Partition, partitions
 from tests.unit.reader.summary import replay
 
@@ -24,7 +25,7 @@ needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: the
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
 def test_shared_vector(vector: dict[str, Any]) -> None:
-    records = [(p, offset, decode_token_event(json.dumps(event).encode())) for p, offset, event in vector["records"]]
+    records = [(p, offset, decode(TokenEvent, json.dumps(event).encode())) for p, offset, event in vector["records"]]
     assert replay(records) == vector["expect"]
 
 

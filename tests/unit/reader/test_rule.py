@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.reader import ReaderRule, Update
-from app.wire import EventType, TokenEvent
+from app.wire.event import EventType, TokenEvent
 from tests.unit.reader.logs import REQUESTS, USER, Partition, partitions
 
 

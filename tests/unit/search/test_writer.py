@@ -13,8 +13,7 @@ from app.search import hiding, writer
 from app.search.errors import MilvusRefusedError
 from app.search.milvus import Milvus
 from app.search.writer import HistoryWriter
-from app.wire import Turn
-from app.wire.turn import Timing
+from app.wire.turn import Timing, Turn
 from tests.integration.search.history import Hashed, turn
 from tests.simulation.milvus import MilvusServer, SimMilvus
 

@@ -43,13 +43,13 @@ def test_a_sweep_deletes_what_is_past_its_own_horizon_and_nothing_else(
     assert [scanned[t] for t in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED)] == [
         *map(len, (conversations, ended, erased))
     ]
-    assert [records.decode(raw, Conversation).last_activity for _, raw in store.scan(Table.CONVERSATIONS)] == [
+    assert [records.decode_row(raw, Conversation).last_activity for _, raw in store.scan(Table.CONVERSATIONS)] == [
         at for at in conversations if watermark - at <= 100
     ]
-    assert [records.decode(raw, Ended).at for _, raw in store.scan(Table.ENDED)] == [
+    assert [records.decode_row(raw, Ended).at for _, raw in store.scan(Table.ENDED)] == [
         at for at in ended if watermark - at <= 200
     ]
-    assert [records.decode(raw, Erased).at for _, raw in store.scan(Table.ERASED)] == [
+    assert [records.decode_row(raw, Erased).at for _, raw in store.scan(Table.ERASED)] == [
         at for at in erased if watermark - at <= 300
     ]
 

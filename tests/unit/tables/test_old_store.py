@@ -31,15 +31,15 @@ def test_old_store_has_its_rows_and_offsets(folder: Path) -> None:
     store = opened(folder)
     raw = store.get(Table.CONVERSATIONS, records.key("ann", "default"))
     assert raw is not None
-    assert records.decode(raw, Conversation).turns == (
+    assert records.decode_row(raw, Conversation).turns == (
         Turn("r1", "Hi, I am Ann. ü😀", "Hello Ann!", NOW - 5000),
         Turn("r2", "What is my name?", "Your name is Ann.", NOW),
     )
-    ended = [records.decode(value, Ended) for _, value in store.scan(Table.ENDED, records.user_prefix("ann"))]
+    ended = [records.decode_row(value, Ended) for _, value in store.scan(Table.ENDED, records.user_prefix("ann"))]
     assert ended == [Ended(NOW - 5000), Ended(NOW)]
     erased = store.get(Table.ERASED, records.key("bob"))
     assert erased is not None
-    assert records.decode(erased, Erased) == Erased(NOW - 9000, NOW - 9000, NOW - 8000)
+    assert records.decode_row(erased, Erased) == Erased(NOW - 9000, NOW - 9000, NOW - 8000)
     tables = (Table.CONVERSATIONS, Table.ENDED, Table.ERASED, Table.USAGE)
     assert [store.offset(table) for table in tables] == [1, 1, 0, 2]
     assert store.up_to_date_at() == NOW

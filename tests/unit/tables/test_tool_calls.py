@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models.chat import ToolCall
 from models.generation import Usage
-from tables.records import Table, decode, encode
+from tables.records import Table, decode_row, encode
 from tables.tool_calls import MAX_ROW_BYTES, MAX_TURN_BYTES, ToolOutcome, ToolRound, ToolRounds, fits, row
 
 
@@ -48,7 +48,7 @@ def test_a_row_is_read_as_it_was_written_and_has_a_limit() -> None:
     change = row("ann", "r1", TWO)
     assert change.table is Table.CALLS
     assert change.value is not None
-    assert decode(change.value, ToolRounds) == TWO
+    assert decode_row(change.value, ToolRounds) == TWO
     assert row("ann", "r1", None).value is None
     assert fits(TWO, 0)
     assert not fits(TWO.answered(ToolOutcome("c", "x" * MAX_ROW_BYTES)), 0)

@@ -16,12 +16,12 @@ from app.telemetry.gpu import Gpu, gpu_families
 from app.telemetry.labels import OTHER, FirstCome
 from app.telemetry.metrics import Metrics
 from app.telemetry.tally import Tally
-from app.wire.codec import decode_request
-from app.wire.codes import ErrorCode
+from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
+from app.wire.request import Request
 from app.wire.validation import validate_request
 from models.batching import Flush, FlushReason
 from models.generation import FinishReason, Usage
@@ -140,7 +140,7 @@ def test_a_sweep_tells_what_is_held_and_what_was_forgotten() -> None:
 def test_a_dead_letter_is_counted_by_its_cause(raw: bytes | None, cause: str) -> None:
     reported = metrics()
     with pytest.raises(WireError) as refused:
-        validate_request(decode_request(raw), b"ann", max_prompt_bytes=100)
+        validate_request(decode(Request, raw), b"ann", max_prompt_bytes=100)
     headers = tuple(dead_letter_headers(cause_at(refused.value, "requests", 0, 1), ()))
     record = Record(REQUESTS, 0, 1, ASKED_AT, b"ann", raw)
     reported.committed(0, [Commit(record, (), (Outgoing("dead-letters", b"ann", raw, headers),))], 0.01)

@@ -8,8 +8,8 @@ import pytest
 
 from app.delivery.record import Record
 from app.telemetry.request_log import RequestLog, _trace_of
-from app.wire import ErrorCode, TokenEvent
-from app.wire.event import ErrorInfo, EventType
+from app.wire.error import ErrorCode
+from app.wire.event import ErrorInfo, EventType, TokenEvent
 
 
 @pytest.mark.parametrize("user", ["ann\nrequest ended: user_id=bob", "ann\x1b[2J", "ann user_id=bob", "ann\u2028x"])

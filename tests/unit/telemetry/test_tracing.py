@@ -20,7 +20,7 @@ from app.delivery.timeline import Timeline
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError
-from app.wire.codes import ErrorCode
+from app.wire.error import ErrorCode
 from app.wire.event import ErrorInfo, EventType, PlanDetails, TokenEvent
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage

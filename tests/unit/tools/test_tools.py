@@ -16,8 +16,9 @@ from mcp.server import MCPServer
 from mcp.server.lowlevel import Server
 
 from app.tools import ToolError, Tools, current_call
-from app.wire import ToolCallRecord, decode_tool_result, encode
+from app.wire.codec import decode, encode
 from app.wire.headers import WireFormat
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 
 
 class Size(StrEnum):
@@ -48,7 +49,7 @@ async def answered(tools: Tools, name: str, arguments: str, **fields: Any) -> tu
     value, headers = encode(call_of(name, arguments, **fields))
     answer = await tools.answer(value, headers)
     assert answer is not None
-    result = decode_tool_result(*answer)
+    result = decode(ToolResultRecord, *answer)
     assert (result.tool_call_id, result.request_id, result.user_id) == ("call_1", "r1", "ann")
     return result.content, result.is_error
 
@@ -125,7 +126,7 @@ async def test_the_answer_has_the_format_and_the_trace_of_the_call() -> None:
     trace = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     answer = await ordering().answer(value, [*headers, trace])
     assert answer is not None
-    assert decode_tool_result(*answer).content == "noon"
+    assert decode(ToolResultRecord, *answer).content == "noon"
     assert trace in answer[1]
 
 

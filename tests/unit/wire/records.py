@@ -6,40 +6,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.wire import (
-    Cancel,
-    Comparison,
-    Erase,
-    Erasure,
-    ErrorInfo,
-    EventType,
-    FinishReason,
-    FormatType,
-    JsonSchema,
-    Latencies,
-    Logprob,
-    Message,
-    MessageToolCall,
-    Notice,
-    Priority,
-    Request,
-    ResponseFormat,
-    Role,
-    Timing,
-    TokenEvent,
-    Tool,
-    ToolCall,
-    ToolCallDelta,
-    ToolCallRecord,
-    ToolMode,
-    ToolResult,
-    ToolResultRecord,
-    Turn,
-    Usage,
-    UsageWindow,
-)
-from app.wire.request import StopWhen
-from app.wire.tools import Function, FunctionCall
+from app.wire.comparison import Comparison
+from app.wire.control import Cancel, Erase
+from app.wire.erasure import Erasure
+from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.request import Message, Priority, Request, Role, StopWhen
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
+from app.wire.tools import Function, FunctionCall, MessageToolCall, Tool, ToolCall, ToolCallDelta, ToolMode, ToolResult
+from app.wire.turn import Timing, Turn
+from app.wire.usage import Latencies, UsageWindow
+from models.generation import FinishReason, Usage
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 name = text.filter(bool)

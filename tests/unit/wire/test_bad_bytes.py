@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.wire import (
-    ErrorCode,
-    Headers,
-    Request,
-    WireError,
-    decode_control,
-    decode_request,
-    decode_token_event,
-    decode_turn,
-    encode,
-    json_codec,
-    parley_pb2,
-    protobuf_codec,
-)
+from app.wire import json_codec, parley_pb2, protobuf_codec
+from app.wire.codec import decode, encode
+from app.wire.control import Control
+from app.wire.error import ErrorCode, WireError
+from app.wire.event import TokenEvent
+from app.wire.headers import Headers
+from app.wire.request import Request
+from app.wire.turn import Turn
 from tests.unit.wire import records
 
 PROTOBUF = (("content-type", b"application/x-protobuf"),)
-DECODERS = (decode_request, decode_token_event, decode_turn, decode_control)
+TYPES: tuple[Any, ...] = (Request, TokenEvent, Turn, Control)
 
 
 def deep(levels: int) -> bytes:
@@ -35,7 +30,7 @@ def deep(levels: int) -> bytes:
 
 def refusal(value: bytes | None, headers: Headers = None) -> WireError:
     with pytest.raises(WireError) as caught:
-        decode_request(value, headers)
+        decode(Request, value, headers)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
     assert caught.value.dead_letter
     return caught.value
@@ -46,16 +41,16 @@ def refusal(value: bytes | None, headers: Headers = None) -> WireError:
 @example(value=b"\x0a" + b"\xff" * 10, cut=0)
 def test_no_bytes_raise_anything_but_a_wire_error(value: bytes, cut: int) -> None:
     for headers in ((), PROTOBUF):
-        for decode in DECODERS:
+        for record_type in TYPES:
             with contextlib.suppress(WireError):
-                decode(value[cut:], headers)
+                decode(record_type, value[cut:], headers)
 
 
 @given(value=st.text(alphabet='{}[]",:\\ud80eNan1-.request_id ', max_size=60))
 def test_nothing_like_json_raises_anything_but_a_wire_error(value: str) -> None:
-    for decode in DECODERS:
+    for record_type in TYPES:
         with contextlib.suppress(WireError):
-            decode(value.encode())
+            decode(record_type, value.encode())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +115,7 @@ def test_deep_nesting_is_refused_at_any_depth(levels: int) -> None:
 
 def test_brackets_in_strings_are_no_nesting() -> None:
     prompt = "[{" * 1000 + '\\"' + "]]"
-    assert len(decode_request(f'{{"request_id":"r","user_id":"u","prompt":"{prompt}"}}'.encode()).prompt or "") == 2003
+    assert len(decode(Request, f'{{"request_id":"r","user_id":"u","prompt":"{prompt}"}}'.encode()).prompt or "") == 2003
 
 
 @pytest.mark.parametrize("kind", ["list", "object"])
@@ -133,9 +128,9 @@ def test_both_formats_take_the_same_depth(kind: str) -> None:
 
     good, bad = nested(30), nested(31)
     for wire_format in ("json", "protobuf"):
-        assert decode_request(*encode(good, wire_format)) == good
+        assert decode(Request, *encode(good, wire_format)) == good
         with pytest.raises(WireError, match=r"nested deeper|not Protobuf"):
-            decode_request(*encode(bad, wire_format))
+            decode(Request, *encode(bad, wire_format))
 
 
 @pytest.mark.parametrize(

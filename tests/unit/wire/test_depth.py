@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.depth import _depths, _may_have_long_number, _steps, check_depth, check_digits, top_level
+from app.wire.json_codec import (
+    MalformedError,
+    _depths,
+    _may_have_long_number,
+    _steps,
+    check_depth,
+    check_digits,
+    top_level,
+)
 from app.wire.limits import MAX_DEPTH, MAX_DIGITS
-from app.wire.malformed import MalformedError
 
 texts = st.text(st.sampled_from('"\\[]{}a\n'), max_size=8)
 values = st.recursive(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.wire import MEANING, ErrorCode
+from app.wire.error import MEANING, ErrorCode
 from app.wire.generate import PACKAGE_ROOT, generate
 
 

@@ -21,8 +21,12 @@ from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.parameters import check_parameters
 from app.gateway.openai.sampling_body import StructuredOutputs
-from app.wire import WireError, encode, parley_pb2
-from app.wire.codec import decode_control, decode_request, decode_tool_result
+from app.wire import parley_pb2
+from app.wire.codec import decode, encode
+from app.wire.control import Control
+from app.wire.error import WireError
+from app.wire.request import Request
+from app.wire.tool_records import ToolResultRecord
 from app.wire.unsupported import UNSUPPORTED
 from app.wire.validation import validate_control, validate_request, validate_tool_result
 
@@ -87,19 +91,19 @@ def with_hostile(record: dict[str, Any], place: tuple[Any, ...], raw: bytes) -> 
 
 
 def read_request(value: bytes, headers: Any = ()) -> Any:
-    record = decode_request(value, headers)
+    record = decode(Request, value, headers)
     validate_request(record, b"u", max_prompt_bytes=65536)
     return record
 
 
 def read_control(value: bytes, headers: Any = ()) -> Any:
-    record = decode_control(value, headers)
+    record = decode(Control, value, headers)
     validate_control(record, b"u")
     return record
 
 
 def read_result(value: bytes, headers: Any = ()) -> Any:
-    record = decode_tool_result(value, headers)
+    record = decode(ToolResultRecord, value, headers)
     validate_tool_result(record, b"u")
     return record
 

@@ -7,7 +7,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire import new_request_id, partition_for, seed_for
+from app.wire.ids import new_request_id, partition_for, seed_for
 from app.wire.limits import INT64, is_request_id
 from tests.unit.wire import records
 

@@ -6,30 +6,17 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from app.wire import (
-    Comparison,
-    Control,
-    Erasure,
-    EventType,
-    Request,
-    TokenEvent,
-    ToolCallRecord,
-    ToolResultRecord,
-    Turn,
-    UsageWindow,
-    WireFormat,
-    decode_comparison,
-    decode_control,
-    decode_erasure,
-    decode_request,
-    decode_token_event,
-    decode_tool_call,
-    decode_tool_result,
-    decode_turn,
-    decode_usage,
-    encode,
-    validate_request,
-)
+from app.wire.codec import decode, encode
+from app.wire.comparison import Comparison
+from app.wire.control import Control
+from app.wire.erasure import Erasure
+from app.wire.event import EventType, TokenEvent
+from app.wire.headers import WireFormat
+from app.wire.request import Request
+from app.wire.tool_records import ToolCallRecord, ToolResultRecord
+from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
+from app.wire.validation import validate_request
 from tests.unit.wire import records
 
 both_formats = pytest.mark.parametrize("wire_format", WireFormat)
@@ -42,7 +29,7 @@ def with_stop_as_list(request: Request) -> Request:
 @both_formats
 @given(request=records.requests)
 def test_request_survives(request: Request, wire_format: WireFormat) -> None:
-    again = decode_request(*encode(request, wire_format))
+    again = decode(Request, *encode(request, wire_format))
     assert with_stop_as_list(again) == with_stop_as_list(request)
 
 
@@ -54,49 +41,49 @@ def test_request_that_parley_writes_is_valid(request: Request) -> None:
 @both_formats
 @given(event=records.token_events)
 def test_token_event_survives(event: TokenEvent, wire_format: WireFormat) -> None:
-    assert decode_token_event(*encode(event, wire_format)) == event
+    assert decode(TokenEvent, *encode(event, wire_format)) == event
 
 
 @both_formats
 @given(turn=records.turns)
 def test_turn_survives(turn: Turn, wire_format: WireFormat) -> None:
-    assert decode_turn(*encode(turn, wire_format)) == turn
+    assert decode(Turn, *encode(turn, wire_format)) == turn
 
 
 @both_formats
 @given(window=records.usage_windows)
 def test_usage_window_survives(window: UsageWindow, wire_format: WireFormat) -> None:
-    assert decode_usage(*encode(window, wire_format)) == window
+    assert decode(UsageWindow, *encode(window, wire_format)) == window
 
 
 @both_formats
 @given(control=records.controls)
 def test_control_survives(control: Control, wire_format: WireFormat) -> None:
-    assert decode_control(*encode(control, wire_format)) == control
+    assert decode(Control, *encode(control, wire_format)) == control
 
 
 @both_formats
 @given(comparison=records.comparisons)
 def test_comparison_survives(comparison: Comparison, wire_format: WireFormat) -> None:
-    assert decode_comparison(*encode(comparison, wire_format)) == comparison
+    assert decode(Comparison, *encode(comparison, wire_format)) == comparison
 
 
 @both_formats
 @given(erasure=records.erasures)
 def test_erasure_survives(erasure: Erasure, wire_format: WireFormat) -> None:
-    assert decode_erasure(*encode(erasure, wire_format)) == erasure
+    assert decode(Erasure, *encode(erasure, wire_format)) == erasure
 
 
 @both_formats
 @given(call=records.tool_calls)
 def test_tool_call_survives(call: ToolCallRecord, wire_format: WireFormat) -> None:
-    assert decode_tool_call(*encode(call, wire_format)) == call
+    assert decode(ToolCallRecord, *encode(call, wire_format)) == call
 
 
 @both_formats
 @given(result=records.tool_results)
 def test_tool_result_survives(result: ToolResultRecord, wire_format: WireFormat) -> None:
-    assert decode_tool_result(*encode(result, wire_format)) == result
+    assert decode(ToolResultRecord, *encode(result, wire_format)) == result
 
 
 def test_token_event_always_says_its_tokens_text_index_and_epoch() -> None:

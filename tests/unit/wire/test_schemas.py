@@ -15,8 +15,10 @@ from click.testing import CliRunner
 from hypothesis import given
 
 from app.commands.schema import schema
-from app.wire import Turn, UsageWindow, encode
+from app.wire.codec import encode
 from app.wire.schemas import RECORDS, avro_schema, json_schema, subject
+from app.wire.turn import Turn
+from app.wire.usage import UsageWindow
 from tests.unit.wire import records
 
 PUBLISHED = Path(__file__).parents[3] / "deploy" / "connect" / "schemas"

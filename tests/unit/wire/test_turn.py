@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.wire import FinishReason, Turn, Usage
-from app.wire.turn import Timing
+from app.wire.turn import Timing, Turn
+from models.generation import FinishReason, Usage
 
 
 def turn(text: str, *, asked: int | None, ended: int) -> Turn:

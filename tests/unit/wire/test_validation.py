@@ -8,25 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.wire import (
-    Cancel,
-    Erase,
-    ErrorCode,
-    FormatType,
-    JsonSchema,
-    Message,
-    NamedTool,
-    Request,
-    ResponseFormat,
-    Role,
-    Tool,
-    WireError,
-    decode_request,
-    validate_control,
-    validate_request,
-)
-from app.wire.control import Control
-from app.wire.tools import Function, FunctionName
+from app.wire.codec import decode
+from app.wire.control import Cancel, Control, Erase
+from app.wire.error import ErrorCode, WireError
+from app.wire.request import Message, Request, Role
+from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
+from app.wire.tools import Function, FunctionName, NamedTool, Tool
+from app.wire.validation import validate_control, validate_request
 from tests.unit.wire import records
 
 LIMIT = 64
@@ -202,6 +190,6 @@ def test_a_schema_that_would_not_be_followed_is_refused_by_name(schema: object) 
     record = {"request_id": "r", "user_id": "ann", "prompt": "hello"}
     form = {"type": "json_object", "schema": schema}
     with pytest.raises(WireError, match=r"response_format\.schema: is not supported"):
-        decode_request(json.dumps({**record, "response_format": form}).encode())
+        decode(Request, json.dumps({**record, "response_format": form}).encode())
     for neutral in ({"type": "json_object", "schema": None}, None):
-        assert decode_request(json.dumps({**record, "response_format": neutral}).encode()).prompt == "hello"
+        assert decode(Request, json.dumps({**record, "response_format": neutral}).encode()).prompt == "hello"

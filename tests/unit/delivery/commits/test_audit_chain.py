@@ -6,8 +6,8 @@ from pathlib import Path
 
 from app.delivery.commits.audit_chain import hash_of, keyed, text_digest
 from app.settings import Settings
-from app.wire import AuditAction, AuditRecord
-from tables.records import AUDIT_KEY, AuditKey, decode
+from app.wire.audit import AuditAction, AuditRecord
+from tables.records import AUDIT_KEY, AuditKey, decode_row
 from tables.store import PartitionStore
 
 SETTINGS = Settings(_env_file=None)
@@ -25,7 +25,7 @@ def test_a_text_is_found_with_the_key_alone_and_equal_texts_of_two_users_differ(
     store = PartitionStore.open(tmp_path, now_ms=0, tombstones_kept_ms=0)
     (row,), (nina, omar) = keyed(store, [asked(), asked("omar")], SETTINGS)
     assert row.key == AUDIT_KEY
-    key = decode(row.value or b"", AuditKey).key
+    key = decode_row(row.value or b"", AuditKey).key
     plain = hash_of(TEXT.encode())
     assert nina.prompt_sha256 == nina.answer_sha256 == text_digest(key, "nina", plain)
     assert len({plain, nina.prompt_sha256, omar.prompt_sha256}) == 3

@@ -12,7 +12,7 @@ from app.delivery.clock import BrokerClock
 from app.delivery.commits.commit import LostError
 from app.delivery.resume.token_pace import TokenPace
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
-from app.wire.codec import decode_token_event
+from app.wire.codec import decode
 from app.wire.event import EventType, TokenEvent
 
 EVENT = TokenEvent(type=EventType.TOKEN, request_id="r", user_id="u", conversation_id="c", index=0, tokens=(1,))
@@ -27,7 +27,7 @@ class Producer:
         self.places.append((topic, options["partition"], options["key"], options["headers"]))
         await asyncio.sleep(0)
         delivery = asyncio.get_running_loop().create_future()
-        self.sent.append((decode_token_event(value), delivery))
+        self.sent.append((decode(TokenEvent, value), delivery))
         return delivery
 
     def deliver(self, offset: int) -> None:

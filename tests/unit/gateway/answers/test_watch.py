@@ -8,7 +8,9 @@ import pytest
 
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.watch import BATCH
-from app.wire import EventType, FinishReason, Logprob, Notice, TokenEvent, encode
+from app.wire.codec import encode
+from app.wire.event import EventType, Logprob, Notice, TokenEvent
+from models.generation import FinishReason
 
 
 class Record:

@@ -14,7 +14,10 @@ from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.text_body import TextBody
-from app.wire import EventType, FinishReason, Logprob, Request, TokenEvent, ToolCall, ToolCallDelta, Usage
+from app.wire.event import EventType, Logprob, TokenEvent
+from app.wire.request import Request
+from app.wire.tools import ToolCall, ToolCallDelta
+from models.generation import FinishReason, Usage
 
 HELLO = [{"role": "user", "content": "hello"}]
 

@@ -6,7 +6,8 @@ from hypothesis import given
 
 from app.gateway.sharing import frames
 from app.gateway.sharing.frames import Charge, Close, Closed, Events, GiveBack, Look, Open, Refused, Spend
-from app.wire import ErrorCode, TokenEvent
+from app.wire.error import ErrorCode
+from app.wire.event import TokenEvent
 from tests.unit.wire import records
 
 

@@ -23,7 +23,7 @@ from app.gateway.sharing.port import PeerPort
 from app.gateway.sharing.session import Session
 from app.gateway.sharing.trust import REFUSED, Trust
 from app.reader import Answer
-from app.wire import EventType, TokenEvent
+from app.wire.event import EventType, TokenEvent
 
 SECRET, OTHER = b"0" * 32, b"1" * 32
 OWNER, ASKING = "http://owner:8080", "http://asking:8080"
