@@ -37,7 +37,6 @@ from app.settings import Settings, SettingsError, UnknownSettingWarning, setting
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError
-from app.telemetry.views import add_views
 from app.tune_interpreter import tune_interpreter
 from app.worker import Loaded, Worker, load
 from models.checkpoint_files import CheckpointError
@@ -243,7 +242,7 @@ def create_app(parley: Settings) -> ParleyApp:
         app.agent(topic, name=name)(_taker(app, name))
     app.on_partitions_revoked.connect(_revoked, weak=False)
     app.telemetry = Telemetry(parley, lambda: app.worker)
-    add_views(app, app.telemetry, lambda: app.worker)
+    app.telemetry.add_pages(app)
     app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_close, weak=False)
     return app

@@ -22,7 +22,7 @@ from app.gateway.errors import ApiError
 from app.kafka.clients import producer, start
 from app.reader.rule import Key
 from app.settings import Settings
-from app.telemetry.context import trace_headers
+from app.telemetry.tracing import trace_headers
 from app.wire.codec import encode
 from app.wire.control import Audit, Cancel, Erase
 from app.wire.error import ErrorCode, WireError

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.telemetry.context import trace_headers
-from app.telemetry.tracing import TraceHeaders, Tracing
+from app.telemetry.tracing import TraceHeaders, Tracing, trace_headers
 from app.wire.headers import trace_headers_of
 
 

@@ -1,9 +1,11 @@
-"""Metrics computed at each scrape: the current state of partitions, engines and history."""
+"""Metrics computed at each scrape: the current state of partitions, engines, index and GPUs."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -12,7 +14,6 @@ from app.guard.guard import GuardStats
 from app.policy.response_cache import CacheStats
 from app.search.stats import RecallStats, WriterStats
 from app.telemetry.broker_watch import BrokerWatch
-from app.telemetry.gpu import gpu_families, gpus
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
 from models.generation import Engine
@@ -35,7 +36,7 @@ class WorkerCollector(Collector):
         partitions = [] if worker is None else list(worker.owner.partitions.values())
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
-        yield from _history_families(WriterStats() if worker is None else worker.history_figures)
+        yield from _index_families(WriterStats() if worker is None else worker.history_figures)
         yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
         yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
         yield _canary_family({} if worker is None else worker.canaries.states)
@@ -134,9 +135,50 @@ def _cache_families(stats: CacheStats) -> Iterable[Metric]:
     )
 
 
-def _history_families(stats: WriterStats) -> Iterable[Metric]:
-    yield GaugeMetricFamily("parley:history_backlog", "Turns that are not in Milvus yet.", stats.backlog)
-    yield GaugeMetricFamily("parley:history_lag_seconds", "Age of the oldest of them in seconds.", stats.lag_s)
-    yield CounterMetricFamily("parley:history_rows", "Rows written to Milvus.", stats.rows)
-    yield CounterMetricFamily("parley:history_rejected", "Turns that Milvus has rejected.", stats.rejected)
-    yield CounterMetricFamily("parley:history_retries", "Retried calls of Milvus.", stats.retries)
+def _index_families(stats: WriterStats) -> Iterable[Metric]:
+    yield GaugeMetricFamily("parley:index_backlog", "Turns that are not in Milvus yet.", stats.backlog)
+    yield GaugeMetricFamily("parley:index_lag_seconds", "Age of the oldest of them in seconds.", stats.lag_s)
+    yield CounterMetricFamily("parley:index_rows", "Rows written to Milvus.", stats.rows)
+    yield CounterMetricFamily("parley:index_rejected", "Turns that Milvus has rejected.", stats.rejected)
+    yield CounterMetricFamily("parley:index_retries", "Retried calls of Milvus.", stats.retries)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Bytes, and utilization from 0 to 1; None if nvidia-ml-py is not installed."""
+
+    name: str
+    used: int
+    total: int
+    busy: float | None
+
+
+def gpus() -> list[Gpu]:
+    """The state of this process's GPUs; empty without one. Never imports torch for it."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return []
+    # Querying another GPU would allocate memory on it.
+    ours = [number for number in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(number)]
+    return [_state_of(torch, number) for number in ours]
+
+
+def _state_of(torch: Any, number: int) -> Gpu:
+    free, total = torch.cuda.mem_get_info(number)
+    try:
+        busy = torch.cuda.utilization(number) / 100
+    except Exception:  # noqa: BLE001  NVML's own errors, a slice of a GPU has none: the other figures go on
+        busy = None
+    return Gpu(str(number), total - free, total, busy)
+
+
+def gpu_families(found: Iterable[Gpu]) -> Iterable[Metric]:
+    used = GaugeMetricFamily("parley:gpu_memory_used_bytes", "Memory that all processes use, in bytes.", labels=["gpu"])
+    total = GaugeMetricFamily("parley:gpu_memory_bytes", "Memory of the GPU in bytes.", labels=["gpu"])
+    busy = GaugeMetricFamily("parley:gpu_utilization_ratio", "GPU utilization, 0 to 1.", labels=["gpu"])
+    for gpu in found:
+        used.add_metric([gpu.name], gpu.used)
+        total.add_metric([gpu.name], gpu.total)
+        if gpu.busy is not None:
+            busy.add_metric([gpu.name], gpu.busy)
+    return used, total, busy

@@ -55,14 +55,14 @@ class LoopLag:
             self._lag.observe(late_s)
             if late_s > BLOCKED_S:
                 self._blocked.inc()
-                log.warning("the event loop was blocked for %.1f s; nobody was served meanwhile", late_s)
+                log.warning("the event loop was blocked for %.1f s; nothing was served meanwhile", late_s)
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
-        told = 0.0
+        logged = 0.0
         while not self._ended.wait(EVERY_S):
             due = self._due
-            if time.monotonic() - due > BLOCKED_S and due != told:
-                told = due
+            if time.monotonic() - due > BLOCKED_S and due != logged:
+                logged = due
                 task = asyncio.current_task(loop)
                 name = "no task" if task is None else f"task {task.get_name()!r}"
                 log.warning("the event loop is blocked: %s in %s", name, _places(sys._current_frames().get(thread)))  # noqa: SLF001

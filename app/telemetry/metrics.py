@@ -1,15 +1,20 @@
 """Metrics of one worker: vLLM's names if they mean the same, with the prefix `parley:`.
 
 Labels are bounded: partitions, finish reasons, error codes, causes, and the first N tenants; never users or requests.
-What happens per token is collected by the answer and counted here at its end (tally.py).
+What happens per token is collected by the answer and counted here at its end (`Tally`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
@@ -18,8 +23,6 @@ from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.causes import cause_of
-from app.telemetry.labels import FirstCome
-from app.telemetry.tally import Tally
 from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
@@ -34,6 +37,8 @@ _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _MODELS = 32
+OTHER = "other"
+LONGEST = 64
 
 
 class Metrics(Unobserved):
@@ -75,7 +80,7 @@ class Metrics(Unobserved):
         self._answer_tokens = counter("generation_tokens", "Generated tokens.")
         self._cache_queries = counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._cache_hits = counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
-        self._done = counter("request_success", "requests done", "finished_reason")
+        self._done = counter("request_success", "Requests that ended in `done`.", "finished_reason")
         self._routed = counter(
             "request_routed", "Requests by the policy's route and the model that answered.", "route", "model"
         )
@@ -112,8 +117,8 @@ class Metrics(Unobserved):
         self._over = counter(
             "batch_over_budget_seconds", "Seconds of waiting beyond the batch budget, summed.", "partition"
         )
-        self._commit = self._seconds("finish_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
-        self._finished = counter("finishes", "finishes committed", "partition")
+        self._commit = self._seconds("commit_seconds", "Seconds of a commit's transaction.", _SECONDS, "partition")
+        self._committed = counter("commits", "Commits; each is the outcome of one record.", "partition")
         self._audit = counter("audit_records", "Records of `audit` that are committed.")
         self._pressure = counter(
             "back_pressure_seconds", "Seconds that a topic's partition was paused.", "partition", "topic"
@@ -196,7 +201,7 @@ class Metrics(Unobserved):
 
     def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None:
         self._commit.labels(str(partition)).observe(seconds)
-        self._finished.labels(str(partition)).inc(len(commits))
+        self._committed.labels(str(partition)).inc(len(commits))
         for commit in commits:
             self._audit.inc(len(commit.audit))
             for output in commit.outputs:
@@ -238,3 +243,50 @@ class Metrics(Unobserved):
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"parley:{name}", documentation, labels, registry=self.registry)
+
+
+class FirstCome:
+    """Labels whose values users choose: the first N values have their own series, all others share one.
+
+    A value keeps its series once it has one, so no counter ever decreases; ranking them is up to the query.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def __call__(self, value: str) -> str:
+        value = value[:LONGEST]
+        if value in self._known:
+            return value
+        if len(self._known) >= self._limit:
+            return OTHER
+        self._known.add(value)
+        return value
+
+
+class Tally(Collector):
+    """A histogram for per-token observations: one bisection and two additions, no lock, read at scrapes.
+
+    Belongs to one thread; a scrape from another thread may miss the newest observations.
+    """
+
+    def __init__(self, name: str, documentation: str, bounds: Sequence[float]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._bounds = tuple(bounds)
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        bounds, counts = self._bounds, self._counts
+        total = 0.0
+        for value in values:
+            counts[bisect_left(bounds, value)] += 1
+            total += value
+        self._sum += total
+
+    def collect(self) -> Iterable[Metric]:
+        names = [*map(floatToGoString, self._bounds), "+Inf"]
+        buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)

@@ -7,7 +7,7 @@
       schedule        in the engine's queue
       prefill         until its first token
       decode          until its last token
-      finish          the transaction with its row, turn and offset
+      commit          the transaction with its row, turn and offset
     index MODEL       the turn, until it is in Milvus
 
 Spans are created at the end, from timestamps that the request has anyway, so a request that is not sampled costs no
@@ -149,7 +149,7 @@ def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterat
         ("schedule", timeline.admitted),
         ("prefill", first),
         ("decode" if timeline.admitted is not None else "refuse", attributes),
-        ("finish", now),
+        ("commit", now),
     ):
         if ended is not None:
             yield name, began, max(began, ended)

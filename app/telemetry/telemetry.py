@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 
 from app.delivery.clients import Clients
 from app.delivery.observer import Observer
 from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
+from app.telemetry.former_names import RegistryWithFormerNames
+from app.telemetry.health import Health, health_of
 from app.telemetry.loop_lag import LoopLag
 from app.telemetry.metrics import Metrics
 from app.telemetry.observers import Observers
@@ -29,7 +37,8 @@ class Telemetry:
             running = worker()
             return [] if running is None else list(running.owner.partitions)
 
-        self.registry = CollectorRegistry()
+        self.registry = RegistryWithFormerNames()
+        self._worker = worker
         self.watch = BrokerWatch(Clients(settings), numbers)
         metrics = Metrics(self.registry, settings)
         observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
@@ -53,3 +62,24 @@ class Telemetry:
         await self._loop_lag.stop()
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.stop)
+
+    def add_pages(self, app: Any) -> None:
+        """`/metrics`, `/healthz` and `/readyz` on the web server of the Faust application."""
+
+        def health() -> Health:
+            return health_of(self._worker(), self.watch, rebalancing=bool(app.rebalancing))
+
+        @app.page("/healthz")
+        async def healthz(view: Any, request: Any) -> Any:  # noqa: ARG001
+            now = health()
+            return view.json(now.details, status=200 if now.alive else 503)
+
+        @app.page("/readyz")
+        async def readyz(view: Any, request: Any) -> Any:  # noqa: ARG001
+            now = health()
+            return view.json(now.details, status=200 if now.ready else 503)
+
+        @app.page("/metrics")
+        async def metrics(view: Any, request: Any) -> Any:  # noqa: ARG001
+            reported = generate_latest(self.registry)
+            return view.web.bytes(reported, content_type=None, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -8,6 +8,7 @@ Exporters are configured with OpenTelemetry's own variables, such as OTEL_EXPORT
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 TraceHeaders = tuple[tuple[str, bytes], ...]
 """Record headers of a W3C trace context."""
+
+trace_headers: ContextVar[TraceHeaders] = ContextVar("trace_headers", default=())
+"""The context of the current HTTP request, for the records written because of it; set by the gateway's middleware."""
 
 
 class TracingError(Exception):

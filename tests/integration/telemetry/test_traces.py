@@ -74,7 +74,7 @@ async def test_one_trace_shows_the_whole_way_of_a_request(worker: WorkerProcess,
     assert post["name"] == "POST /v1/requests"
     assert post["parent_id"] == "0xb7ad6b7169203331"
     assert chat["parent_id"] == post["context"]["span_id"]
-    way = ["queue", "wait", "batch", "schedule", "prefill", "decode", "finish"]
+    way = ["queue", "wait", "batch", "schedule", "prefill", "decode", "commit"]
     assert all(found[name]["parent_id"] == chat["context"]["span_id"] for name in way)
     times = [time for name in way for time in (found[name]["start_time"], found[name]["end_time"])]
     assert times == sorted(times)

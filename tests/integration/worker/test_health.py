@@ -52,7 +52,7 @@ async def test_metrics_count_what_was_answered_and_refused_and_keep_users_out(
         'parley:request_success_total{finished_reason="length"}',
         "parley:generation_tokens_total",
         'parley:dead_letters_total{cause="malformed",topic="requests"}',
-        "parley:finish_seconds_count{",
+        "parley:commit_seconds_count{",
         'parley:partition_owned{partition="0"} 1.0',
     ):
         assert name in reported, name

@@ -56,7 +56,7 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
     traces.answered(0, inflight, answer(first_at=None), end)
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    assert set(spans) == {"queue", "wait", "refuse", "finish", "chat other"}
+    assert set(spans) == {"queue", "wait", "refuse", "commit", "chat other"}
     assert not spans["chat other"].status.is_ok
     assert spans["chat other"].attributes is not None
     assert spans["chat other"].attributes["error.type"] == "model_not_found"
