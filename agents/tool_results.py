@@ -14,17 +14,17 @@ follows,
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from agents.containment import Containment
 from agents.outcomes import dead_letter_of
-from app.delivery.commits.commit import Commit, LostError
-from app.delivery.escalation import ESCALATING, described
+from app.delivery.commits.commit import Commit
+from app.delivery.escalation import ESCALATING
+from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
@@ -38,10 +38,7 @@ from tables.expiry import mark_of
 from tables.records import Change, Table
 from tables.tool_calls import PROGRESS, Progress, ToolOutcome, ToolRounds, fits
 
-log = logging.getLogger(__name__)
-
 _POLL_MS = 250
-_RETRY_S = 2.0
 
 
 class ToolResults:
@@ -50,50 +47,30 @@ class ToolResults:
         self._containment = containment
 
     def begin(self, partition: Partition) -> None:
-        """Take results until the ownership ends."""
-        partition.spawn(self._take_results(partition))
+        """Read results until the ownership ends."""
+        partition.spawn(self._read_when_needed(partition))
 
-    async def _take_results(self, partition: Partition) -> None:
+    async def _read_when_needed(self, partition: Partition) -> None:
+        read = partial(self._read, partition)
         while True:
             await partition.ownership.calls.some.wait()
-            try:
-                await self._follow(partition)
-            except LostError:
-                return
-            except ESCALATING:
-                raise
-            except Exception as error:  # noqa: BLE001 - answers that wait end by their time-outs
-                log.warning("tool results of partition %s: %s; retrying", partition.number, described(error))
-                await asyncio.sleep(_RETRY_S)
+            await follow(partition, TOOL_RESULTS, partial(_next_of, partition), read, wait_ms=_POLL_MS)
 
-    async def _follow(self, partition: Partition) -> None:
+    async def _read(self, partition: Partition, results: Follower) -> None:
         """Read while an answer waits."""
-        at = partition.context.topic_partition(TOOL_RESULTS)
-        raw = partition.ownership.store.get(Table.CALLS, PROGRESS)
-        position = 0 if raw is None else msgspec.json.decode(raw, type=Progress).next
-        reader: AIOKafkaConsumer = partition.context.clients.log_reader(wait_ms=_POLL_MS)
-        try:
-            await reader.start()
-            reader.assign([at])
-            first = (await reader.beginning_offsets([at]))[at]
-            reader.seek(at, max(first, position))
-            while partition.ownership.calls.some.is_set():
-                if reads := partition.ownership.calls.reads:
-                    await self._read_to_end(partition, reader, at)
-                    partition.ownership.calls.have_read(reads)
-                await self._poll(partition, reader, at)
-        finally:
-            await reader.stop()
+        calls = partition.ownership.calls
+        while calls.some.is_set():
+            if reads := calls.reads:
+                end = await results.end()
+                while await results.position() < end:
+                    await self._poll(partition, results)
+                calls.have_read(reads)
+            await self._poll(partition, results)
 
-    async def _read_to_end(self, partition: Partition, reader: AIOKafkaConsumer, at: TopicPartition) -> None:
-        end = (await reader.end_offsets([at]))[at]
-        while await reader.position(at) < end:
-            await self._poll(partition, reader, at)
-
-    async def _poll(self, partition: Partition, reader: AIOKafkaConsumer, at: TopicPartition) -> None:
-        found = (await reader.getmany(at, timeout_ms=_POLL_MS)).get(at, [])
-        if found:
-            await self._take(partition, found, await reader.position(at))
+    async def _poll(self, partition: Partition, results: Follower) -> None:
+        consumed, position = await results.poll(_POLL_MS)
+        if consumed:
+            await self._take(partition, consumed, position)
 
     async def _take(self, partition: Partition, found: Sequence[ConsumerRecord], position: int) -> None:
         changes: dict[RequestKey, Change] = {}
@@ -134,6 +111,12 @@ class ToolResults:
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
+
+
+def _next_of(partition: Partition) -> int:
+    """The offset up to which the partition's owners have read."""
+    raw = partition.ownership.store.get(Table.CALLS, PROGRESS)
+    return 0 if raw is None else msgspec.json.decode(raw, type=Progress).next
 
 
 def _rounds_without(partition: Partition, result: ToolResultRecord) -> ToolRounds | None:

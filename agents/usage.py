@@ -19,11 +19,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
+from aiokafka import ConsumerRecord
 
-from app.delivery.commits.commit import Commit, LostError
-from app.delivery.escalation import ESCALATING, described
+from app.delivery.commits.commit import Commit
+from app.delivery.escalation import described
+from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
 from app.kafka.reading import cause_of
@@ -44,7 +46,6 @@ _POLL_MS = 5000
 _LEAST_POLL_MS = 200
 _AT_ONCE = 200  # turns counted before other tasks get to run
 _EVERY_S = 1.0  # least time between two commits of one partition
-_RETRY_S = 2.0
 
 
 class UsageWindows:
@@ -55,43 +56,26 @@ class UsageWindows:
     def begin(self, partition: Partition) -> None:
         """Count until the ownership ends."""
         if self._settings.usage_window_s:
-            partition.spawn(self._count(partition))
+            partition.spawn(self._follow(partition))
 
-    async def _count(self, partition: Partition) -> None:
+    async def _follow(self, partition: Partition) -> None:
         windows = Windows.load(
             partition.ownership.store.scan(Table.USAGE),
             length=self._settings.usage_window_s * 1000,
             grace=self._settings.usage_grace_s * 1000,
         )
-        while True:
-            try:
-                await self._follow(partition, windows)
-            except LostError:
-                return
-            except ESCALATING:
-                raise
-            except Exception as error:  # noqa: BLE001 - usage is late; nothing else waits for it
-                log.warning("usage of partition %s: %s; retrying", partition.number, described(error))
-                await asyncio.sleep(_RETRY_S)
+        count = partial(self._count, partition, windows)
+        await follow(partition, TURNS, lambda: windows.next, count, wait_ms=_POLL_MS)
 
-    async def _follow(self, partition: Partition, windows: Windows) -> None:
-        at = partition.context.topic_partition(TURNS)
-        reader = partition.context.clients.log_reader(wait_ms=_POLL_MS)
-        try:
-            await reader.start()
-            reader.assign([at])
-            first = (await reader.beginning_offsets([at]))[at]
-            reader.seek(at, max(first, windows.next))
-            while True:
-                wait_ms = _until_due(windows, partition.ownership.clock.now())
-                records = (await reader.getmany(at, timeout_ms=wait_ms)).get(at, [])
-                await self._count_batch(records, windows, partition.ownership.clock.now())
-                windows.next = await reader.position(at)
-                if not records and windows.due_at is not None and windows.due_at <= partition.ownership.clock.now():
-                    await self._pass_time(reader, partition, windows)
-                await self._tell(partition, windows)
-        finally:
-            await reader.stop()
+    async def _count(self, partition: Partition, windows: Windows, turns: Follower) -> None:
+        clock = partition.ownership.clock
+        while True:
+            records, position = await turns.poll(_until_due(windows, clock.now()))
+            await self._count_batch(records, windows, clock.now())
+            windows.next = position
+            if not records and windows.due_at is not None and windows.due_at <= clock.now():
+                await _pass_time(turns, windows, clock.now())
+            await self._tell(partition, windows)
 
     async def _count_batch(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
         for number, record in enumerate(records, 1):
@@ -106,13 +90,6 @@ class UsageWindows:
                 log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, described(error))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-
-    async def _pass_time(self, reader: AIOKafkaConsumer, partition: Partition, windows: Windows) -> None:
-        """Advance the watermark by the broker's clock if all turns have been counted."""
-        at = partition.context.topic_partition(TURNS)
-        now = partition.ownership.clock.now()
-        if windows.next >= (await reader.end_offsets([at]))[at]:
-            windows.advance(now)
 
     async def _tell(self, partition: Partition, windows: Windows) -> None:
         outputs = tuple(self._record(partition, key, tally) for key, tally in windows.close())
@@ -167,6 +144,12 @@ class UsageWindows:
         )
         value, headers = encode(window, self._settings.wire_format)
         return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)
+
+
+async def _pass_time(turns: Follower, windows: Windows, now: int) -> None:
+    """Advance the watermark to this time of the broker's clock if all turns have been counted."""
+    if windows.next >= await turns.end():
+        windows.advance(now)
 
 
 def _until_due(windows: Windows, now: int) -> int:
