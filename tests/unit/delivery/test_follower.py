@@ -41,7 +41,7 @@ class Reader:
     async def position(self, _: TopicPartition) -> int:
         return self._position
 
-    async def getmany(self, at: TopicPartition, *, timeout_ms: int) -> dict[TopicPartition, list[int]]:  # noqa: ARG002
+    async def getmany(self, at: TopicPartition, *, timeout_ms: int) -> dict[TopicPartition, list[int]]:
         if self._position == END:
             return {}
         self._position += 1
@@ -49,7 +49,7 @@ class Reader:
 
 
 def partition() -> Any:
-    clients = SimpleNamespace(log_reader=lambda wait_ms: Reader())  # noqa: ARG005
+    clients = SimpleNamespace(log_reader=lambda wait_ms: Reader())
     return SimpleNamespace(number=3, context=SimpleNamespace(clients=clients, topic_partition=lambda _: AT))
 
 
