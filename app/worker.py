@@ -36,7 +36,7 @@ from app.delivery.cancels import Cancels
 from app.delivery.clients import Clients
 from app.delivery.commits.commit import Commit
 from app.delivery.escalation import WORKER_ERRORS
-from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import Flow, PartitionManager
@@ -61,7 +61,6 @@ from app.search.stats import RecallStats, WriterStats
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
 from app.settings import Settings
-from app.telemetry.observers import Observers
 from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 from app.delivery.commits.commit import Commit
+from app.delivery.escalation import described
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
@@ -14,9 +17,11 @@ from app.wire.turn import Turn
 from models.batching import Flush
 from tables.records import Table
 
+log = logging.getLogger(__name__)
 
-class Observer(Protocol):
-    """Called on the event loop. No method may block or raise."""
+
+class Observer:
+    """Called on the event loop. No method may block. A subclass has those for which it does something."""
 
     def admitted(self, partition: int, inflight: InFlightRequest) -> None:
         """A request was accepted and is queued."""
@@ -27,7 +32,8 @@ class Observer(Protocol):
     def refused(self, record: Record, event: TokenEvent) -> None:
         """The record is not a valid request; the event reports the error to its sender."""
 
-    def batch_left(self, partition: int, flush: Flush) -> None: ...
+    def batch_left(self, partition: int, flush: Flush) -> None:
+        """A batch of jobs was submitted to an engine."""
 
     def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None:
         """A transaction with these commits has ended."""
@@ -42,22 +48,21 @@ class Observer(Protocol):
         """A record of `turns`, received at that Unix time, is in Milvus."""
 
 
-class Unobserved:
-    def admitted(self, partition: int, inflight: InFlightRequest) -> None: ...
-
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None: ...
-
-    def refused(self, record: Record, event: TokenEvent) -> None: ...
-
-    def batch_left(self, partition: int, flush: Flush) -> None: ...
-
-    def committed(self, partition: int, commits: Sequence[Commit], seconds: float) -> None: ...
-
-    def flow(self, partition: int, topic: str, *, paused: bool) -> None: ...
-
-    def swept(self, partition: int, held: Mapping[Table, int], expired: Mapping[Table, int]) -> None: ...
-
-    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None: ...
+EVENTS = tuple(name for name in vars(Observer) if not name.startswith("_"))
+UNOBSERVED = Observer()
 
 
-UNOBSERVED = Unobserved()
+class Observers(Observer):
+    """Several observers. What one of them raises is logged, and stops neither others nor delivery."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for event in EVENTS:
+            setattr(self, event, partial(_notify, observers, event))
+
+
+def _notify(observers: Sequence[Observer], event: str, *what: Any, **how: Any) -> None:
+    for one in observers:
+        try:
+            getattr(one, event)(*what, **how)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is observed goes on
+            log.warning("%s has failed: %s", type(one).__name__, described(error))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Unobserved
+from app.delivery.observer import Observer
 from app.delivery.resume.answer_log import AnswerLog
 from app.policy.file import Policy, Retreat
 from app.wire.error import ErrorCode
@@ -85,7 +85,7 @@ OnRetreat = Callable[[int, str, str], None]
 """Called with the partition of the answer that was one too many, the experiment, and the arm that is out."""
 
 
-class Canaries(Unobserved):
+class Canaries(Observer):
     """The canaries of one worker, by experiment."""
 
     def __init__(self, policy: Policy, on_retreat: OnRetreat = lambda *_: None) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from weakref import WeakSet
 
 from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Unobserved
+from app.delivery.observer import Observer
 
 _WINDOW_MS = 10_000
 _MOST = 2000
@@ -26,7 +26,7 @@ class Load:
     queue: int = 0
 
 
-class LoadFigures(Unobserved):
+class LoadFigures(Observer):
     """A request that still waits for its first token counts with the time that it has waited so far. Otherwise a worker
     that answers no request would look idle.
     """

@@ -18,7 +18,7 @@ from prometheus_client.utils import floatToGoString
 
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Unobserved
+from app.delivery.observer import Observer
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
@@ -41,7 +41,7 @@ OTHER = "other"
 LONGEST = 64
 
 
-class Metrics(Unobserved):
+class Metrics(Observer):
     """Counters and histograms of events; current state is collected at scrapes (collector.py)."""
 
     def __init__(self, registry: CollectorRegistry, settings: Settings) -> None:

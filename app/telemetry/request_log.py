@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Unobserved
+from app.delivery.observer import Observer
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.timeline import milliseconds
@@ -21,7 +21,7 @@ log = logging.getLogger("parley.requests")
 _TRACE_ID = re.compile(rb"[0-9a-f]{32}")
 
 
-class RequestLog(Unobserved):
+class RequestLog(Observer):
     """With `as_fields` the values are fields beside the message, for a formatter that knows `fields`
     (log_format.py).
     """

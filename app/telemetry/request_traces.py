@@ -24,7 +24,7 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Unobserved
+from app.delivery.observer import Observer
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
@@ -37,7 +37,7 @@ from app.wire.turn import Turn
 _MS = 1_000_000
 
 
-class RequestTraces(Unobserved):
+class RequestTraces(Observer):
     def __init__(self, tracing: Tracing, settings: Settings) -> None:
         self._tracing = tracing
         self._settings = settings

@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 
 from app.delivery.clients import Clients
-from app.delivery.observer import Observer
+from app.delivery.observer import Observer, Observers
 from app.settings import Settings
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.collector import WorkerCollector
@@ -23,7 +23,6 @@ from app.telemetry.former_names import RegistryWithFormerNames
 from app.telemetry.health import Health, health_of
 from app.telemetry.loop_lag import LoopLag
 from app.telemetry.metrics import Metrics
-from app.telemetry.observers import Observers
 from app.telemetry.request_log import RequestLog
 from app.telemetry.tracing import Tracing
 
@@ -47,7 +46,7 @@ class Telemetry:
             from app.telemetry.request_traces import RequestTraces  # noqa: PLC0415 - imports OpenTelemetry
 
             observers.insert(0, RequestTraces(self._tracing, settings))
-        self.observer = Observers(*observers)
+        self.observer: Observer = Observers(*observers)
         self._loop_lag = LoopLag(self.registry)
         self.registry.register(WorkerCollector(worker, self.watch, metrics))
         for standard in (ProcessCollector, PlatformCollector, GCCollector):

@@ -20,7 +20,7 @@ def main() -> None:
 
     def unwatched(self: Telemetry, *given: object) -> None:
         made(self, *given)  # type: ignore[arg-type]
-        self.observer = UNOBSERVED  # type: ignore[assignment]
+        self.observer = UNOBSERVED
 
     Telemetry.__init__ = unwatched  # type: ignore[method-assign, assignment]
     Telemetry.start = lambda _: None  # type: ignore[method-assign]
