@@ -39,6 +39,7 @@ PRIORITIES = MappingProxyType(
     }
 )
 
+_SAMPLED = tuple(field.name for field in dataclasses.fields(Sampling) if field.name in Request.__struct_fields__)
 # Tokenizing a shorter text takes a millisecond or two; a longer one would block the event loop.
 _INLINE_BYTES = 8192
 _ENTRY_BYTES = 100
@@ -219,20 +220,15 @@ def _low_confidence(request: Request, logprobs: Sequence[float]) -> LowConfidenc
 
 def _sampling(request: Request, serving: ServedModel, number: int) -> Sampling:
     """`number` counts the rounds of an answer with tools over Kafka; each draws its tokens with noise of its own."""
-    defaults = serving.defaults
-    seed = seed_for(request.request_id) if request.seed is None else request.seed
-    return Sampling(
-        temperature=defaults.temperature if request.temperature is None else request.temperature,
-        top_p=defaults.top_p if request.top_p is None else request.top_p,
-        top_k=defaults.top_k if request.top_k is None else max(0, request.top_k),
-        seed=seed ^ number,
-        min_p=defaults.min_p if request.min_p is None else request.min_p,
-        presence_penalty=request.presence_penalty or 0.0,
-        frequency_penalty=request.frequency_penalty or 0.0,
-        repetition_penalty=request.repetition_penalty or defaults.repetition_penalty,
-        logit_bias=tuple((request.logit_bias or {}).items()),
-        logprobs=(request.top_logprobs or 0) if request.logprobs or request.stop_when is not None else None,
-    )
+    given = {name: value for name in _SAMPLED if (value := getattr(request, name)) is not None}
+    seed = given.get("seed", seed_for(request.request_id))
+    given |= {
+        "top_k": max(0, given.get("top_k", serving.defaults.top_k)),
+        "seed": seed ^ number,
+        "logit_bias": tuple((request.logit_bias or {}).items()),
+        "logprobs": (request.top_logprobs or 0) if request.logprobs or request.stop_when is not None else None,
+    }
+    return Sampling(**{**dataclasses.asdict(serving.defaults), **given})
 
 
 def _tool_constraint(inflight: InFlightRequest, tools: list[Tool], serving: ServedModel) -> OutputConstraint:

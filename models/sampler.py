@@ -85,8 +85,10 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         scores,
         [row for row, _ in random],
         [list(key(sampling.seed, draws[row].index)) for row, sampling in random],
-        [[sampling.temperature, sampling.top_p, sampling.min_p] for _, sampling in random],
+        [sampling.temperature for _, sampling in random],
         [sampling.top_k for _, sampling in random],
+        [sampling.top_p for _, sampling in random],
+        [sampling.min_p for _, sampling in random],
     )
     return Drawn(logits, draws, tokens, best)
 
@@ -155,11 +157,17 @@ def adjusts(sampling: Sampling) -> bool:
 
 
 def choose(
-    scores: Tensor, rows: list[int], keys: list[list[int]], shares: list[list[float]], top_k: list[int]
+    scores: Tensor,
+    rows: list[int],
+    keys: list[list[int]],
+    temperatures: list[float],
+    top_k: list[int],
+    top_p: list[float],
+    min_p: list[float],
 ) -> tuple[Tensor, Tensor]:
     """The token of every row of `scores`, and the largest score. TorchScript compiles it.
 
-    `rows` draw, with the noise of their `keys` and their `shares`: temperature, top_p and min_p.
+    `rows` draw, with the noise of their `keys`; each of the other lists has one number for each of them.
     """
     best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also shows whether a row is finite
     if len(rows) == 0:
@@ -167,11 +175,14 @@ def choose(
     at = placed(torch.tensor(rows), scores)
     chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
     noise = placed(torch.tensor(keys, dtype=torch.int32), scores)
-    share = placed(torch.tensor(shares, dtype=torch.float32), scores)
+    # One tensor is one copy to a GPU.
+    numbers = placed(torch.tensor([temperatures, top_p, min_p], dtype=torch.float32), scores).unsqueeze(-1)
+    temperature, mass, least = numbers.unbind(0)
     filtered = max(top_k) > 0  # read from the lists: reading tensors would wait for a GPU
-    for each in shares:
-        filtered = filtered or each[1] < 1 or each[2] > 0
-    drawn = draw_tokens(chosen.float() / share[:, :1], noise, share, top_k, filtered)
+    for row in range(len(rows)):
+        filtered = filtered or top_p[row] < 1 or min_p[row] > 0
+    scaled = chosen.float() / temperature
+    drawn = draw_filtered(scaled, noise, top_k, mass, least) if filtered else draw_tokens(scaled, noise)
     return tokens.index_copy(0, at, drawn), best
 
 
@@ -182,14 +193,17 @@ def placed(numbers: Tensor, beside: Tensor) -> Tensor:
     return numbers
 
 
-def draw_tokens(scores: Tensor, keys: Tensor, shares: Tensor, top_k: list[int], filtered: bool) -> Tensor:
+def draw_tokens(scores: Tensor, keys: Tensor) -> Tensor:
+    tokens = torch.arange(scores.size(1), dtype=torch.int32, device=scores.device).unsqueeze(0)
+    return (scores + gumbel(keys, tokens)).argmax(dim=-1)
+
+
+def draw_filtered(scores: Tensor, keys: Tensor, top_k: list[int], top_p: Tensor, min_p: Tensor) -> Tensor:
+    """`top_p` and `min_p` are [rows, 1]."""
     width = scores.size(1)
-    if not filtered:
-        tokens = torch.arange(width, dtype=torch.int32, device=scores.device).unsqueeze(0)
-        return (scores + gumbel(keys, tokens)).argmax(dim=-1)
     most = [number if number > 0 else width for number in top_k]
     values, order = likeliest(scores, min(max(most), width))  # no more than some row can keep
-    values = filter_scores(values, placed(torch.tensor(most), scores).unsqueeze(1), shares)
+    values = filter_scores(values, placed(torch.tensor(most), scores).unsqueeze(1), top_p, min_p)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 
@@ -209,14 +223,13 @@ def likeliest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return scores.gather(1, order), order
 
 
-def filter_scores(values: Tensor, most: Tensor, shares: Tensor) -> Tensor:
-    """top_k first, then top_p and min_p of the rest; the likeliest token always stays."""
+def filter_scores(values: Tensor, most: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """top_k (`most`) first, then top_p and min_p of the rest; the likeliest token always stays."""
     values = values.masked_fill(torch.arange(values.size(1), device=values.device) >= most, -math.inf)
     likely = values.double().softmax(dim=-1)  # double: the last bits depend on the width of the rows
-    outside = likely < likely[:, :1] * shares[:, 2:]
-    mass = shares[:, 1:2]
+    outside = likely < likely[:, :1] * min_p
     above = likely.cumsum(dim=-1) - likely  # the sum over more likely tokens
-    outside = outside | ((above >= mass) & (mass < 1))
+    outside = outside | ((above >= top_p) & (top_p < 1))
     outside[:, 0] = False
     return values.masked_fill(outside, -math.inf)
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from app.wire.control import Audit
+from app.wire.request import Request
+from app.wire.tool_records import ToolResultRecord
+
 FIELDS = frozenset(
-    {"key", "type", "request_id", "user_id", "conversation_id", "tenant", "model", "prompt", "messages", "metadata"}
-    | {
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "stop",
-        "logprobs",
-        "top_logprobs",
-        "logit_bias",
-        "prompt_logprobs",
-    }
-    | {"deadline_ms", "priority", "response_format", "presence_penalty", "frequency_penalty", "repetition_penalty"}
+    {"key", "type", *Request.__struct_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
 )
 _KINDS = (
     ("not UTF-8", "encoding"),
@@ -36,7 +26,7 @@ OTHER = "other"
 
 def cause_of(message: str) -> str:
     """The invalid field, the kind of error, or `other`."""
-    field = message.partition(":")[0]
+    field = message.partition(":")[0].partition(".")[0]
     if field in FIELDS:
         return field
     return next((cause for beginning, cause in _KINDS if message.startswith(beginning)), OTHER)

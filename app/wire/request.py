@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import msgspec
 
+from app.wire.limits import (
+    INT64,
+    MAX_BEST_OF,
+    MAX_PENALTY,
+    MAX_RECALL,
+    MAX_STOP_WINDOW,
+    MAX_TOOL_TIMEOUT_MS,
+    MAX_TOP_LOGPROBS,
+    MIN_REPETITION_PENALTY,
+)
 from app.wire.response_format import ResponseFormat
 from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolMode, ToolResult
 
@@ -47,8 +59,29 @@ class StopWhen(msgspec.Struct, frozen=True, kw_only=True):
     over: int
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One request; None means "not set". `validate_request` checks what the types cannot express.
+class SamplingFields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an answer's tokens are drawn. A new parameter is a field here and a range in `RANGES`."""
+
+    max_tokens: int | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: str | tuple[str, ...] | None = None
+    stop_when: StopWhen | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    best_of: int | None = None
+    prompt_logprobs: int | None = None
+
+
+class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=True):
+    """What a sender of a request may set; None means "not set". `validate_request` checks what types cannot express.
 
     The prompt is one of:
 
@@ -68,49 +101,41 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt.
     """
 
-    request_id: str
-    user_id: str
+    request_id: str | None = None
+    user_id: str | None = None
     prompt: str | None = None
     messages: tuple[Message, ...] | None = None
     conversation_id: str = DEFAULT_CONVERSATION
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    seed: int | None = None
-    stop: str | tuple[str, ...] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     priority: Priority = Priority.STANDARD
     deadline_ms: int | None = None
-    tenant: str | None = None
     model: str | None = None
     metadata: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
-    min_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
     tools: tuple[Tool, ...] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     tool_results: tuple[ToolResult, ...] | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
-    store: bool = True
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
+    store: bool | None = None
     raw: bool = False
     prompt_token_ids: tuple[int, ...] | None = None
     continue_final_message: bool = False
     previous_request_id: str | None = None
     keep_context: bool = False
-    prompt_logprobs: int | None = None
     cache: bool = True
     recall: int | None = None
-    best_of: int | None = None
-    stop_when: StopWhen | None = None
+
+
+class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):
+    """One request, as it is on the topic."""
+
+    request_id: str
+    user_id: str
+    store: bool = True
+    tenant: str | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -134,3 +159,37 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.prompt is not None:
             return self.prompt
         return next((m.text for m in reversed(self.messages or ()) if m.role is Role.USER), "")
+
+
+class Range(NamedTuple):
+    """Both bounds are allowed, the lower one unless `is_open`."""
+
+    least: float
+    most: float
+    is_open: bool = False
+
+
+_MOST = INT64.stop - 1
+RANGES: Mapping[str, Range] = MappingProxyType(
+    {
+        "tool_timeout_ms": Range(1, MAX_TOOL_TIMEOUT_MS),
+        "max_tokens": Range(1, _MOST),
+        "temperature": Range(0, 2),
+        "top_p": Range(0, 1, is_open=True),
+        "top_k": Range(-1, _MOST),
+        "min_tokens": Range(0, _MOST),
+        "recall": Range(0, MAX_RECALL),
+        "best_of": Range(1, MAX_BEST_OF),
+        "stop_when.over": Range(1, MAX_STOP_WINDOW),
+        "stop_when.mean_logprob_below": Range(-1000, 0),
+        "min_p": Range(0, 1),
+        "presence_penalty": Range(-MAX_PENALTY, MAX_PENALTY),
+        "frequency_penalty": Range(-MAX_PENALTY, MAX_PENALTY),
+        "repetition_penalty": Range(MIN_REPETITION_PENALTY, MAX_PENALTY),
+        "seed": Range(INT64.start, _MOST),
+        "top_logprobs": Range(0, MAX_TOP_LOGPROBS),
+        "prompt_logprobs": Range(0, MAX_TOP_LOGPROBS),
+        "deadline_ms": Range(0, _MOST),
+    }
+)
+"""The numbers that a request may set, in the order in which they are checked."""

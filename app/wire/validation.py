@@ -15,7 +15,6 @@ from app.wire.ids import partition_for, tenant_of
 from app.wire.json_codec import MalformedError, check_depth, check_digits
 from app.wire.limits import (
     INT64,
-    MAX_BEST_OF,
     MAX_CHOICE_LENGTH,
     MAX_CHOICES,
     MAX_COUNT,
@@ -24,29 +23,23 @@ from app.wire.limits import (
     MAX_MESSAGES,
     MAX_METADATA_BYTES,
     MAX_NAME_LENGTH,
-    MAX_PENALTY,
     MAX_QUESTION_BYTES,
-    MAX_RECALL,
     MAX_REGEX_LENGTH,
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
-    MAX_STOP_WINDOW,
     MAX_TIME_MS,
     MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
-    MAX_TOOL_TIMEOUT_MS,
     MAX_TOOLS,
-    MAX_TOP_LOGPROBS,
     MAX_USER_LENGTH,
-    MIN_REPETITION_PENALTY,
     is_conversation_id,
     is_request_id,
     is_tool_name,
     is_user_id,
     json_bytes,
 )
-from app.wire.request import DEFAULT_CONVERSATION, Message, Request, Role
+from app.wire.request import DEFAULT_CONVERSATION, RANGES, Message, Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord
 from app.wire.tools import NamedTool, Tool, ToolMode
@@ -260,7 +253,6 @@ def _check_tools(request: Request) -> None:
         raise _WrongError("best_of: excludes tool_mode kafka")
     if request.tool_mode is ToolMode.KAFKA and request.continue_final_message:
         raise _WrongError("continue_final_message: excludes tool_mode kafka")
-    _in_range("tool_timeout_ms", request.tool_timeout_ms, 1, MAX_TOOL_TIMEOUT_MS)
     if tools and request.is_raw:
         raise _WrongError("tools: need a chat template, which a raw prompt does not use")
 
@@ -290,24 +282,12 @@ def _check_json(name: str, text: bytes, most: int | None = None) -> None:
 
 
 def _check_sampling(request: Request) -> None:
-    _in_range("max_tokens", request.max_tokens, 1, INT64.stop - 1)
-    _in_range("temperature", request.temperature, 0, 2)
-    _in_range("top_p", request.top_p, 0, 1, above=True)
-    _in_range("top_k", request.top_k, -1, INT64.stop - 1)
-    _in_range("min_tokens", request.min_tokens, 0, INT64.stop - 1)
-    _in_range("recall", request.recall, 0, MAX_RECALL)
-    _in_range("best_of", request.best_of, 1, MAX_BEST_OF)
-    if request.stop_when is not None:
-        _in_range("stop_when.over", request.stop_when.over, 1, MAX_STOP_WINDOW)
-        _in_range("stop_when.mean_logprob_below", request.stop_when.mean_logprob_below, -1000, 0)
-    _in_range("min_p", request.min_p, 0, 1)
-    _in_range("presence_penalty", request.presence_penalty, -MAX_PENALTY, MAX_PENALTY)
-    _in_range("frequency_penalty", request.frequency_penalty, -MAX_PENALTY, MAX_PENALTY)
-    _in_range("repetition_penalty", request.repetition_penalty, MIN_REPETITION_PENALTY, MAX_PENALTY)
-    _in_range("seed", request.seed, INT64.start, INT64.stop - 1)
-    _in_range("top_logprobs", request.top_logprobs, 0, MAX_TOP_LOGPROBS)
-    _in_range("prompt_logprobs", request.prompt_logprobs, 0, MAX_TOP_LOGPROBS)
-    _in_range("deadline_ms", request.deadline_ms, 0, INT64.stop - 1)
+    for name, (least, most, is_open) in RANGES.items():
+        holder, _, inner = name.partition(".")
+        value = getattr(request, holder)
+        if inner and value is not None:
+            value = getattr(value, inner)
+        _in_range(name, value, least, most, above=is_open)
     stop = request.stop_strings
     if len(stop) > MAX_STOP_STRINGS:
         raise _WrongError(f"stop: has more than {MAX_STOP_STRINGS} strings")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 from models.generation import ConstraintKind, Job, OutputConstraint
 
 BYTES_PER_TOKEN = 4
 """An estimate: how many tokens the part of an answer had that is continued is not known."""
+_OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"})
+"""Parameters of `Sampling` that OpenAI's API has, too."""
 
 
 class RefusedError(ValueError):
@@ -54,12 +57,11 @@ def _more(job: Job) -> dict[str, Any]:
         if is_set:
             raise RefusedError(f"{name}: this model is behind an outside server, whose token ids are not known here")
     given = {
-        "top_k": sampling.top_k or None,
-        "min_p": sampling.min_p or None,
-        "repetition_penalty": sampling.repetition_penalty if sampling.repetition_penalty != 1 else None,
-        "min_tokens": job.min_tokens or None,
+        field.name: value
+        for field in fields(sampling)
+        if field.name not in _OPENAI and (value := getattr(sampling, field.name)) != field.default
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {**given, "min_tokens": job.min_tokens} if job.min_tokens else given
 
 
 def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputConstraint, *, speaks_vllm: bool) -> None:

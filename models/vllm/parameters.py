@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from models.generation import ConstraintKind, Job, OutputConstraint
@@ -29,18 +30,9 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         StructuredOutputsParams,
     )
 
-    sampling = job.sampling
+    given = asdict(job.sampling) | {"seed": seed_of(job), "logit_bias": dict(job.sampling.logit_bias) or None}
     return SamplingParams(
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        seed=seed_of(job),
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-        logit_bias=dict(sampling.logit_bias) or None,
-        logprobs=sampling.logprobs,
+        **given,
         prompt_logprobs=None if job.generated else job.prompt_logprobs,
         max_tokens=room,
         min_tokens=max(0, min(job.min_tokens - len(job.generated), room)),

@@ -40,14 +40,14 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
         return choices_of(first, choices)
 
     def _request(self, identity: Identity, *, store: bool) -> Request:
-        fields = self.fields(identity, store=store)
+        most = limit_of(self.max_completion_tokens, self.max_tokens, unset=REST_OF_CONTEXT)
+        fields = self.fields(identity, store=store, max_tokens=most)
         if self.conversation_id:
             fields["conversation_id"] = self.conversation_id
         tools, choice = allowed_of(self.tools, self.tool_choice)
         return Request(
             **fields,
             messages=tuple(message.message() for message in self.messages),
-            max_tokens=limit_of(self.max_completion_tokens, self.max_tokens, unset=REST_OF_CONTEXT),
             logprobs=self.logprobs,
             top_logprobs=self.top_logprobs if self.logprobs else None,
             tools=tools,

@@ -12,7 +12,7 @@ from app.gateway.errors import ApiError, invalid
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
 from app.wire.limits import INT64
-from app.wire.request import Priority, Request, StopWhen
+from app.wire.request import Priority, Request, SamplingFields
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 
 MAX_CHOICES = 128
@@ -74,24 +74,11 @@ class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):
         return ResponseFormat(type=FormatType.JSON_OBJECT)
 
 
-class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingBody(SamplingFields, frozen=True, kw_only=True):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
     n: int | None = None
-    seed: int | None = None
-    stop: str | tuple[str, ...] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    min_tokens: int | None = None
-    ignore_eos: bool | None = None
     response_format: FormatBody | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: dict[str, Any] | str | None = None
@@ -105,11 +92,8 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int | None = None
     metadata: dict[str, Any] | None = None
     store: bool | None = None
-    prompt_logprobs: int | None = None
     cache: bool | None = None
     recall: int | None = None
-    best_of: int | None = None
-    stop_when: StopWhen | None = None
 
     @property
     def wants_usage(self) -> bool:
@@ -126,25 +110,21 @@ class SamplingBody(msgspec.Struct, frozen=True, kw_only=True):
         if self.tenant not in {None, identity.tenant}:
             raise invalid("tenant", "must be the key's own tenant")
 
-    def fields(self, identity: Identity, *, store: bool) -> dict[str, Any]:
+    def fields(self, identity: Identity, *, store: bool, max_tokens: int) -> dict[str, Any]:
         """The fields of the first choice's request; `store` applies if the body has none. Raises `ApiError`."""
         if self.stream and self.prompt_logprobs is not None:
             raise invalid("prompt_logprobs", "excludes stream")
         request_id = new_request_id()
-        names = (
-            "temperature", "top_p", "top_k", "min_p", "stop", "presence_penalty", "frequency_penalty", "min_tokens",
-            "repetition_penalty", "ignore_eos", "model", "deadline_ms", "metadata", "prompt_logprobs", "recall",
-            "best_of", "stop_when",
-        )  # fmt: skip
+        names = (*SamplingFields.__struct_fields__, "model", "deadline_ms", "metadata", "recall")
         return {
             **{name: getattr(self, name) for name in names},
             "request_id": request_id,
             "conversation_id": request_id,
             "user_id": identity.user_id,
             "tenant": identity.tenant,
+            "max_tokens": max_tokens,
             "cache": self.cache is not False,
             "priority": _priority(self.priority),
-            "seed": self.seed,
             "logit_bias": self.logit_bias or None,
             "response_format": self._format(),
             "store": store if self.store is None else self.store,

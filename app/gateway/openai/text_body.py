@@ -48,7 +48,8 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
 
     def _request(self, identity: Identity, prompt: Prompt, *, store: bool) -> Request:
         text = prompt if isinstance(prompt, str) else None
-        fields = self.fields(identity, store=store)
+        most = 1 if self.is_only_echo else limit_of(self.max_tokens, unset=_MAX_TOKENS)
+        fields = self.fields(identity, store=store, max_tokens=most)
         if self.echo and self.prompt_logprobs is None:
             # The gateway has no tokenizer: the texts of ids come with their log probabilities.
             fields["prompt_logprobs"] = 0 if self.logprobs is None and text is None else self.logprobs
@@ -57,7 +58,6 @@ class TextBody(SamplingBody, frozen=True, kw_only=True):
             prompt=text,
             raw=text is not None,
             prompt_token_ids=None if isinstance(prompt, str) else prompt,
-            max_tokens=1 if self.is_only_echo else limit_of(self.max_tokens, unset=_MAX_TOKENS),
             logprobs=None if self.logprobs is None else True,
             top_logprobs=self.logprobs,
         )
