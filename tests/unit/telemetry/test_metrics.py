@@ -135,6 +135,11 @@ def test_a_sweep_tells_what_is_held_and_what_was_forgotten() -> None:
         (b'{"request_id": "r", "user_id": "bob", "prompt": "x"}', "key"),
         (b'{"request_id": "r", "user_id": "ann"}', "prompt"),
         (b'{"request_id": "r", "user_id": "ann", "prompt": "x", "temperature": 9}', "temperature"),
+        (b'{"request_id": "r", "user_id": "ann", "prompt": "x", "best_of": 0}', "best_of"),
+        (
+            b'{"request_id": "r", "user_id": "ann", "prompt": "x", "response_format": {"type": "regex"}}',
+            "response_format",
+        ),
     ],
 )
 def test_a_dead_letter_is_counted_by_its_cause(raw: bytes | None, cause: str) -> None:

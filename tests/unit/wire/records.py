@@ -10,6 +10,7 @@ from app.wire.comparison import Comparison
 from app.wire.control import Cancel, Erase
 from app.wire.erasure import Erasure
 from app.wire.event import ErrorInfo, EventType, Logprob, Notice, TokenEvent
+from app.wire.ids import tenant_of
 from app.wire.request import Message, Priority, Request, Role, StopWhen
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
@@ -105,10 +106,15 @@ content = st.one_of(
     st.fixed_dictionaries({"tool_results": results}),
     st.fixed_dictionaries({"prompt_token_ids": st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=3).map(tuple)}),
 )
+
+
+def _request(request_id: str, user_id: str, content: dict[str, Any], sampling: dict[str, Any]) -> Request:
+    named = sampling if (tenant := tenant_of(user_id)) is None else sampling | {"tenant": tenant}
+    return Request(request_id=request_id, user_id=user_id, **content, **named)
+
+
 requests = st.builds(
-    lambda request_id, user_id, content, sampling: Request(
-        request_id=request_id, user_id=user_id, **content, **sampling
-    ),
+    _request,
     request_id,
     name,
     content,
