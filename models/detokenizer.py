@@ -1,4 +1,4 @@
-"""From tokens to text, one token at a time.
+"""From tokens to text and calls of tools, one token at a time.
 
 The text after token k is a pure function of tokens[:k]. It never ends in half a character, nor in the beginning of a
 possible stop string. An answer that is resumed from its tokens therefore continues with exactly the text that its
@@ -11,6 +11,10 @@ import codecs
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
+
+from models.chat import ToolCall
+from models.tools.format import ToolFormat
+from models.tools.parser import CallDelta, ToolCallParser
 
 REPLACEMENT = "\ufffd"
 NONE: Mapping[int, str] = MappingProxyType({})
@@ -138,3 +142,41 @@ def _byte_of_character() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+class AnswerText:
+    """Like `TextStream`; with a tool format, calls are separated from the text."""
+
+    __slots__ = ("_parser", "_stream")
+
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str], form: ToolFormat | None) -> None:
+        self._stream = TextStream(vocabulary, stop, {} if form is None else _spelled(vocabulary, form))
+        self._parser = None if form is None else ToolCallParser(form)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was completed."""
+        return self._stream.stopped
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The complete calls so far."""
+        return () if self._parser is None else tuple(self._parser.calls)
+
+    def step(self, token: int) -> tuple[str, tuple[CallDelta, ...]]:
+        """The text and the parts of calls that `token` adds."""
+        text = self._stream.step(token)
+        return (text, ()) if self._parser is None else self._parser.step(text)
+
+    def finish(self) -> str:
+        """The text that was held back, at the end of the answer."""
+        if self._parser is None:
+            return self._stream.held
+        text, _ = self._parser.step(self._stream.held)
+        return text + self._parser.finish()
+
+
+def _spelled(vocabulary: Vocabulary, form: ToolFormat) -> dict[int, str]:
+    """The special tokens of the form, which are text all the same."""
+    trigger = vocabulary.special(form.trigger)
+    return {number: name for name, number in form.specials} | dict([trigger] if trigger else [])

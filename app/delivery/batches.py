@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from app.delivery.inflight import InFlightRequest
-from models.batching import Batcher, Flush
+from models.batcher import Batcher, Flush
 from models.generation import Engine, Job, Stream
 
 

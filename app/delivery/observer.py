@@ -14,7 +14,7 @@ from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
-from models.batching import Flush
+from models.batcher import Flush
 from tables.records import Table
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.turn import Turn
-from models.batching import Flush
+from models.batcher import Flush
 from models.generation import FinishReason, Usage
 from tables.records import Table
 

@@ -11,8 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from models.embedder.encoder import LONGEST, Encoder
-from models.embedder.errors import EmbedderError
-from models.embedder.recipe import Recipe
+from models.embedder.recipe import EmbedderError, Recipe
 
 _OFFSET_POSITIONS = frozenset(
     {"camembert", "mpnet", "roberta", "xlm-roberta"}

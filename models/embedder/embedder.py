@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from models.embedder.errors import EmbedderError
 from models.embedder.minilm import NAME as MINILM
 from models.embedder.minilm import find_minilm
+from models.embedder.recipe import EmbedderError
 from models.embedder.spare_time import SpareTime, idle_s
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from safetensors import SafetensorError
 
 from models.embedder.bert import load_bert
 from models.embedder.encoder import Encoder
-from models.embedder.errors import EmbedderError
-from models.embedder.recipe import read_recipe
+from models.embedder.recipe import EmbedderError, read_recipe
 
 
 def load_encoder(name: str, checkpoint: str, *, script: bool = False) -> Encoder:

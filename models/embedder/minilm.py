@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 
-from models.embedder.errors import EmbedderError
+from models.embedder.recipe import EmbedderError
 from models.known_files import UnknownFileError, check_files
 
 NAME = "minilm"

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from models.embedder.errors import EmbedderError
-
 _KNOWN = ("Transformer", "Pooling", "Normalize")
+
+
+class EmbedderError(Exception):
+    """The embedder cannot be used; the message is one line with the cause and the remedy."""
 
 
 class Pooling(enum.StrEnum):

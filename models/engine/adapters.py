@@ -57,15 +57,15 @@ class Adapters:
     def knows(self, name: str) -> bool:
         return name in self._known
 
-    def ask(self, row: SequenceState) -> None:
-        self._waiting.append(row)
+    def ask(self, sequence: SequenceState) -> None:
+        self._waiting.append(sequence)
 
-    def leave(self, row: SequenceState) -> None:
+    def leave(self, sequence: SequenceState) -> None:
         """The sequence has ended."""
-        if row in self._waiting:
-            self._waiting.remove(row)
+        if sequence in self._waiting:
+            self._waiting.remove(sequence)
         else:
-            self._holders[row.job.adapter].discard(row)
+            self._holders[sequence.job.adapter].discard(sequence)
 
     def install(self, fetched: Fetched) -> None:
         self._reading, self._ready = None, fetched
@@ -74,17 +74,17 @@ class Adapters:
         """Sequences that can continue, or must end with an error; requests the adapter of the first that cannot."""
         found: list[tuple[SequenceState, AdapterError | None]] = []
         while self._waiting:
-            row = self._waiting[0]
+            sequence = self._waiting[0]
             error = None
-            if row.job.adapter not in self._used:
-                error = self._settle(row.job.adapter)
-                if error is None and row.job.adapter not in self._used:
+            if sequence.job.adapter not in self._used:
+                error = self._settle(sequence.job.adapter)
+                if error is None and sequence.job.adapter not in self._used:
                     break
             del self._waiting[0]
             if error is None:
-                self._holders[row.job.adapter].add(row)
-                self._used.move_to_end(row.job.adapter)
-            found.append((row, error))
+                self._holders[sequence.job.adapter].add(sequence)
+                self._used.move_to_end(sequence.job.adapter)
+            found.append((sequence, error))
         return found
 
     def stop(self) -> None:

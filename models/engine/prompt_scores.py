@@ -26,7 +26,7 @@ class PromptScores:
         self._parts = parts
         tokens = [token for part in parts for token in _scored_tokens(part)]
         logprobs = logits.float().log_softmax(dim=-1)
-        most = min(max(part.row.job.prompt_logprobs or 0 for part in parts), logits.shape[1])
+        most = min(max(part.sequence.job.prompt_logprobs or 0 for part in parts), logits.shape[1])
         self._tokens = tokens
         self._own = logprobs.gather(1, torch.tensor(tokens, device=logits.device).unsqueeze(1))
         self._ranks = (logprobs > self._own).sum(dim=-1) + 1
@@ -41,10 +41,10 @@ class PromptScores:
         ]
         rows = zip(self._tokens, self._own.squeeze(1).tolist(), best, self._ranks.tolist(), strict=True)
         for part in self._parts:
-            top = part.row.job.prompt_logprobs
+            top = part.sequence.job.prompt_logprobs
             found = [next(rows) for _ in range(part.scored)]
             yield part, [TokenLogprob(token, own, tuple(best[:top]), rank) for token, own, best, rank in found]
 
 
 def _scored_tokens(part: ScheduledChunk) -> list[int]:
-    return part.row.tokens[part.start + 1 : part.start + 1 + part.scored]
+    return part.sequence.tokens[part.start + 1 : part.start + 1 + part.scored]

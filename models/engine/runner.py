@@ -27,9 +27,8 @@ from models.engine.compute.model_attention import use_paged_attention
 from models.engine.compute.pages import PagePool
 from models.engine.prompt_scores import PromptScores
 from models.engine.sequence import ScheduledChunk, pages_for
-from models.engine.step import Step
 from models.generation import Sampling
-from models.sampler import Draw, sample
+from models.sampler import Draw, Drawn, Token, sample
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,32 @@ class StepTimes:
 
     def clear(self) -> None:
         self.steps, self.followed, self.tokens, self.forward, self.total = 0, 0, 0, 0.0, 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step that has been started: what it computes and draws. The result may still be on its way from the device.
+
+    `draws`: which slices draw a token, and after how many tokens of their draft; in the order of `drawn`.
+    """
+
+    slices: Sequence[ScheduledChunk]
+    draws: Sequence[tuple[ScheduledChunk, int]]
+    drawn: Drawn | None
+    began: float
+    scores: PromptScores | None = None
+
+    def read(self) -> list[tuple[ScheduledChunk, list[Token]]]:
+        """For every slice, its next token and the one after each token of its draft; waits for them."""
+        if self.drawn is None:
+            return []
+        placed = list(zip(self.draws, self.drawn.read(), strict=True))
+        if any(offset for _, offset in self.draws):
+            placed.sort(key=lambda one: one[0][1])
+        found: dict[int, tuple[ScheduledChunk, list[Token]]] = {}
+        for (part, _), token in placed:
+            found.setdefault(id(part), (part, []))[1].append(token)
+        return list(found.values())
 
 
 class Runner:
@@ -80,8 +105,8 @@ class Runner:
         began = time.perf_counter()
         batch = pack(slices, self._pool, self.device, kernel=self._kernel)
         assert step.drawn is not None
-        place = {id(part.row): at for at, (part, _) in enumerate(step.draws)}
-        drawn = tensor_of([place[id(part.row)] for part in batch.order], self.device)
+        place = {id(part.sequence): at for at, (part, _) in enumerate(step.draws)}
+        drawn = tensor_of([place[id(part.sequence)] for part in batch.order], self.device)
         batch.tokens.copy_(step.drawn.tokens[drawn])
         self.times.followed += 1
         return self._start(slices, batch, began)
@@ -169,8 +194,8 @@ class Runner:
 
 def _drawing(batch: Batch) -> list[Draw]:
     """How each place of `batch.draws` draws."""
-    drafts = {id(part): part.row.draws(part.draft) for part, offset in batch.draws if offset == 1}
+    drafts = {id(part): part.sequence.draws(part.draft) for part, offset in batch.draws if offset == 1}
     return [
-        drafts[id(part)][offset] if part.draft else part.row.draw(part.start + part.count)
+        drafts[id(part)][offset] if part.draft else part.sequence.draw(part.start + part.count)
         for part, offset in batch.draws
     ]

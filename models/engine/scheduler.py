@@ -9,12 +9,12 @@ again later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk, SequenceState, pages_for
-from models.engine.waiting import WaitingRows
 
 
 @dataclass(slots=True)
@@ -36,37 +36,37 @@ class Scheduler:
         self.pool = pool
         self.limits = limits
         self.running: list[SequenceState] = []
-        self.waiting = WaitingRows(limits.aging_s)
+        self.waiting = WaitingSequences(limits.aging_s)
         self.preempted = 0
         self._clock = clock
 
-    def add(self, row: SequenceState) -> None:
-        self.waiting.add(row)
+    def add(self, sequence: SequenceState) -> None:
+        self.waiting.add(sequence)
 
-    def remove(self, row: SequenceState, *, forget: bool = False) -> list[int]:
+    def remove(self, sequence: SequenceState, *, forget: bool = False) -> list[int]:
         """The sequence has ended; returns the pages that no sequence holds any more."""
-        if row in self.running:
-            self.running.remove(row)
-            self.waiting.charge(row, len(row.tokens) - row.limit)
+        if sequence in self.running:
+            self.running.remove(sequence)
+            self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
         else:
-            self.waiting.remove(row)
-        return row.let_go(self.pool, forget=forget)
+            self.waiting.remove(sequence)
+        return sequence.let_go(self.pool, forget=forget)
 
     def plan(self) -> list[ScheduledChunk]:
         """The slices of the next step, decoding sequences first."""
         self._admit()
-        decoding = [row for row in list(self.running) if row.pending == 1]
-        slices = [ScheduledChunk(row, row.computed, 1) for row in decoding if self._secure(row)]
+        decoding = [sequence for sequence in list(self.running) if sequence.pending == 1]
+        slices = [ScheduledChunk(sequence, sequence.computed, 1) for sequence in decoding if self._secure(sequence)]
         slices = [
-            part for part in slices if part.row.pages
+            part for part in slices if part.sequence.pages
         ]  # securing a later sequence may have preempted an earlier one
         budget = self.limits.chunk if slices else self.limits.lone_chunk
         scored = self.limits.scored
-        for row in sorted((row for row in self.running if row.pending > 1), key=_importance):
-            count = min(row.pending, budget if row.scores is None else min(budget, scored))
+        for sequence in sorted((sequence for sequence in self.running if sequence.pending > 1), key=_importance):
+            count = min(sequence.pending, budget if sequence.scores is None else min(budget, scored))
             if count <= 0:
                 continue
-            slices.append(ScheduledChunk(row, row.computed, count))
+            slices.append(ScheduledChunk(sequence, sequence.computed, count))
             budget -= count
             scored -= slices[-1].scored
         return slices
@@ -77,62 +77,144 @@ class Scheduler:
         It is certain if all sequences draw and continue, and none could join. A sequence that ends all the same has
         computed one token in vain.
         """
-        going = [part for part in slices if not part.row.ended]
+        going = [part for part in slices if not part.sequence.ended]
         joining = self.waiting and len(self.running) < self.limits.max_running
         if joining or not going or len(going) != len(self.running):
             return None
-        if not all(part.draws and not part.draft and part.row.foreseen for part in going):
+        if not all(part.draws and not part.draft and part.sequence.foreseen for part in going):
             return None
-        if not all(part.row.grow(self.pool, ahead=1) for part in going):
+        if not all(part.sequence.grow(self.pool, ahead=1) for part in going):
             return None
-        return [ScheduledChunk(part.row, len(part.row.tokens), 1) for part in going]
+        return [ScheduledChunk(part.sequence, len(part.sequence.tokens), 1) for part in going]
 
     def _admit(self) -> None:
         admitted = True
         while admitted and self.waiting and len(self.running) < self.limits.max_running:
             admitted = False
-            for row in self.waiting.firsts(self._clock()):
-                if len(self.running) >= self.limits.max_running or not self._hold(row):
+            for sequence in self.waiting.firsts(self._clock()):
+                if len(self.running) >= self.limits.max_running or not self._hold(sequence):
                     return  # wait for the first one that does not fit, or large sequences would starve
-                self.waiting.remove(row)
-                self.running.append(row)
-                if row.stream.admitted_at is None:
-                    row.stream.admitted_at = time.time()
+                self.waiting.remove(sequence)
+                self.running.append(sequence)
+                if sequence.stream.admitted_at is None:
+                    sequence.stream.admitted_at = time.time()
                 # charge its whole cost now, or one user would take every free place before the first token is counted
-                self.waiting.charge(row, row.limit - row.computed)
+                self.waiting.charge(sequence, sequence.limit - sequence.computed)
                 admitted = True
 
-    def _hold(self, row: SequenceState) -> bool:
+    def _hold(self, sequence: SequenceState) -> bool:
         """Allocate its pages, if that leaves enough for what the running sequences and it will soon generate."""
         spare = 0
         if self.running:
-            own = pages_for(len(row.tokens), self.pool.size)
-            spare = self._soon(row) - own + sum(self._soon(other) for other in self.running)
-        if not row.hold(self.pool, spare):
+            own = pages_for(len(sequence.tokens), self.pool.size)
+            spare = self._soon(sequence) - own + sum(self._soon(other) for other in self.running)
+        if not sequence.hold(self.pool, spare):
             return False
-        if not row.answered:
-            row.cached = row.computed
+        if not sequence.answered:
+            sequence.cached = sequence.computed
         return True
 
-    def _soon(self, row: SequenceState) -> int:
-        ahead = min(row.limit, len(row.tokens) + self.limits.headroom)
-        return pages_for(ahead, self.pool.size) - len(row.pages)
+    def _soon(self, sequence: SequenceState) -> int:
+        ahead = min(sequence.limit, len(sequence.tokens) + self.limits.headroom)
+        return pages_for(ahead, self.pool.size) - len(sequence.pages)
 
-    def _secure(self, row: SequenceState) -> bool:
+    def _secure(self, sequence: SequenceState) -> bool:
         """A page for the sequence's last token, preempting a less important sequence if there is none."""
-        while row.pages:
-            if row.grow(self.pool):
+        while sequence.pages:
+            if sequence.grow(self.pool):
                 return True
             self._preempt(max(self.running, key=_importance))
         return False
 
-    def _preempt(self, row: SequenceState) -> None:
-        self.running.remove(row)
-        self.waiting.charge(row, len(row.tokens) - row.limit)
-        row.let_go(self.pool)
-        self.waiting.add(row, again=True)
+    def _preempt(self, sequence: SequenceState) -> None:
+        self.running.remove(sequence)
+        self.waiting.charge(sequence, len(sequence.tokens) - sequence.limit)
+        sequence.let_go(self.pool)
+        self.waiting.add(sequence, again=True)
         self.preempted += 1
 
 
-def _importance(row: SequenceState) -> tuple[int, int]:
-    return int(row.job.priority), row.sequence
+def _importance(sequence: SequenceState) -> tuple[int, int]:
+    return int(sequence.job.priority), sequence.number
+
+
+Lane = tuple[str, str, int]  # tenant, user, priority
+FORGET = 4096  # names kept before those without waiting or recent work are removed
+
+
+class WaitingSequences:
+    """Waiting sequences, and which one is next.
+
+    Priority comes first, and a waiting sequence rises by one class every `aging_s`. Within a class, the tenant that was
+    served least is next, then its user that was served least, then the earliest arrival. A user's hundred requests
+    therefore delay no other user's single one. A tenant or user that returns after a pause starts level with those that
+    wait; it has no credit.
+    """
+
+    def __init__(self, aging_s: float) -> None:
+        self._aging_s = aging_s
+        self._lanes: dict[Lane, deque[SequenceState]] = {}
+        self._served: dict[tuple[str, ...], float] = {}
+
+    def __len__(self) -> int:
+        return sum(len(lane) for lane in self._lanes.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def add(self, sequence: SequenceState, *, again: bool = False) -> None:
+        """`again`: it was running and goes before its user's other sequences."""
+        lane = _lane(sequence)
+        tenant, user, _ = lane
+        if lane not in self._lanes:
+            self._level((tenant,))
+            self._level((tenant, user))
+            self._lanes[lane] = deque()
+        if again:
+            self._lanes[lane].appendleft(sequence)
+        else:
+            self._lanes[lane].append(sequence)
+
+    def remove(self, sequence: SequenceState) -> None:
+        lane = _lane(sequence)
+        sequences = self._lanes.get(lane)
+        if sequences is not None and sequence in sequences:
+            sequences.remove(sequence)
+            if not sequences:
+                del self._lanes[lane]
+
+    def charge(self, sequence: SequenceState, tokens: int) -> None:
+        for name in ((sequence.job.tenant,), (sequence.job.tenant, sequence.job.user)):
+            self._served[name] = self._served.get(name, 0.0) + tokens
+
+    def firsts(self, now: float) -> Iterator[SequenceState]:
+        """The first sequence of every lane, best first; ask again after each round."""
+        return iter(sorted((lane[0] for lane in self._lanes.values()), key=lambda sequence: self._rank(sequence, now)))
+
+    def _rank(self, sequence: SequenceState, now: float) -> tuple[int, float, float, int]:
+        job = sequence.job
+        climbed = int((now - sequence.arrived) / self._aging_s)
+        served = self._served
+        return (
+            max(0, int(job.priority) - climbed),
+            served.get((job.tenant,), 0.0),
+            served.get((job.tenant, job.user), 0.0),
+            sequence.number,
+        )
+
+    def _level(self, name: tuple[str, ...]) -> None:
+        """Raise a returning tenant or user to the least served of those that wait."""
+        if len(self._served) > FORGET:
+            waiting: set[tuple[str, ...]] = {
+                name for tenant, user, _ in self._lanes for name in ((tenant,), (tenant, user))
+            }
+            self._served = {known: served for known, served in self._served.items() if known in waiting}
+        names: list[tuple[str, ...]] = [lane[:2][: len(name)] for lane in self._lanes]
+        rivals = {rival for rival in names if rival[:-1] == name[:-1]}
+        if rivals and name not in rivals:
+            least = min(self._served.get(rival, 0.0) for rival in rivals)
+            self._served[name] = max(self._served.get(name, 0.0), least)
+
+
+def _lane(sequence: SequenceState) -> Lane:
+    return sequence.job.tenant, sequence.job.user, int(sequence.job.priority)

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from models.answer_text import AnswerText
-from models.detokenizer import Vocabulary
+from models.detokenizer import AnswerText, Vocabulary
 from models.engine.compute.pages import Node, PagePool, Sharing
 from models.generation import Delta, End, FinishReason, Job, TokenLogprob, Usage
 from models.sampler import Draw, Token, adjusts
@@ -35,21 +34,21 @@ class SequenceState:
         "limit",
         "matcher",
         "node",
+        "number",
         "pages",
         "prompt_length",
         "published",
         "scores",
-        "sequence",
         "sharing",
         "stream",
         "text",
         "tokens",
     )
 
-    def __init__(self, job: Job, stream: TokenStream, sequence: int, arrived: float, context_length: int) -> None:
+    def __init__(self, job: Job, stream: TokenStream, number: int, arrived: float, context_length: int) -> None:
         self.job = job
         self.stream = stream
-        self.sequence = sequence
+        self.number = number
         self.arrived = arrived
         self.tokens: list[int] = [*job.prompt, *job.generated]
         self.prompt_length = len(job.prompt)
@@ -216,32 +215,32 @@ class SequenceState:
 
 @dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per sequence and step
 class ScheduledChunk:
-    """What one step computes of one row: `count` tokens from `start` on; it `draws` where that reaches the last one.
+    """What one step computes of one sequence: `count` tokens from `start` on; it `draws` where that reaches the last one.
 
     Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step. A single token
     may also be the one behind the last, which the step before draws.
     """
 
-    row: SequenceState
+    sequence: SequenceState
     start: int
     count: int
     draft: tuple[int, ...] = ()
 
     @property
     def draws(self) -> bool:
-        return self.start + self.count >= len(self.row.tokens)
+        return self.start + self.count >= len(self.sequence.tokens)
 
     @property
     def scored(self) -> int:
         """How many of its tokens, from the first on, give the log probability of the prompt's token after them."""
-        if self.row.scores is None:
+        if self.sequence.scores is None:
             return 0
-        return max(0, min(self.start + self.count, self.row.prompt_length - 1) - self.start)
+        return max(0, min(self.start + self.count, self.sequence.prompt_length - 1) - self.start)
 
     @property
     def token(self) -> int:
         """The single token; 0 in place of one that is not known yet."""
-        tokens = self.row.tokens
+        tokens = self.sequence.tokens
         return tokens[self.start] if self.start < len(tokens) else 0
 
 

@@ -38,7 +38,7 @@ class EngineOptions:
     """`max_waiting` jobs beyond those that run may be open; `hang_s` is the longest step before the engine is dead.
 
     Adapters have up to `adapters_gb` of memory, and those in use once more as much. `draft` is the model that guesses
-    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a row's own text.
+    with speculation `auto`; without one, and with `lookup`, guesses are looked up in a sequence's own text.
     `overlaps`: start a step before the one before it is read; None: where the device computes on its own.
     `gpu_share`: how much of a GPU's free memory the cache may take where `kv_cache_gb` does not say.
     """

@@ -29,11 +29,10 @@ from models.checkpoint_files import CheckpointError, first_line
 from models.detokenizer import Vocabulary
 from models.engine.adapters import Adapters, Fetched
 from models.engine.prompt_scores import NotFiniteError
-from models.engine.runner import Runner
+from models.engine.runner import Runner, Step
 from models.engine.scheduler import Scheduler
 from models.engine.sequence import ScheduledChunk, SequenceState
 from models.engine.speculation.drafting import Speculation
-from models.engine.step import Step
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
@@ -117,8 +116,8 @@ class Worker:
         self._deliver = deliver
         self._ready = ready
         self._died = died
-        self._rows: dict[TokenStream, SequenceState] = {}
-        self._sequence = 0
+        self._sequences: dict[TokenStream, SequenceState] = {}
+        self._number = 0
         self._out: Events = []
         self._stopping = False
 
@@ -140,7 +139,7 @@ class Worker:
 
     def _receive(self) -> None:
         """Process all messages; wait only if there is nothing to compute."""
-        if not self._rows:
+        if not self._sequences:
             self._take_message(self._idle())
         elif not self._scheduler.running and not self._scheduler.waiting:
             self._take_message(self.inbox.get())
@@ -162,71 +161,71 @@ class Worker:
                 for job, stream in jobs:
                     self._begin(job, stream)
             case Cancelled(stream, reason):
-                if (row := self._rows.get(stream)) is not None:
-                    self._cancel(row, reason)
+                if (sequence := self._sequences.get(stream)) is not None:
+                    self._cancel(sequence, reason)
             case Fetched():
                 self._adapters.install(message)
             case Compiled(stream, found):
-                if (row := self._rows.get(stream)) is not None:
-                    self._place(row, found)
+                if (sequence := self._sequences.get(stream)) is not None:
+                    self._place(sequence, found)
             case Stopped():
                 self._stopping = True
                 self._adapters.stop()
                 self._constraints.stop()
 
     def _begin(self, job: Job, stream: TokenStream) -> None:
-        self._sequence += 1
+        self._number += 1
         try:
-            row = SequenceState(job, stream, self._sequence, time.monotonic(), self._context_length)
+            sequence = SequenceState(job, stream, self._number, time.monotonic(), self._context_length)
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             log.warning("answer %r cannot begin: %s", job.id, type_and_place(contained(error)))
             self._out.append((stream, Failure(len(job.generated), "engine_error", FAILED)))
             return
-        self._rows[stream] = row
+        self._sequences[stream] = sequence
         try:
-            end = row.read(self._vocabulary, self._eos)
+            end = sequence.read(self._vocabulary, self._eos)
             constraint = None if job.constraint is None else self._constraints.ask(job.constraint, job.user)
         except BaseException as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", contained(error))
+            self._fail(sequence, "engine_error", contained(error))
             return
         if end is not None:
-            self._end(row, end)
+            self._end(sequence, end)
             return
         if constraint is None:
-            self._place(row)
+            self._place(sequence)
         else:
-            row.compiling = constraint
+            sequence.compiling = constraint
             constraint.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
 
-    def _place(self, row: SequenceState, constraint: Future[Matcher] | None = None) -> None:
+    def _place(self, sequence: SequenceState, constraint: Future[Matcher] | None = None) -> None:
         """The sequence has everything but its adapter."""
         try:
-            end = row.begin(None if constraint is None else constraint.result().copy())
+            end = sequence.begin(None if constraint is None else constraint.result().copy())
         except BaseException as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", contained(error))
+            self._fail(sequence, "engine_error", contained(error))
             return
         if end is not None:
-            self._end(row, end)
-        elif row.job.adapter:
-            self._adapters.ask(row)
+            self._end(sequence, end)
+        elif sequence.job.adapter:
+            self._adapters.ask(sequence)
         else:
-            self._scheduler.add(row)
+            self._scheduler.add(sequence)
 
-    def _cancel(self, row: SequenceState, reason: FinishReason) -> None:
+    def _cancel(self, sequence: SequenceState, reason: FinishReason) -> None:
         try:
-            end = row.end(reason)
+            end = sequence.end(reason)
         except BaseException as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", contained(error))
+            self._fail(sequence, "engine_error", contained(error))
         else:
-            self._end(row, end)
+            self._end(sequence, end)
 
     def _enter(self) -> None:
         """Admit sequences whose adapter has been loaded."""
-        for row, error in self._adapters.admitted() if self._adapters.waited_for else ():
+        for sequence, error in self._adapters.admitted() if self._adapters.waited_for else ():
             if error is None:
-                self._scheduler.add(row)
+                self._scheduler.add(sequence)
             else:
-                self._fail(row, "model_not_found", error)
+                self._fail(sequence, "model_not_found", error)
 
     def _step(self) -> None:
         self.step_began = began = time.monotonic()
@@ -280,20 +279,20 @@ class Worker:
             scores = list(step.scores.read()) if step.scores is not None else []
         except BaseException as error:  # noqa: BLE001  as above
             self._next = None  # a token that cannot be decoded came before
-            self._contain([part for part in step.slices if not part.row.ended], contained(error))
+            self._contain([part for part in step.slices if not part.sequence.ended], contained(error))
             return
         self._learn(step, drawn)
         for part, logprobs in scores:
-            if part.row.scores is not None:
-                part.row.scores += logprobs
+            if part.sequence.scores is not None:
+                part.sequence.scores += logprobs
         tokens = {id(part): found for part, found in drawn}
         for part in step.slices:
-            if part.row.ended:
+            if part.sequence.ended:
                 continue
             if found := tokens.get(id(part)):
                 self._accept(part, found)
             else:
-                part.row.advance(part.count, self._scheduler.pool)
+                part.sequence.advance(part.count, self._scheduler.pool)
 
     def _learn(self, step: Step, drawn: Sequence[tuple[ScheduledChunk, list[Token]]]) -> None:
         try:
@@ -304,14 +303,14 @@ class Worker:
 
     def _accept(self, part: ScheduledChunk, tokens: list[Token]) -> None:
         """Accept the drawn tokens as far as they agree with the draft: what was computed after those is valid."""
-        row, known = part.row, part.count
+        sequence, known = part.sequence, part.count
         for at, token in enumerate(tokens):
             if not token.finite:
-                self._fail(row, "engine_error", NotFiniteError())
+                self._fail(sequence, "engine_error", NotFiniteError())
                 return
-            row.advance(known, self._scheduler.pool)
-            self._append(row, token)
-            if row.ended or at == len(part.draft) or token.token != part.draft[at]:
+            sequence.advance(known, self._scheduler.pool)
+            self._append(sequence, token)
+            if sequence.ended or at == len(part.draft) or token.token != part.draft[at]:
                 return
             known = 1
 
@@ -330,51 +329,53 @@ class Worker:
             limits.chunk = limits.lone_chunk = max(LEAST_CHUNK, slices[0].count // 2)
             log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
         else:
-            self._fail(slices[0].row, "engine_error", error)
+            self._fail(slices[0].sequence, "engine_error", error)
 
-    def _append(self, row: SequenceState, token: Token) -> None:
-        told = row.answered
+    def _append(self, sequence: SequenceState, token: Token) -> None:
+        told = sequence.answered
         try:
-            delta, end = row.append(token, self._eos)
+            delta, end = sequence.append(token, self._eos)
         except BaseException as error:  # noqa: BLE001  as above
-            self._fail(row, "engine_error", contained(error), told)
+            self._fail(sequence, "engine_error", contained(error), told)
             return
         if delta is not None:
-            self._out.append((row.stream, delta))
+            self._out.append((sequence.stream, delta))
         if end is not None:
-            self._end(row, end)
+            self._end(sequence, end)
 
-    def _fail(self, row: SequenceState, code: str, error: Exception, told: int | None = None) -> None:
+    def _fail(self, sequence: SequenceState, code: str, error: Exception, told: int | None = None) -> None:
         """`told`: how many tokens of the answer readers have, if not all. They see our own words only: the text of a
         library may quote a prompt or a path.
         """
         message = str(error) if isinstance(error, AdapterError | NotFiniteError) else FAILED
         if isinstance(error, ConstraintError):
             message = first_line(error)
-            field = "tools" if row.job.tools is not None else "response_format"
+            field = "tools" if sequence.job.tools is not None else "response_format"
             code, message = "invalid_request", f"{field}: {message}"
             # The message may quote the constraint, which is user data: it goes to the sender only.
-            log.warning("answer %r failed: its %s cannot be followed", row.job.id, field)
+            log.warning("answer %r failed: its %s cannot be followed", sequence.job.id, field)
         else:
-            log.warning("answer %r failed: %s", row.job.id, type_and_place(error) if message == FAILED else message)
-        self._end(row, Failure(row.answered if told is None else told, code, message), forget=True)
+            log.warning(
+                "answer %r failed: %s", sequence.job.id, type_and_place(error) if message == FAILED else message
+            )
+        self._end(sequence, Failure(sequence.answered if told is None else told, code, message), forget=True)
 
-    def _end(self, row: SequenceState, event: StreamEvent, *, forget: bool = False) -> None:
-        row.ended = True
-        del self._rows[row.stream]
-        if row.compiling is not None:
-            row.compiling.cancel()
-        freed = self._scheduler.remove(row, forget=forget)
-        if row.job.adapter:
-            self._adapters.leave(row)
+    def _end(self, sequence: SequenceState, event: StreamEvent, *, forget: bool = False) -> None:
+        sequence.ended = True
+        del self._sequences[sequence.stream]
+        if sequence.compiling is not None:
+            sequence.compiling.cancel()
+        freed = self._scheduler.remove(sequence, forget=forget)
+        if sequence.job.adapter:
+            self._adapters.leave(sequence)
         try:
             if self._speculation is not None:
-                self._speculation.leave(row)
+                self._speculation.leave(sequence)
         except BaseException as error:  # noqa: BLE001  whatever it is, answers do not depend on it
             self._draft_no_more(contained(error))
         if forget:
             self._runner.scrub(freed)
-        self._out.append((row.stream, event))
+        self._out.append((sequence.stream, event))
 
     def _flush(self) -> None:
         if self._out:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from models.answer_text import AnswerText
-from models.detokenizer import Vocabulary
+from models.detokenizer import AnswerText, Vocabulary
 from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
 from models.tools.parser import CallDelta
 

@@ -88,15 +88,15 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
     size = pool.size
     tokens = [place.token for place in single]
     positions = [place.position for place in single]
-    slots = [place.part.row.pages[place.position // size] * size + place.position % size for place in single]
+    slots = [place.part.sequence.pages[place.position // size] * size + place.position % size for place in single]
     last = [at for at, place in enumerate(single) if place.part.draws]
     draws = [(single[at].part, single[at].offset) for at in last]
     scored = [(place.part, at) for at, place in enumerate(single) if place.part.scored]
     for part in chunks:
-        row, start, end = part.row, part.start, part.start + part.count
-        tokens += row.tokens[start:end]
+        sequence, start, end = part.sequence, part.start, part.start + part.count
+        tokens += sequence.tokens[start:end]
         positions += range(start, end)
-        slots += [row.pages[at // size] * size + at % size for at in range(start, end)]
+        slots += [sequence.pages[at // size] * size + at % size for at in range(start, end)]
         if part.draws:
             last.append(len(tokens) - 1)
             draws.append((part, 0))
@@ -113,7 +113,7 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
         numbers += table
     first = len(single)
     for part in chunks:
-        pages = part.row.pages[: pages_for(part.start + part.count, size)] if part.start else []
+        pages = part.sequence.pages[: pages_for(part.start + part.count, size)] if part.start else []
         length = len(pages) * size or part.count
         groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
         numbers += pages
@@ -152,7 +152,7 @@ def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
     count = pages_for(rows[0].position + 1, size)
     table: list[int] = []
     for place in rows:
-        mine = place.part.row.pages[:count]
+        mine = place.part.sequence.pages[:count]
         table += mine
         table += [0] * (count - len(mine))
     return table, count * size

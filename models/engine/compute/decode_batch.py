@@ -17,12 +17,14 @@ from models.engine.sequence import ScheduledChunk
 class Steady:
     def __init__(self, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> None:
         """`batch` was made from `slices`, all of which decode in one group."""
-        place = {id(part.row): at for at, part in enumerate(batch.order)}
+        place = {id(part.sequence): at for at, part in enumerate(batch.order)}
         self._batch = batch
         self._size = page_size
         self._steps = 0
-        self._rows = [(part.row, part.row.pages, part.start, place[id(part.row)]) for part in slices]
-        self._known = [len(part.row.pages) for part in batch.order]  # pages in the table
+        self._sequences = [
+            (part.sequence, part.sequence.pages, part.start, place[id(part.sequence)]) for part in slices
+        ]
+        self._known = [len(part.sequence.pages) for part in batch.order]  # pages in the table
         (group,) = batch.groups
         numbers = batch.numbers.numpy()
         self._tokens, self._positions, self._slots = numbers[: 3 * batch.count].reshape(3, -1)
@@ -42,10 +44,10 @@ class Steady:
             return None
         self._steps += 1
         self._positions += 1
-        self._tokens[:] = [part.row.tokens[-1] for part in order]
+        self._tokens[:] = [part.sequence.tokens[-1] for part in order]
         width = self._table.shape[1]
         for at, part in enumerate(order):
-            pages, known = part.row.pages, self._known[at]
+            pages, known = part.sequence.pages, self._known[at]
             if len(pages) > known:
                 self._table[at, known : len(pages)] = pages[known:width]
                 self._known[at] = len(pages)
@@ -56,13 +58,13 @@ class Steady:
         return batch
 
     def _in_order(self, slices: Sequence[ScheduledChunk]) -> list[ScheduledChunk] | None:
-        if len(slices) != len(self._rows) or self._positions[0] + 1 >= self._batch.groups[0].length:
+        if len(slices) != len(self._sequences) or self._positions[0] + 1 >= self._batch.groups[0].length:
             return None
         order = list(slices)
-        for part, (row, pages, start, at) in zip(slices, self._rows, strict=True):
+        for part, (sequence, pages, start, at) in zip(slices, self._sequences, strict=True):
             # A sequence that released its pages and got others has another list, too.
-            goes_on = part.row is row and row.pages is pages and part.start == start + self._steps + 1
-            if not goes_on or part.count != 1 or part.draft or len(row.tokens) != part.start + 1:
+            goes_on = part.sequence is sequence and sequence.pages is pages and part.start == start + self._steps + 1
+            if not goes_on or part.count != 1 or part.draft or len(sequence.tokens) != part.start + 1:
                 return None
             order[at] = part
         return order

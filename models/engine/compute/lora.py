@@ -63,13 +63,13 @@ class Lora:
     def route(self, parts: Sequence[ScheduledChunk]) -> None:
         """Set the adapters of the next forward's tokens."""
         self._owners, self._foreign = None, {}
-        names = {part.row.job.adapter for part in parts} - {""}
+        names = {part.sequence.job.adapter for part in parts} - {""}
         if not names:
             return
         if not names <= set(self._stacked) or len(self._stacked) > 2 * len(names):
             self._stack(tuple(sorted(names)))
         place = {name: at for at, name in enumerate(self._stacked)}
-        owners = [place.get(part.row.job.adapter, -1) for part in parts for _ in range(part.count)]
+        owners = [place.get(part.sequence.job.adapter, -1) for part in parts for _ in range(part.count)]
         device = next(iter(self._stacks.values())).down.device
         self._owners = torch.tensor(owners, device=device).unsqueeze(1)
 

@@ -74,15 +74,15 @@ def _has_window(config: Any, context_length: int) -> bool:
 
 def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -> tuple[Tensor, bool]:
     """The engine's logits of the last token of each piece, and whether its layers requested windows."""
-    row = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
-    row.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
+    sequence = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
+    sequence.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
     found, windows = [], False
     try:
         for start, end in itertools.pairwise(cuts):
-            row.tokens = ids[:end]
-            context = Context(runner.pack([ScheduledChunk(row, start, end - start)]), runner.cache)
+            sequence.tokens = ids[:end]
+            context = Context(runner.pack([ScheduledChunk(sequence, start, end - start)]), runner.cache)
             found.append(runner.compute(context)[-1].float())
             windows = windows or any(runner.windows(context))
     finally:
-        runner.scrub(row.let_go(pool, forget=True))
+        runner.scrub(sequence.let_go(pool, forget=True))
     return torch.stack(found), windows

@@ -26,14 +26,14 @@ CHUNK = 256  # prompt tokens that are processed before a step
 
 
 class Shadow:
-    """A sequence as the draft model sees it: it computes the tokens of `row`, and drafts after them."""
+    """A sequence as the draft model sees it: it computes the tokens of `sequence`, and drafts after them."""
 
-    __slots__ = ("guessed_at", "known", "row", "source")
+    __slots__ = ("guessed_at", "known", "sequence", "source")
 
     def __init__(self, source: SequenceState) -> None:
         plain = dataclasses.replace(source.job, generated=(), constraint=None, adapter="", prompt_logprobs=None)
         self.source = source
-        self.row = SequenceState(plain, source.stream, source.sequence, 0.0, source.limit)
+        self.sequence = SequenceState(plain, source.stream, source.number, 0.0, source.limit)
         self.guessed_at = 0  # tokens of the source at its last draft
         self.known = 0  # tokens of the source that were checked, all in the draft model's vocabulary
 
@@ -46,16 +46,16 @@ class Shadow:
 
     def follow(self) -> int:
         """Copy new tokens of the source; returns the tokens that are still to be computed."""
-        row, source = self.row, self.source
-        if row.pages is not source.pages:  # it begins, or was preempted
-            row.pages, row.computed = source.pages, 0
+        sequence, source = self.sequence, self.source
+        if sequence.pages is not source.pages:  # it begins, or was preempted
+            sequence.pages, sequence.computed = source.pages, 0
         same = self.guessed_at
-        while same < min(len(row.tokens), len(source.tokens)) and row.tokens[same] == source.tokens[same]:
+        while same < min(len(sequence.tokens), len(source.tokens)) and sequence.tokens[same] == source.tokens[same]:
             same += 1
-        row.tokens[same:] = source.tokens[same:]
-        row.computed = min(row.computed, same)
+        sequence.tokens[same:] = source.tokens[same:]
+        sequence.computed = min(sequence.computed, same)
         self.guessed_at = len(source.tokens)
-        return len(row.tokens) - row.computed
+        return len(sequence.tokens) - sequence.computed
 
 
 class DraftModel:
@@ -77,12 +77,12 @@ class DraftModel:
 
         `tokens` are in the large model's step without drafts; `cost` is the cost of its steps.
         """
-        rows, chance = len(chances), sum(chances) / len(chances)
+        sequences, chance = len(chances), sum(chances) / len(chances)
 
         def per_second(length: int) -> float:
-            expected_tokens = tokens + rows * sum(chance**at for at in range(1, length + 1))
-            own = length * self.cost.of(rows) if self.cost.known else 0.0  # never tried: assume no cost
-            return expected_tokens / (cost.of(tokens + rows * length) + own)
+            expected_tokens = tokens + sequences * sum(chance**at for at in range(1, length + 1))
+            own = length * self.cost.of(sequences) if self.cost.known else 0.0  # never tried: assume no cost
+            return expected_tokens / (cost.of(tokens + sequences * length) + own)
 
         return max(range(LONGEST + 1), key=per_second)
 
@@ -92,36 +92,38 @@ class DraftModel:
         long.
         """
         ready: list[tuple[Shadow, int]] = []
-        for row, most in asked:
-            shadow = self._shadows.setdefault(row, Shadow(row))
-            if len(row.tokens) + most > self._context_length or not shadow.reads(self._own_vocabulary):
+        for sequence, most in asked:
+            shadow = self._shadows.setdefault(sequence, Shadow(sequence))
+            if len(sequence.tokens) + most > self._context_length or not shadow.reads(self._own_vocabulary):
                 continue
             if shadow.follow() > CHUNK:
-                self._compute([ScheduledChunk(shadow.row, shadow.row.computed, CHUNK)])
-                shadow.row.computed += CHUNK
+                self._compute([ScheduledChunk(shadow.sequence, shadow.sequence.computed, CHUNK)])
+                shadow.sequence.computed += CHUNK
             elif most > 0:
                 ready.append((shadow, most))
         for length in range(max((most for _, most in ready), default=0)):
-            going = [shadow for shadow, most in ready if most > length and shadow.row.tokens[-1] not in self._eos]
+            going = [shadow for shadow, most in ready if most > length and shadow.sequence.tokens[-1] not in self._eos]
             if going:
                 self._say(going)
-        return {shadow.source: tuple(shadow.row.tokens[len(shadow.source.tokens) :]) for shadow, _ in ready}
+        return {shadow.source: tuple(shadow.sequence.tokens[len(shadow.source.tokens) :]) for shadow, _ in ready}
 
-    def leave(self, row: SequenceState) -> None:
-        self._shadows.pop(row, None)
+    def leave(self, sequence: SequenceState) -> None:
+        self._shadows.pop(sequence, None)
 
     def _say(self, shadows: Sequence[Shadow]) -> None:
         """One more token for each."""
-        begun, tokens = time.perf_counter(), sum(shadow.row.pending for shadow in shadows)
-        slices = [ScheduledChunk(shadow.row, shadow.row.computed, shadow.row.pending) for shadow in shadows]
+        begun, tokens = time.perf_counter(), sum(shadow.sequence.pending for shadow in shadows)
+        slices = [
+            ScheduledChunk(shadow.sequence, shadow.sequence.computed, shadow.sequence.pending) for shadow in shadows
+        ]
         batch = self._runner.pack(slices)
-        by_row = {shadow.row: shadow for shadow in shadows}
-        drawing = [by_row[part.row] for part, _ in batch.draws]
-        draws = [shadow.source.draws(shadow.row.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
+        by_sequence = {shadow.sequence: shadow for shadow in shadows}
+        drawing = [by_sequence[part.sequence] for part, _ in batch.draws]
+        draws = [shadow.source.draws(shadow.sequence.tokens[len(shadow.source.tokens) :])[-1] for shadow in drawing]
         logits = self._runner.forward(batch)[:, : self._vocabulary]
         for shadow, token in zip(drawing, sample(logits, draws).read(), strict=True):
-            shadow.row.computed = len(shadow.row.tokens)
-            shadow.row.tokens.append(token.token)
+            shadow.sequence.computed = len(shadow.sequence.tokens)
+            shadow.sequence.tokens.append(token.token)
         if tokens <= 2 * len(shadows):  # no prompt among them
             self.cost.learn(tokens, time.perf_counter() - begun)
 

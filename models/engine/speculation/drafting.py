@@ -6,8 +6,8 @@ Leviathan et al. (2023), which preserves only the distribution. A wrong draft to
 leaves keys and values that the next step overwrites.
 
 Whether to draft is decided by measurements. One more token in a step costs `each` seconds; a correct token saves its
-sequence's share of a step. A draft token therefore pays off if its chance is above `each * rows / step`: nearly always
-if one sequence runs alone, seldom if a CPU is busy with many. The chance is estimated per sequence.
+sequence's share of a step. A draft token therefore pays off if its chance is above `each * sequences / step`: nearly
+always if one sequence runs alone, seldom if a CPU is busy with many. The chance is estimated per sequence.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class Speculation:
 
     def extend(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
         """Add drafts to the slices that draw, if that pays off."""
-        rows = [part.row for part in slices if part.count == 1 and part.draws]
+        sequences = [part.sequence for part in slices if part.count == 1 and part.draws]
         tokens = sum(part.count for part in slices)
-        if not rows or not self.cost.known:
+        if not sequences or not self.cost.known:
             return slices
-        least = MARGIN * len(rows) * self.cost.each() / self.cost.of(tokens)
+        least = MARGIN * len(sequences) * self.cost.each() / self.cost.of(tokens)
         drafts: Drafts = {}
-        asking = [row for row in rows if not self._look_up(row, least, drafts)]
+        asking = [sequence for sequence in sequences if not self._look_up(sequence, least, drafts)]
         if self._draft is not None:
             self._ask(self._draft, asking, least, tokens, drafts)
         room = max(0, WIDEST - tokens)
         extended = []
         for part in slices:
-            draft = drafts.get(part.row, ())[:room]
+            draft = drafts.get(part.sequence, ())[:room]
             room -= len(draft)
-            extended.append(ScheduledChunk(part.row, part.start, part.count, draft))
+            extended.append(ScheduledChunk(part.sequence, part.start, part.count, draft))
         return extended
 
     def learn(
@@ -75,7 +75,7 @@ class Speculation:
             self._judge(part, tokens)
 
     def _judge(self, part: ScheduledChunk, tokens: Sequence[Token]) -> None:
-        if part.draft and (record := self._records.get(part.row)) is not None:
+        if part.draft and (record := self._records.get(part.sequence)) is not None:
             right = 0
             while right < len(part.draft) and tokens[right].token == part.draft[right]:
                 right += 1
@@ -83,44 +83,46 @@ class Speculation:
             self.guessed += len(part.draft)
             self.right += right
 
-    def leave(self, row: SequenceState) -> None:
-        self._records.pop(row, None)
+    def leave(self, sequence: SequenceState) -> None:
+        self._records.pop(sequence, None)
         if self._draft is not None:
-            self._draft.leave(row)
+            self._draft.leave(sequence)
 
-    def _look_up(self, row: SequenceState, least: float, drafts: Drafts) -> bool:
+    def _look_up(self, sequence: SequenceState, least: float, drafts: Drafts) -> bool:
         """Whether something was found; a draft is used only if that pays off."""
-        record = self._records.get(row)
+        record = self._records.get(sequence)
         if record is None:
-            record = self._records[row] = Record(row, self._found, self._drafted)
-        found = self._fitting(row, record.lookup.guess(row.tokens, LONGEST))
+            record = self._records[sequence] = Record(sequence, self._found, self._drafted)
+        found = self._fitting(sequence, record.lookup.guess(sequence.tokens, LONGEST))
         if not found:
             return False
         record.last = record.found
-        drafts[row] = found[: self._room(row, record.found.worth(least))]
+        drafts[sequence] = found[: self._room(sequence, record.found.worth(least))]
         return True
 
-    def _ask(self, model: DraftModel, rows: Sequence[SequenceState], least: float, tokens: int, drafts: Drafts) -> None:
+    def _ask(
+        self, model: DraftModel, sequences: Sequence[SequenceState], least: float, tokens: int, drafts: Drafts
+    ) -> None:
         records = self._records
-        wanted = [(row, self._room(row, records[row].draft.worth(least))) for row in rows]
-        asked = [(row, most) for row, most in wanted if most > 0]
+        wanted = [(sequence, self._room(sequence, records[sequence].draft.worth(least))) for sequence in sequences]
+        asked = [(sequence, most) for sequence, most in wanted if most > 0]
         if not asked:
             return
-        most = model.worth([records[row].draft.value for row, _ in asked], self.cost, tokens)
-        for row, draft in model.guess([(row, min(most, own)) for row, own in asked]).items():
-            records[row].last = records[row].draft
-            drafts[row] = self._fitting(row, draft)
+        most = model.worth([records[sequence].draft.value for sequence, _ in asked], self.cost, tokens)
+        for sequence, draft in model.guess([(sequence, min(most, own)) for sequence, own in asked]).items():
+            records[sequence].last = records[sequence].draft
+            drafts[sequence] = self._fitting(sequence, draft)
 
-    def _fitting(self, row: SequenceState, draft: tuple[int, ...]) -> tuple[int, ...]:
+    def _fitting(self, sequence: SequenceState, draft: tuple[int, ...]) -> tuple[int, ...]:
         """The part of a draft that the sequence's output constraint allows."""
-        return draft if row.matcher is None or not draft else draft[: row.matcher.fitting(draft)]
+        return draft if sequence.matcher is None or not draft else draft[: sequence.matcher.fitting(draft)]
 
-    def _room(self, row: SequenceState, most: int) -> int:
+    def _room(self, sequence: SequenceState, most: int) -> int:
         """As much of `most` as the answer may still have and its pages have room for: drafts never preempt a
         sequence.
         """
-        most = min(most, row.limit - len(row.tokens) - 1)
-        room = len(row.pages) * self._pool.size - len(row.tokens)
-        if most > room and self._pool.available > len(self._records) and row.grow(self._pool, most):
+        most = min(most, sequence.limit - len(sequence.tokens) - 1)
+        room = len(sequence.pages) * self._pool.size - len(sequence.tokens)
+        if most > room and self._pool.available > len(self._records) and sequence.grow(self._pool, most):
             room = most
         return max(0, min(most, room))

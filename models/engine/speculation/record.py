@@ -1,11 +1,11 @@
-"""How often drafts were correct, per sequence and overall."""
+"""Drafts from a sequence's own text, and how often drafts were correct, per sequence and overall."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from models.engine.sequence import SequenceState
-from models.engine.speculation.lookup import Lookup
 
 LONGEST = 8  # tokens of a draft
 PRIOR = 0.5
@@ -16,15 +16,15 @@ CERTAIN = 0.99
 
 
 class Chance:
-    """The chance that a draft token is correct if those before it were; `all_rows` is the same over all sequences."""
+    """The chance that a draft token is correct if those before it were; `all_sequences`: the same over all of them."""
 
-    __slots__ = ("_all_rows", "_left_out", "_share", "value")
+    __slots__ = ("_all_sequences", "_left_out", "_share", "value")
 
-    def __init__(self, all_rows: Chance | None = None) -> None:
-        self._all_rows = all_rows
-        self._share = SHARE_OF_ALL if all_rows is None else SHARE
+    def __init__(self, all_sequences: Chance | None = None) -> None:
+        self._all_sequences = all_sequences
+        self._share = SHARE_OF_ALL if all_sequences is None else SHARE
         self._left_out = 0
-        self.value: float = PRIOR if all_rows is None else all_rows.value
+        self.value: float = PRIOR if all_sequences is None else all_sequences.value
 
     def worth(self, least: float) -> int:
         """How many tokens each have a chance of at least `least`; now and then one more is tried."""
@@ -38,8 +38,38 @@ class Chance:
             self.value += self._share * (1 - self.value)
         if right < guessed:
             self.value -= self._share * self.value
-        if self._all_rows is not None:
-            self._all_rows.learn(guessed, right)
+        if self._all_sequences is not None:
+            self._all_sequences.learn(guessed, right)
+
+
+LENGTHS = (4, 2)  # tokens that must match, longer first
+REACH = 8192  # tokens of a long prompt that are searched: indexing them delays other sequences
+
+
+class Lookup:
+    """Prompt lookup: an answer often repeats what stands in its prompt, so what came after its last few tokens before
+    is guessed to come after them again (the n-gram drafts of "Prompt Lookup Decoding", A. Saxena 2023).
+
+    It keeps the positions of all short n-grams of one sequence and reads each token once.
+    """
+
+    __slots__ = ("_known", "_read")
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self._known: dict[tuple[int, ...], int] = {}
+        self._read = max(0, len(tokens) - REACH)
+
+    def guess(self, tokens: Sequence[int], most: int) -> tuple[int, ...]:
+        """Up to `most` tokens that followed the last occurrence of the last tokens of `tokens`."""
+        for end in range(self._read + 1, len(tokens)):
+            for length in LENGTHS:
+                if end - length >= 0:
+                    self._known[tuple(tokens[end - length : end])] = end
+        self._read = max(self._read, len(tokens) - 1)
+        for length in LENGTHS:
+            if len(tokens) >= length and (at := self._known.get(tuple(tokens[-length:]))) is not None:
+                return tuple(tokens[at : at + most])
+        return ()
 
 
 class Record:
@@ -47,7 +77,7 @@ class Record:
 
     __slots__ = ("draft", "found", "last", "lookup")
 
-    def __init__(self, row: SequenceState, found: Chance, draft: Chance) -> None:
-        self.lookup = Lookup(row.tokens)
+    def __init__(self, sequence: SequenceState, found: Chance, draft: Chance) -> None:
+        self.lookup = Lookup(sequence.tokens)
         self.found = self.last = Chance(found)
         self.draft = Chance(draft)

@@ -23,7 +23,7 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
 from app.wire.request import Request
 from app.wire.validation import validate_request
-from models.batching import Flush, FlushReason
+from models.batcher import Flush, FlushReason
 from models.generation import FinishReason, Usage
 from tables.records import Table
 from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of

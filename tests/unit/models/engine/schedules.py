@@ -81,9 +81,9 @@ async def run_schedule(
 ) -> None:
     """One engine with odd limits, a dozen conversations with common beginnings, some cut short."""
     chance = random.Random(seed)
-    tight = seed % 2 == 0  # too many at once for the memory there is, so rows are preempted
-    rows, headroom, pages = (12, 0, 14) if tight else chance.choice([(2, 0, 14), (8, 32, 20), (12, 0, 400)])
-    limits = Limits(rows, chance.choice([5, 24, 64]), chance.choice([24, 300]), headroom)
+    tight = seed % 2 == 0  # too many at once for the memory there is, so sequences are preempted
+    sequences, headroom, pages = (12, 0, 14) if tight else chance.choice([(2, 0, 14), (8, 32, 20), (12, 0, 400)])
+    limits = Limits(sequences, chance.choice([5, 24, 64]), chance.choice([24, 300]), headroom)
     mode = SpeculationMode.AUTO if speculative else SpeculationMode.OFF
     draft = checkpoint if speculative and seed % 3 else None
     engine = TorchEngine(

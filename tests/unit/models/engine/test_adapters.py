@@ -71,7 +71,7 @@ async def test_eight_adapters_and_the_base_model_in_one_batch_each_say_what_they
     await asyncio.gather(*map(read, engine.submit(warm)))  # otherwise early answers end before the last adapter is read
     width = []
     route = engine._runner.lora.route
-    engine._runner.lora.route = lambda parts: width.append(len({p.row.job.adapter for p in parts})) or route(parts)
+    engine._runner.lora.route = lambda parts: width.append(len({p.sequence.job.adapter for p in parts})) or route(parts)
     answers = await asyncio.gather(*map(read, engine.submit([job(prompt, 24, adapter=name) for name, prompt in asks])))
     assert all(tenants.right(name, prompt, answer) for (name, prompt), answer in zip(asks, answers, strict=True))
     assert len({tuple(answer.tokens) for answer in answers}) == len(asks)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from models.answer_text import AnswerText
+from models.detokenizer import AnswerText
 from models.engine import worker as worker_module
 from models.engine.sequence import SequenceState
 from models.engine.speculation.drafting import Speculation, SpeculationMode
@@ -36,7 +36,7 @@ async def ask(engine: Any, *jobs: Job) -> list[Answer]:
 
 
 def failing(method: Callable[..., Any], error: BaseException, after: int) -> Callable[..., Any]:
-    """The method of a row, or of what belongs to one, which fails for the job `bad` at its call number `after`."""
+    """The method of a sequence, or of what belongs to one, which fails for the job `bad` at its call number `after`."""
     calls = 0
 
     def call(self: Any, *arguments: Any, **named: Any) -> Any:

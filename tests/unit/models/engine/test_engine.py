@@ -189,9 +189,9 @@ class Spoiled:
         if at and self.error is not None:
             raise self.error
         if at:
-            rows = arguments["logits_to_keep"].tolist()
+            sequences = arguments["logits_to_keep"].tolist()
             for place in at:
-                found.logits[0, rows.index(place)] = torch.nan
+                found.logits[0, sequences.index(place)] = torch.nan
         return found
 
 
@@ -208,7 +208,7 @@ async def test_a_row_whose_step_fails_is_told_and_its_neighbours_say_what_they_w
     assert bad.reason == "engine_error"
     assert engine.pool.in_use == 0
     (again,) = await ask(engine, job((*[17] * 20, 17)))
-    assert again.end.usage.cached_tokens == 0, "what a failed row left in the cache is not used"
+    assert again.end.usage.cached_tokens == 0, "what a failed sequence left in the cache is not used"
 
 
 async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
@@ -218,7 +218,7 @@ async def test_nothing_that_is_not_finite_stays_in_the_cache(engines):
     await ask(engine, job((*[17] * 30, 318)))
     for tensor in (*cache.keys, *cache.values):
         assert tensor.isfinite().all()
-        assert not tensor[1:].any(), "the pages of the row that failed are cleared"
+        assert not tensor[1:].any(), "the pages of the sequence that failed are cleared"
 
 
 async def test_the_engines_thread_dying_is_told_once_and_its_streams_raise(engines):

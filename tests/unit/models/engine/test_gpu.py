@@ -42,8 +42,8 @@ async def test_greedy_answers_are_the_models_own_in_any_schedule(architecture):
     assert tally.mismatches == 0
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8, 13])
-async def test_a_graph_gives_the_logits_of_the_eager_step(engines, rows):
+@pytest.mark.parametrize("sequences", [1, 3, 8, 13])
+async def test_a_graph_gives_the_logits_of_the_eager_step(engines, sequences):
     engine = await engines(on_gpu("llama"), max_running=16)
     seen = []
     runner = engine._runner
@@ -56,7 +56,7 @@ async def test_a_graph_gives_the_logits_of_the_eager_step(engines, rows):
         return found
 
     runner._graphs.run = compared
-    jobs = [job(range(10, 30 + n), 20, sampling=Sampling(seed=n)) for n in range(rows)]
+    jobs = [job(range(10, 30 + n), 20, sampling=Sampling(seed=n)) for n in range(sequences)]
     await asyncio.gather(*map(read, engine.submit(jobs)))
     assert len(seen) > 10
     assert all(seen)

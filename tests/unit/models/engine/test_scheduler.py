@@ -12,7 +12,7 @@ PAGE = 4
 
 
 class Steps:
-    """A scheduler whose steps compute nothing: every row that draws says token 0."""
+    """A scheduler whose steps compute nothing: every sequence that draws gets token 0."""
 
     def __init__(self, pages=200, **limits):
         self.now = 0.0
@@ -27,21 +27,21 @@ class Steps:
         # prompts are all different, or they would share pages
         ids = tuple(self.count * 1000 + n for n in range(prompt))
         job = Job(name, ids, answer, **fields)
-        row = SequenceState(job, TokenStream(lambda *_: None), self.count, self.now, 1 << 20)
-        self.scheduler.add(row)
-        return row
+        sequence = SequenceState(job, TokenStream(lambda *_: None), self.count, self.now, 1 << 20)
+        self.scheduler.add(sequence)
+        return sequence
 
     def step(self):
         slices = self.scheduler.plan()
         for part in slices:
-            assert part.start == part.row.computed
-            assert len(part.row.pages) * PAGE >= part.start + part.count
-            part.row.advance(part.count, self.pool)
-            if part.draws or part.row.pending == 0:
-                part.row.tokens.append(0)
-                if len(part.row.tokens) >= part.row.limit:
-                    self.scheduler.remove(part.row)
-                    self.ended.append(part.row.job.id)
+            assert part.start == part.sequence.computed
+            assert len(part.sequence.pages) * PAGE >= part.start + part.count
+            part.sequence.advance(part.count, self.pool)
+            if part.draws or part.sequence.pending == 0:
+                part.sequence.tokens.append(0)
+                if len(part.sequence.tokens) >= part.sequence.limit:
+                    self.scheduler.remove(part.sequence)
+                    self.ended.append(part.sequence.job.id)
         self.pool.check()
         return slices
 
@@ -57,9 +57,9 @@ def test_rows_that_decode_come_first_and_prompts_share_what_is_left():
     short = steps.add("short")
     steps.step()
     long = steps.add("long", prompt=25)
-    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
-    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
-    assert [(part.row, part.count) for part in steps.step()] == [(short, 1), (long, 5)]
+    assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
+    assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 10)]
+    assert [(part.sequence, part.count) for part in steps.step()] == [(short, 1), (long, 5)]
 
 
 def test_a_lone_prompt_is_not_cut_where_nobody_would_wait():
@@ -151,13 +151,13 @@ def test_a_row_that_is_not_admitted_costs_nobody_a_page_that_may_be_found_again(
 
 def test_where_memory_runs_out_the_least_important_row_is_computed_again():
     steps = Steps(pages=16, headroom=0)
-    rows = [steps.add("old", prompt=8, answer=30), steps.add("new", prompt=8, answer=30)]
+    sequences = [steps.add("old", prompt=8, answer=30), steps.add("new", prompt=8, answer=30)]
     batch = steps.add("batch", prompt=8, answer=30, priority=Priority.BATCH)
     steps.run()
     assert steps.scheduler.preempted > 0
     assert steps.ended[0] == "old"
     assert sorted(steps.ended) == ["batch", "new", "old"]
-    assert [len(row.tokens) for row in (*rows, batch)] == [38] * 3
+    assert [len(sequence.tokens) for sequence in (*sequences, batch)] == [38] * 3
     assert steps.pool.in_use == 0
 
 
@@ -181,40 +181,42 @@ def test_every_row_ends_whatever_the_order_and_no_page_is_lost(seed):
         max_running=chance.choice([1, 3, 10]),
         aging_s=0.5,
     )
-    rows, cancelled = [], 0
+    sequences, cancelled = [], 0
     for _ in range(300):
         steps.now += 0.01
         if chance.random() < 0.3:
-            rows.append(
+            sequences.append(
                 steps.add(
-                    str(len(rows)),
+                    str(len(sequences)),
                     chance.randrange(1, 60),
                     chance.randrange(1, 30),
                     priority=chance.choice(list(Priority)),
                     user=chance.choice("abc"),
                 )
             )
-        if chance.random() < 0.05 and (open_rows := [row for row in rows if row.job.id not in steps.ended]):
-            row = chance.choice(open_rows)
-            steps.scheduler.remove(row)
-            steps.ended.append(row.job.id)
+        if chance.random() < 0.05 and (
+            open_sequences := [sequence for sequence in sequences if sequence.job.id not in steps.ended]
+        ):
+            sequence = chance.choice(open_sequences)
+            steps.scheduler.remove(sequence)
+            steps.ended.append(sequence.job.id)
             cancelled += 1
         steps.step()
     steps.run()
-    assert sorted(map(int, steps.ended)) == list(range(len(rows)))
+    assert sorted(map(int, steps.ended)) == list(range(len(sequences)))
     assert steps.pool.in_use == 0
     assert not steps.scheduler.waiting
 
 
 def test_the_step_behind_is_that_of_the_same_rows_one_token_further():
     steps = Steps()
-    rows = [steps.add("a", prompt=4), steps.add("b", prompt=9)]
+    sequences = [steps.add("a", prompt=4), steps.add("b", prompt=9)]
     slices = steps.scheduler.plan()
     found = steps.scheduler.follow(slices)
-    assert [(part.row, part.start, part.count, part.draws) for part in found] == [
-        (row, len(row.tokens), 1, True) for row in rows
+    assert [(part.sequence, part.start, part.count, part.draws) for part in found] == [
+        (sequence, len(sequence.tokens), 1, True) for sequence in sequences
     ]
-    assert all(len(row.pages) * PAGE > len(row.tokens) for row in rows)
+    assert all(len(sequence.pages) * PAGE > len(sequence.tokens) for sequence in sequences)
 
 
 def test_no_step_is_foreseen_while_somebody_could_join_or_has_more_of_a_prompt():

@@ -42,7 +42,7 @@ async def test_greedy_answers_are_the_models_own_in_hundreds_of_schedules(archit
 
 
 class Chaos:
-    """Random operations on one engine, some rows of which fail; every stream is read to its end."""
+    """Random operations on one engine, some sequences of which fail; every stream is read to its end."""
 
     def __init__(self, seed):
         self.chance = random.Random(seed)

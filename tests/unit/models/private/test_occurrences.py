@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.private.occurrences import Occurrences
+from models.private.mask import Occurrences
 
 PIECES = ("Al", "Also", "Anna", "Anna Schmidt", "12", "123", " ", ", ", "é", "7", "<K_1>", "Schmidt", "A", "nn")
 VALUES = [one for one in PIECES if one.strip(" ,")]

@@ -11,16 +11,16 @@ from models.engine.compute.batch import pack
 from models.engine.compute.decode_batch import Steady
 from models.engine.compute.pages import PagePool
 from models.engine.sequence import ScheduledChunk
-from tests.unit.models.engine.rows import rows_of, slices_of
+from tests.unit.models.engine.sequences import sequences_of, slices_of
 
 CPU = torch.device("cpu")
 
 
-def say(rows, pool, chance):
-    for row in rows:
-        row.advance(1, pool)
-        row.tokens.append(chance.randrange(5, 90))
-        assert row.grow(pool)
+def say(sequences, pool, chance):
+    for sequence in sequences:
+        sequence.advance(1, pool)
+        sequence.tokens.append(chance.randrange(5, 90))
+        assert sequence.grow(pool)
 
 
 def packed(slices, pool):
@@ -30,17 +30,19 @@ def packed(slices, pool):
 def assert_same(batch, fresh):
     assert torch.equal(batch.numbers, fresh.numbers)
     assert (batch.count, batch.drawing, batch.groups) == (fresh.count, fresh.drawing, fresh.groups)
-    assert [part.row for part in batch.order] == [part.row for part in fresh.order]
-    assert [(part.row, offset) for part, offset in batch.draws] == [(part.row, offset) for part, offset in fresh.draws]
+    assert [part.sequence for part in batch.order] == [part.sequence for part in fresh.order]
+    assert [(part.sequence, offset) for part, offset in batch.draws] == [
+        (part.sequence, offset) for part, offset in fresh.draws
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_step_is_what_packing_it_would_give_until_a_group_has_to_grow(seed):
     chance, pool = random.Random(seed), PagePool(200, 16)
-    rows = rows_of([chance.randrange(2, 60) for _ in range(7)], pool)
+    sequences = sequences_of([chance.randrange(2, 60) for _ in range(7)], pool)
     steady, kept = None, 0
     for _ in range(60):
-        slices = slices_of(rows)
+        slices = slices_of(sequences)
         fresh = packed(slices, pool)
         batch = steady.next(slices) if steady else None
         if batch is None:
@@ -49,44 +51,44 @@ def test_every_step_is_what_packing_it_would_give_until_a_group_has_to_grow(seed
         else:
             kept += 1
         assert_same(batch, fresh)
-        say(rows, pool, chance)
+        say(sequences, pool, chance)
     assert kept >= 50
 
 
 def start():
     pool, chance = PagePool(200, 16), random.Random(1)
-    rows = rows_of([20, 18, 5], pool)
-    slices = slices_of(rows)
+    sequences = sequences_of([20, 18, 5], pool)
+    slices = slices_of(sequences)
     steady = Steady.of(packed(slices, pool), slices, pool.size)
-    say(rows, pool, chance)
-    return pool, rows, steady
+    say(sequences, pool, chance)
+    return pool, sequences, steady
 
 
 def test_other_rows_are_another_batch():
-    _, rows, steady = start()
-    assert steady.next(slices_of(rows[:2])) is None
-    assert steady.next(slices_of(rows[::-1])) is None
-    assert steady.next(slices_of(rows)) is not None
+    _, sequences, steady = start()
+    assert steady.next(slices_of(sequences[:2])) is None
+    assert steady.next(slices_of(sequences[::-1])) is None
+    assert steady.next(slices_of(sequences)) is not None
 
 
 def test_a_row_that_gave_its_pages_back_and_has_others_is_another():
-    _, rows, steady = start()
-    rows[1].pages = list(rows[1].pages)
-    assert steady.next(slices_of(rows)) is None
+    _, sequences, steady = start()
+    sequences[1].pages = list(sequences[1].pages)
+    assert steady.next(slices_of(sequences)) is None
 
 
 def test_a_guess_or_a_chunk_of_a_prompt_is_another_batch():
-    _, rows, steady = start()
-    guessed = slices_of(rows)
+    _, sequences, steady = start()
+    guessed = slices_of(sequences)
     guessed[0].draft = (7,)
     assert steady.next(guessed) is None
-    longer = slices_of(rows)
+    longer = slices_of(sequences)
     longer[0].count = 2
     assert steady.next(longer) is None
 
 
 def test_a_step_with_a_prompt_in_it_is_not_gone_on_from():
     pool = PagePool(200, 16)
-    rows = rows_of([20, 18], pool)
-    slices = [*slices_of(rows[:1]), ScheduledChunk(rows[1], 0, 18)]
+    sequences = sequences_of([20, 18], pool)
+    slices = [*slices_of(sequences[:1]), ScheduledChunk(sequences[1], 0, 18)]
     assert Steady.of(packed(slices, pool), slices, pool.size) is None

@@ -38,9 +38,13 @@ def both_ways(model, dtype=torch.float32, **changes):
     found = []
     for forward in (leaner, lambda context: own(model, context)):
         pool, cache = PagePool(40, 16), KVCache(model.config, 40, model.device, dtype)
-        row = SequenceState(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
-        row.pages = pool.allocate(4)
-        slices = [[ScheduledChunk(row, 0, 30)], [ScheduledChunk(row, 30, 24)], [ScheduledChunk(row, 54, 1)]]
+        sequence = SequenceState(Job("r", tuple(range(5, 60)), 9), TokenStream(lambda *_: None), 0, 0.0, 99)
+        sequence.pages = pool.allocate(4)
+        slices = [
+            [ScheduledChunk(sequence, 0, 30)],
+            [ScheduledChunk(sequence, 30, 24)],
+            [ScheduledChunk(sequence, 54, 1)],
+        ]
         with torch.inference_mode():
             batches = [pack(part, pool, model.device) for part in slices]
             found.append(torch.cat([forward(Context(batch, cache)) for batch in batches]))

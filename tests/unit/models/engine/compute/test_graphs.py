@@ -7,7 +7,7 @@ import torch
 from models.engine.compute.batch import Batch, pack
 from models.engine.compute.graphs import fill, still
 from models.engine.compute.pages import PagePool
-from tests.unit.models.engine.rows import rows_of, slices_of
+from tests.unit.models.engine.sequences import sequences_of, slices_of
 
 CPU = torch.device("cpu")
 PAGES = 8
@@ -15,7 +15,7 @@ PAGES = 8
 
 def step(*lengths: int) -> Batch:
     pool = PagePool(200, 16)
-    return pack(slices_of(rows_of(lengths, pool)), pool, CPU, kernel=True)
+    return pack(slices_of(sequences_of(lengths, pool)), pool, CPU, kernel=True)
 
 
 def table(batch: Batch) -> torch.Tensor:

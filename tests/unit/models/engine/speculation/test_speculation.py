@@ -15,8 +15,7 @@ from models.checkpoints import CheckpointError
 from models.engine import EngineOptions, TorchEngine
 from models.engine.speculation.cost import Cost
 from models.engine.speculation.drafting import SpeculationMode
-from models.engine.speculation.lookup import Lookup
-from models.engine.speculation.record import PROBE, Chance
+from models.engine.speculation.record import PROBE, Chance, Lookup
 from models.generation import ConstraintKind, OutputConstraint, Sampling
 from tests.unit.models import tiny
 from tests.unit.models.engine.reading import Answer, job, read

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batching import Batcher, Flush, FlushReason
-from tests.unit.models.batching.fake_timers import FakeTimers
+from models.batcher import Batcher, Flush, FlushReason
+from tests.unit.models.fake_timers import FakeTimers
 
 BUDGET = 0.25  # sums of it are exact in binary
 

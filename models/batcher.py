@@ -10,13 +10,44 @@ All methods belong to one thread, that of `timers`. `flush` must not raise: its 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from models.batching.flush import Flush, FlushReason
-from models.batching.timers import Timer, Timers
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """The part of `asyncio.AbstractEventLoop` that a batcher uses."""
+
+    def time(self) -> float: ...
+
+    def call_soon(self, callback: Callable[[], None], /) -> Timer: ...
+
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
+
+
+class FlushReason(enum.StrEnum):
+    ROOM = "room"
+    SIZE = "size"
+    BUDGET = "budget"
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """One flushed batch. `waits` are the seconds that each of its items waited."""
+
+    reason: FlushReason
+    waits: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.waits)
+
 
 T = TypeVar("T")
 
