@@ -87,15 +87,16 @@ def quantize(
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
     from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415  torch takes seconds
-    from models.quantization.dialogues import of_file, of_the_shop  # noqa: PLC0415
+    from models.demo import CALIBRATION, HELD_OUT  # noqa: PLC0415
+    from models.quantization.dialogues import of_file  # noqa: PLC0415
     from models.quantization.gptq import QuantizationError  # noqa: PLC0415
     from models.quantization.quality import compare  # noqa: PLC0415
     from models.quantization.solver import Recipe  # noqa: PLC0415
     from models.quantization.solver import quantize as solve  # noqa: PLC0415
 
     try:
-        shown = of_file(calibration) if calibration else of_the_shop(examples, held_out=False)
-        asked = (of_file(held_out) if held_out else of_the_shop(prompts, held_out=True))[:prompts]
+        shown = of_file(calibration or CALIBRATION)
+        asked = of_file(held_out or HELD_OUT)[:prompts]
         if out is not None and not report_only:
             if calibration is None and model != "demo":
                 note(f"warning: {model} is calibrated with the demo's dialogues; pass your own with --calibration")

@@ -1,10 +1,10 @@
-"""The demo model: a tiny chat model for a shop's customers, trained from scratch.
+"""The demo model: a tiny chat model for a shop's customers, trained from scratch (tests/demo_model).
 
-`python -m models.demo.training.train` generates dialogues, trains on them and saves `checkpoint/`.
-`python -m models.demo.training.evaluate` asks the checkpoint questions that it has never seen and prints how often it
-is right. The training is not part of the wheel.
+`CALIBRATION` and `HELD_OUT` are dialogues of its shop, one JSON object with `messages` a line.
 """
 
 from pathlib import Path
 
 CHECKPOINT = Path(__file__).with_name("checkpoint")
+CALIBRATION = Path(__file__).with_name("calibration.jsonl")
+HELD_OUT = Path(__file__).with_name("held_out.jsonl")

@@ -215,7 +215,7 @@ class SequenceState:
 
 @dataclass(slots=True, eq=False)  # not frozen, which would triple the cost: one is created per sequence and step
 class ScheduledChunk:
-    """What one step computes of one sequence: `count` tokens from `start` on; it `draws` where that reaches the last one.
+    """What one step computes of one sequence: `count` tokens from `start` on; it `draws` where that reaches the last.
 
     Of a single token that draws, `draft` may come after it: guessed tokens, computed in the same step. A single token
     may also be the one behind the last, which the step before draws.

@@ -1,15 +1,13 @@
-"""Dialogues for calibration and evaluation, from a file or from the demo's generator."""
+"""Dialogues for calibration and evaluation, from a file."""
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,8 @@ def of_file(path: Path) -> list[Example]:
         if not line.strip():
             continue
         try:
-            messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in json.loads(line)["messages"]]
-        except (ValueError, KeyError, TypeError):
+            messages = [_message(one) for one in json.loads(line)["messages"]]
+        except (ValueError, KeyError, TypeError, AttributeError):
             messages = []
         answer = messages.pop()["content"] if messages and messages[-1]["role"] == "assistant" else None
         if not messages:
@@ -45,15 +43,6 @@ def of_file(path: Path) -> list[Example]:
     return found
 
 
-def of_the_shop(count: int, *, held_out: bool) -> list[Example]:
-    """Dialogues of the demo; the held-out ones share no name and no item with the others."""
-    from models.demo.dialogues import Split, dialogues  # noqa: PLC0415  not where a file is given
-
-    split = Split.HELD_OUT if held_out else Split.TRAINING
-    return list(itertools.islice(_last_turns(dialogues(7, split)), count))
-
-
-def _last_turns(dialogues: Iterator[Any]) -> Iterator[Example]:
-    for dialogue in dialogues:
-        last = len(dialogue.turns) - 1
-        yield Example(dialogue.messages(last), dialogue.turns[last].answer)
+def _message(given: Any) -> dict[str, Any]:
+    calls = {"tool_calls": given["tool_calls"]} if given.get("tool_calls") else {}
+    return {"role": str(given["role"]), "content": str(given["content"]), **calls}

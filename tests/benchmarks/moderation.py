@@ -25,10 +25,10 @@ from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.policy.guard_rules import Action, GuardRules
 from app.settings import Settings
-from models.demo.dialogues import held_out
 from models.embedder import load_embedder
 from tests.benchmarks.routes import report, run
 from tests.benchmarks.stats import quantile
+from tests.demo_model.dialogues import held_out
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 

@@ -9,11 +9,11 @@ import torch
 from safetensors import safe_open
 
 from models.demo import CHECKPOINT
-from models.demo.customer import Skill
-from models.demo.dialogues import held_out
-from models.demo.training.evaluate import SEED, Assistant, ask_freely, ask_generated
-from models.demo.training.free import FREE
-from models.demo.training.scoring import Score
+from tests.demo_model.customer import Skill
+from tests.demo_model.dialogues import held_out
+from tests.demo_model.evaluate import SEED, Assistant, ask_freely, ask_generated
+from tests.demo_model.free import FREE
+from tests.demo_model.scoring import Score
 
 
 @pytest.fixture(scope="module")

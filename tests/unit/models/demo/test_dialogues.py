@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from models.demo import words
-from models.demo.customer import Skill
-from models.demo.dialogues import Dialogue, Split, dialogues, held_out
+from tests.demo_model import words
+from tests.demo_model.customer import Skill
+from tests.demo_model.dialogues import Dialogue, Split, dialogues, held_out
+from tests.demo_model.examples import COUNTS, lines
 
 COUNT = 1500
 
@@ -74,3 +75,7 @@ def test_some_type_in_lower_case_and_without_punctuation(unseen: list[Dialogue])
     lines = [turn.user for dialogue in unseen for turn in dialogue.turns if turn.skill is Skill.ECHO]
     assert 0.1 < sum(line == line.lower() for line in lines) / len(lines) < 0.6
     assert 0.1 < sum(line[-1] not in ".?!" for line in lines) / len(lines) < 0.7
+
+
+def test_the_dialogues_that_come_with_the_model_are_the_generators() -> None:
+    assert {path: path.read_text() for path in COUNTS} == {path: lines(*which) for path, which in COUNTS.items()}

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from models.demo.customer import TOOL
-from models.demo.dialogues import held_out
-from models.demo.training import tokenizer
-from models.demo.training.encoding import COPIED, Encoder
+from tests.demo_model import tokenizer
+from tests.demo_model.customer import TOOL
+from tests.demo_model.dialogues import held_out
+from tests.demo_model.encoding import COPIED, Encoder
 
 
 @pytest.fixture(scope="module")

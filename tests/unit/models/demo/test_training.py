@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.demo.training import tokenizer
-from models.demo.training.evaluate import Assistant
-from models.demo.training.network import untrained
-from models.demo.training.train import Plan, save, train
+from tests.demo_model import tokenizer
+from tests.demo_model.evaluate import Assistant
+from tests.demo_model.network import untrained
+from tests.demo_model.train import Plan, save, train
 
 PLAN = Plan(steps=3, tokens=256, sample=50, examined=2)
 

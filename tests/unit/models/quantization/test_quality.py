@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from app.commands import parley
 from models.checkpoints import load_checkpoint
-from models.quantization.dialogues import Example, of_file, of_the_shop
+from models.demo import CALIBRATION, HELD_OUT
+from models.quantization.dialogues import Example, of_file
 from models.quantization.quality import compare
 from tests.unit.models import tiny
 from tests.unit.models.quantization.packer import Format, quantize_checkpoint
@@ -71,9 +72,19 @@ def test_a_bad_line_is_named(held_out, line):
         of_file(held_out)
 
 
+def test_calls_of_tools_in_a_file_are_kept(tmp_path):
+    call = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    asked = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    asked.append({"role": "tool", "content": "1"})
+    path = tmp_path / "calls.jsonl"
+    path.write_text(json.dumps({"messages": asked}))
+    assert of_file(path) == [Example(asked, None)]
+
+
 def test_the_shop_asks_nothing_that_it_calibrates_with():
-    shown = {json.dumps(example.messages) for example in of_the_shop(40, held_out=False)}
-    assert not shown & {json.dumps(example.messages) for example in of_the_shop(40, held_out=True)}
+    shown, asked = ({json.dumps(one.messages) for one in of_file(path)} for path in (CALIBRATION, HELD_OUT))
+    assert (len(shown), len(asked)) == (256, 96)
+    assert not shown & asked
 
 
 def parley_quantize(*arguments):

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from models.demo import words
-from models.demo.customer import TOOL
-from models.demo.dialogues import Split, dialogues
+from tests.demo_model import words
+from tests.demo_model.customer import TOOL
+from tests.demo_model.dialogues import Split, dialogues
 
 CONTEXT = 1024
 VOCABULARY = 3072

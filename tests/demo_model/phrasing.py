@@ -40,7 +40,7 @@ _CLOSERS = ("please", "thanks", "thank you", "thanks in advance", "can you help 
 
 
 def seeded(seed: str) -> Random:
-    return Random(seed)  # noqa: S311 - makes dialogues, not secrets
+    return Random(seed)
 
 
 def expand(rng: Random, template: str) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 import torch
 from transformers import LlamaForCausalLM
 
-from models.demo.customer import Skill
-from models.demo.dialogues import Dialogue
-from models.demo.training.encoding import Encoder
-from models.demo.training.tokenizer import CONTEXT
+from tests.demo_model.customer import Skill
+from tests.demo_model.dialogues import Dialogue
+from tests.demo_model.encoding import Encoder
+from tests.demo_model.tokenizer import CONTEXT
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.demo.customer import Skill
+from tests.demo_model.customer import Skill
 
 _UNKNOWN = ("sorry", "only help")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.demo.customer import Customer, Turn
-from models.demo.wording import wording
+from tests.demo_model.customer import Customer, Turn
+from tests.demo_model.wording import wording
 
 _TEXTS = wording("shop")
 

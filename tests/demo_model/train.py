@@ -1,4 +1,4 @@
-"""Trains the demo model: `python -m models.demo.training.train`, minutes on two cores, the same for the same seed.
+"""Trains the demo model: `python -m tests.demo_model.train`, minutes on two cores, the same for the same seed.
 
 What makes so small a model copy names and numbers that it has never seen: heads that begin by looking back
 (`network.py`), random tokens to be repeated among short dialogues before the long ones, and a greater weight on what
@@ -18,12 +18,12 @@ from torch.nn import functional
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from models.demo import CHECKPOINT
-from models.demo.dialogues import held_out
-from models.demo.training import tokenizer
-from models.demo.training.batches import Batch, Batches, Lesson
-from models.demo.training.encoding import Encoder
-from models.demo.training.network import untrained
-from models.demo.training.scoring import score
+from tests.demo_model import tokenizer
+from tests.demo_model.batches import Batch, Batches, Lesson
+from tests.demo_model.dialogues import held_out
+from tests.demo_model.encoding import Encoder
+from tests.demo_model.network import untrained
+from tests.demo_model.scoring import score
 
 LESSONS = (
     Lesson(0.15, 112, 0.3),
@@ -127,7 +127,7 @@ def _loss(model: LlamaForCausalLM, batch: Batch) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.demo.training.train", description="Train the demo model.")
+    parser = argparse.ArgumentParser(prog="python -m tests.demo_model.train", description="Train the demo model.")
     parser.add_argument("--steps", type=int, default=Plan().steps, help="training steps (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of dialogues and weights (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: %(default)s)")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.demo.customer import Customer, Turn
-from models.demo.topics.memory import HELP
-from models.demo.wording import wording
+from tests.demo_model.customer import Customer, Turn
+from tests.demo_model.topics.memory import HELP
+from tests.demo_model.wording import wording
 
 _TEXTS = wording("chat")
 

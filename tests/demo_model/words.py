@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from models.demo.wording import wording
+from tests.demo_model.wording import wording
 
 _TEXTS = wording("words")
 

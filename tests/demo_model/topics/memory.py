@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from models.demo import words
-from models.demo.customer import Customer, Skill, Turn
-from models.demo.wording import wording
+from tests.demo_model import words
+from tests.demo_model.customer import Customer, Skill, Turn
+from tests.demo_model.wording import wording
 
 _TEXTS = wording("memory")
 

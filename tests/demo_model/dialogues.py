@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.demo import words
-from models.demo.customer import TOOL, Customer, Skill, Turn
-from models.demo.phrasing import Style, expand, seeded
-from models.demo.topics import chat, memory, offtopic, orders, returns, shop
-from models.demo.wording import wording
+from tests.demo_model import words
+from tests.demo_model.customer import TOOL, Customer, Skill, Turn
+from tests.demo_model.phrasing import Style, expand, seeded
+from tests.demo_model.topics import chat, memory, offtopic, orders, returns, shop
+from tests.demo_model.wording import wording
 
 _INTRODUCED = ("[Hi|Hello|Hey|Good morning|][,| ] [I am|my name is|this is|I'm] {name}[.|,| and]",)
 _SYSTEM: list[str] = wording("system")["prompts"]

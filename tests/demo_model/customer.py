@@ -10,9 +10,9 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from models.demo import words
-from models.demo.phrasing import Style
-from models.demo.words import Vocabulary
+from tests.demo_model import words
+from tests.demo_model.phrasing import Style
+from tests.demo_model.words import Vocabulary
 
 TOOL: Mapping[str, Any] = MappingProxyType(
     {
@@ -57,7 +57,7 @@ class Lookup:
 
     @property
     def call(self) -> str:
-        """As the model writes it: the form `json` of models/tools/format.py."""
+        """As the model writes it: the form `json` of models/tools/forms."""
         return json.dumps({"name": TOOL["name"], "arguments": self.arguments})
 
     @property

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.demo.dialogues import Split, dialogues
-from models.demo.phrasing import seeded
-from models.demo.training.encoding import Encoder, Example
-from models.demo.training.tokenizer import CONTEXT
+from tests.demo_model.dialogues import Split, dialogues
+from tests.demo_model.encoding import Encoder, Example
+from tests.demo_model.phrasing import seeded
+from tests.demo_model.tokenizer import CONTEXT
 
 _POOL = 128
 

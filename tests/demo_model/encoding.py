@@ -13,8 +13,8 @@ from random import Random
 
 from tokenizers import Tokenizer
 
-from models.demo.dialogues import Dialogue
-from models.demo.training.tokenizer import ASSISTANT, END, MARKERS, SIGNATURE, SYSTEM, USER
+from tests.demo_model.dialogues import Dialogue
+from tests.demo_model.tokenizer import ASSISTANT, END, MARKERS, SIGNATURE, SYSTEM, USER
 
 COPIED = 5.0
 REPEATED = 2.0

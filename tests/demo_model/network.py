@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from models.demo.training import attention
-from models.demo.training.tokenizer import CONTEXT
+from tests.demo_model import attention
+from tests.demo_model.tokenizer import CONTEXT
 
 _SHARPNESS = 4.0
 _FREQUENCIES = 6  # the fastest ones, which tell neighbours apart

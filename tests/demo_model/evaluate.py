@@ -1,4 +1,4 @@
-"""Evaluate the demo model on questions that it has never seen: `python -m models.demo.training.evaluate`.
+"""Evaluate the demo model on questions that it has never seen: `python -m tests.demo_model.evaluate`.
 
 Two sets: held-out dialogues of the generator, with names and things that training never sees, where an answer is right
 if it is right word for word; and dialogues in free wording, where it must contain what was asked for. The history of a
@@ -17,10 +17,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from models.demo import CHECKPOINT
-from models.demo.customer import TOOL, Skill
-from models.demo.dialogues import Dialogue, held_out
-from models.demo.training.free import FREE, Question
-from models.demo.training.scoring import Score
+from tests.demo_model.customer import TOOL, Skill
+from tests.demo_model.dialogues import Dialogue, held_out
+from tests.demo_model.free import FREE, Question
+from tests.demo_model.scoring import Score
 
 SEED = 2  # no dialogue of training's own examination is asked
 _BATCH = 32
@@ -109,7 +109,7 @@ def table(generated: Score, free: Score) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m models.demo.training.evaluate", description="Rate the demo model.")
+    parser = argparse.ArgumentParser(prog="python -m tests.demo_model.evaluate", description="Rate the demo model.")
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT, help="its folder (default: %(default)s)")
     parser.add_argument("--dialogues", type=int, default=250, help="held-out dialogues to ask (default: %(default)s)")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="default: %(default)s")
