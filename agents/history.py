@@ -1,6 +1,6 @@
 """The agent on `turns`: writes each turn to Milvus.
 
-Answers never wait for Milvus. The sink accepts turns without blocking; a long backlog pauses this topic only.
+Answers never wait for Milvus. The index accepts turns without blocking; a long backlog pauses this topic only.
 
 An erased row can come back in one way: Milvus executes a delayed call of a former owner. Therefore the deletion is
 repeated three times within the hour after an erasure (`_AGAIN_MS`).
@@ -19,7 +19,7 @@ from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition, State
 from app.delivery.record import Record
-from app.search.sink import HistorySink
+from app.search.index import Index
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
@@ -33,9 +33,9 @@ REPEATED_FOR_MS = 2 * _AGAIN_MS[-1]
 
 
 class History:
-    def __init__(self, settings: Settings, sink: HistorySink, observer: Observer = UNOBSERVED) -> None:
+    def __init__(self, settings: Settings, index: Index, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
-        self._sink = sink
+        self._index = index
         self._observer = observer
         self._repeated: dict[tuple[int, str, int], int] = {}
 
@@ -50,16 +50,16 @@ class History:
             partition.spawn(partition.commit(Commit(record)))
             return
         done = partial(self._indexed, partition, partition.ownership, record, turn, time.time_ns())
-        self._sink.submit(turn, done, partition.number)
+        self._index.submit(turn, done, partition.number)
 
     def release(self, partition: int) -> None:
         """Drop the pending turns of a partition that was lost; its next owner reads them again."""
-        self._sink.revoke({partition})
+        self._index.revoke({partition})
 
     async def erase(self, partition: Partition, user_id: str, at: int) -> None:
         """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
         deleted = asyncio.Event()
-        self._sink.erase(user_id, at, partition.ownership.clock.now(), deleted.set, partition.number)
+        self._index.erase(user_id, at, partition.ownership.clock.now(), deleted.set, partition.number)
         await deleted.wait()
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
@@ -70,13 +70,13 @@ class History:
             due = sum(now - mark.at >= age for age in _AGAIN_MS)
             if mark.done and due > self._repeated.get(key, 0):
                 self._repeated[key] = due
-                self._sink.erase(user_id, mark.at, mark.at, lambda: None, partition.number)
+                self._index.erase(user_id, mark.at, mark.at, lambda: None, partition.number)
         self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
 
     def expire(self, partition: Partition) -> None:
         """Delete rows that are older than `PARLEY_HISTORY_TTL_S`."""
         if self._settings.history_ttl:
-            self._sink.expire(partition.ownership.clock.now() - int(self._settings.history_ttl * 1000))
+            self._index.expire(partition.ownership.clock.now() - int(self._settings.history_ttl * 1000))
 
     def _indexed(
         self, partition: Partition, ownership: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None

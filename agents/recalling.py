@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,13 +16,12 @@ from agents.off_loop import off_loop
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.policy.file import Policy
+from app.search.query import Query
+from app.search.related import RelatedTurns
 from app.settings import Settings
 from app.wire.event import PlanDetails, RecalledTurn
 from app.wire.request import Request
 from tables.records import Turn
-
-if TYPE_CHECKING:
-    from app.search.related import RelatedTurns
 
 
 class Recalling:
@@ -46,8 +44,6 @@ class Recalling:
         inflight.related = ()
         if self._related is None:
             return
-        from app.search.query import Query  # noqa: PLC0415 - it imports pymilvus, which takes seconds
-
         ttl_ms = int(self._settings.history_ttl * 1000)
         query = Query(
             user_id=request.user_id,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 import time
 import uuid
 import warnings
@@ -32,6 +31,7 @@ from app.kafka.clients import KafkaAwayError
 from app.kafka.cluster import Cluster
 from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
+from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
 from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
 from app.telemetry.log_format import FAUST_LOGGING
@@ -125,17 +125,12 @@ class ParleyApp(consumer.App):
     def end_with(self, error: BaseException) -> None:
         """End the process; the next owners continue what is unfinished."""
         if self.exit_code is None:
-            is_wrong_setup = _is_mismatch(error) or (isinstance(error, StoreError) and error.is_wrong_setup)
+            is_mismatch = isinstance(error, IndexMismatchError)
+            is_wrong_setup = is_mismatch or (isinstance(error, StoreError) and error.is_wrong_setup)
             self.exit_code = EXIT_WRONG_USE if is_wrong_setup else EXIT_FAILED
             is_explained = is_wrong_setup or isinstance(error, StoreError)
             log.critical("the worker stops: %s", error, exc_info=None if is_explained else error)
             self._ending = asyncio.ensure_future(self.crash(error))
-
-
-def _is_mismatch(error: BaseException) -> bool:
-    """Whether the Milvus collection does not fit. If its client was never imported, no collection was checked."""
-    errors = sys.modules.get("app.search.errors")
-    return errors is not None and isinstance(error, errors.CollectionMismatchError)
 
 
 class ParleyWorker(faust.Worker):

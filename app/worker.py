@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents.answering import Answering
 from agents.auditing import audit_of_retreat
@@ -41,6 +41,7 @@ from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
 from app.delivery.partition_manager import Flow, PartitionManager
 from app.delivery.resume.attempts import Attempts
+from app.guard.analyzer import AnalyzerError
 from app.guard.guard import Guard, GuardStats
 from app.guard.judges.judges import Judges
 from app.policy.canary import Canaries
@@ -56,8 +57,9 @@ from app.policy.tenants import Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.prices import PriceList
-from app.search.opening import open_related, open_sink
-from app.search.stats import RecallStats, WriterStats
+from app.search.index import HideError, IndexStats, RecallStats
+from app.search.opening import open_index, open_related
+from app.search.vector_store import OpenVectors, open_vectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
 from app.settings import Settings
@@ -68,9 +70,6 @@ from models.registry import ModelRegistry
 from tables.conversations import MemoryRules
 from tables.store import PartitionStore
 
-if TYPE_CHECKING:
-    from app.search.milvus import Milvus
-
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 6.0
@@ -78,7 +77,7 @@ _CLOSE_S = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What is loaded from disk. `embedder` is None if no history is kept; without a `loader` the models stay."""
+    """What is loaded from disk. `embedder` is None if nothing is indexed; without a `loader` the models stay."""
 
     servings: ModelRegistry
     embedder: Embedder | None
@@ -116,7 +115,7 @@ class Worker:
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
         observer: Observer = UNOBSERVED,
-        milvus: Milvus | None = None,
+        open_vectors: OpenVectors = open_vectors,
     ) -> None:
         rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
@@ -129,15 +128,15 @@ class Worker:
             observe=observer.batch_left,
         )
         self._guard = loaded.guard or Guard(loaded.policy)
-        self._sink = open_sink(
+        self._index = open_index(
             settings,
             loaded.embedder,
-            milvus,
+            open_vectors,
             fatal=broken,
             owns=lambda number: self.owner.confirms(number),  # noqa: PLW0108 - `owner` is created last
             hide=self._indexed_turn,
         )
-        self._history = History(settings, self._sink, UNOBSERVED if loaded.embedder is None else observer)
+        self._history = History(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
         self.canaries = Canaries(loaded.policy, self._retreated)
         observer = Observers(observer, load, self.canaries)
@@ -148,7 +147,7 @@ class Worker:
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
         prices = PriceList(settings, loaded.policy)
-        self._related = open_related(settings, loaded.embedder, milvus)
+        self._related = open_related(settings, loaded.embedder, open_vectors)
         self._masking = Masking(self._guard)
         recalling = Recalling(settings, loaded.policy, self._related)
         decisions = Decisions(planner, self._masking, Moderating(self._guard), recalling)
@@ -208,9 +207,9 @@ class Worker:
         return self._loaded.servings.default.model_version
 
     @property
-    def history_backlog(self) -> int:
+    def index_backlog(self) -> int:
         """Turns in memory that are not in Milvus yet."""
-        return self._sink.backlog
+        return self._index.backlog
 
     @property
     def engines(self) -> list[Engine]:
@@ -230,13 +229,13 @@ class Worker:
         return self._guard.stats
 
     @property
-    def history_figures(self) -> WriterStats:
-        return self._sink.stats()
+    def index_figures(self) -> IndexStats:
+        return self._index.stats()
 
     async def start(self) -> None:
         for engine in self._loaded.servings.engines:
             await engine.start()
-        self._sink.start()
+        self._index.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
         if self._settings.policy is not None:
             watch = PolicyWatch(
@@ -267,7 +266,7 @@ class Worker:
         """
         engines = [engine.stop() for engine in self._loaded.servings.engines]
         await _close(
-            index=self._sink.stop(),
+            index=self._index.stop(),
             search=_nothing() if self._related is None else self._related.close(),
             models=_nothing() if self._models is None else self._models.stop(),
             engines=asyncio.gather(*engines),
@@ -307,9 +306,12 @@ class Worker:
         self._guard.forget(user_id)
 
     async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
-        """The turn as the index may have it; None if its partition has left. Raises `AnalyzerError`."""
+        """The turn as the index may have it; None if its partition has left. Raises `HideError`."""
         partition = self.owner.owned(number)
-        return None if partition is None else await self._masking.indexed(partition, turn)
+        try:
+            return None if partition is None else await self._masking.indexed(partition, turn)
+        except AnalyzerError as error:
+            raise HideError(str(error)) from error
 
 
 async def _nothing() -> None:

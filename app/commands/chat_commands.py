@@ -58,7 +58,7 @@ def _new(session: ChatSession, name: str) -> None:
 
 
 def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
-    if "app.search.query" not in sys.modules:
+    if "app.search.milvus" not in sys.modules:
         note("[loading the embedder for the first search]")
     from app.commands.search import find, print_hits  # noqa: PLC0415 - not before the first search
 

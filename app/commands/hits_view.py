@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -16,9 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.printable import printable
-
-if TYPE_CHECKING:
-    from app.search.query import Hit
+from app.search.query import Hit
 
 _LONGEST = 240
 _SHORTEST_WORD = 3

@@ -13,11 +13,12 @@ import msgspec
 from app.commands.moment import Moment
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.printable import printable, printable_json
+from app.search.query import Hit, Query, TurnSearch
+from app.search.rows import Role
+from app.search.vector_store import IndexAwayError, IndexMismatchError, SearchError, VectorStore, open_vectors
 from app.settings import Settings
 
 if TYPE_CHECKING:
-    from app.search.milvus import Milvus
-    from app.search.query import Hit, Query
     from models.embedder import Embedder
 
 
@@ -43,7 +44,7 @@ def search(query: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if options["user"] is None:
         if query != ("reindex",):
             raise WrongUseError("name the user with --user")
-        run(fill_again(settings_of_terminal()))
+        run(_reindex(settings_of_terminal()))
         return
     text = " ".join(query)
     if not text.strip():
@@ -67,67 +68,45 @@ def print_hits(hits: list[Hit], text: str, user: str) -> None:
     show(hits, text, Console())
 
 
-async def fill_again(settings: Settings) -> None:
-    """Raises `click.ClickException` with one line."""
-    async with _history(settings) as (milvus, embedder):
-        from aiokafka.errors import KafkaError  # noqa: PLC0415 - slow to import, as all here
+async def _reindex(settings: Settings) -> None:
+    async with _opened(settings) as (vectors, embedder):
+        from app.commands.reindex import reindex  # noqa: PLC0415 - slow to import
 
-        from app.guard.analyzer import AnalyzerError  # noqa: PLC0415
-        from app.guard.guard import Guard  # noqa: PLC0415
-        from app.kafka.clients import KafkaUnusableError  # noqa: PLC0415
-        from app.policy.file import PolicyError, read_policy  # noqa: PLC0415
-        from app.search.reindex import Reindex  # noqa: PLC0415
-
-        try:
-            guard = Guard(read_policy(settings.policy))
-            done = await Reindex(settings, milvus, embedder, note, guard).run()
-        except (KafkaError, KafkaUnusableError, PolicyError, AnalyzerError) as error:
-            raise click.ClickException(f"{error}; the collection in use is unchanged") from None
-        note(f"{settings.milvus_collection} is now {done.collection}: {done.turns} turns, {done.rows} rows")
-        if done.left_out:
-            note(f"{done.left_out} turns were skipped: erased, expired or without text")
-        note(f"restart workers and gateways that have another embedder with PARLEY_EMBEDDER={settings.embedder}")
+        await reindex(settings, vectors, embedder)
 
 
 async def find(settings: Settings, text: str, options: dict[str, Any]) -> list[Hit]:
     """The hits, best first; raises `click.ClickException` with one line."""
-    async with _history(settings) as (milvus, embedder):
-        from app.search.query import HistorySearch  # noqa: PLC0415 - slow to import
-
-        return await HistorySearch(milvus, settings.milvus_collection, embedder).search(_query(text, options))
+    async with _opened(settings) as (vectors, embedder):
+        return await TurnSearch(vectors, embedder).search(_query(text, options))
 
 
 @asynccontextmanager
-async def _history(settings: Settings) -> AsyncIterator[tuple[Milvus, Embedder]]:
-    """Milvus and the embedder. Their failures are raised as `click.ClickException`, with one line."""
+async def _opened(settings: Settings) -> AsyncIterator[tuple[VectorStore, Embedder]]:
+    """The index and the embedder. Their failures are raised as `click.ClickException`, with one line."""
     if settings.embedder == "none":
         raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
-    from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError  # noqa: PLC0415 - slow to import
-    from app.search.milvus import Milvus  # noqa: PLC0415
-    from models.embedder import EmbedderError, load_embedder  # noqa: PLC0415
+    from models.embedder import EmbedderError, load_embedder  # noqa: PLC0415 - slow to import
 
-    milvus = Milvus(settings.milvus_uri, settings.milvus_token)
+    vectors = open_vectors(settings)
     try:
-        await milvus.call("get_server_version")  # check that it exists before the model is loaded
+        await vectors.check()  # before the model is loaded
         embedder = await asyncio.to_thread(load_embedder, settings.embedder)
         try:
-            yield milvus, embedder
+            yield vectors, embedder
         finally:
             await asyncio.to_thread(embedder.close)
-    except MilvusAwayError as error:
+    except IndexAwayError as error:
         raise click.ClickException(f"{error}; start it (`parley local up`) or set PARLEY_MILVUS_URI") from None
-    except MilvusRefusedError as error:
-        raise click.ClickException(str(error)) from None
-    except (CollectionMismatchError, EmbedderError) as error:
+    except (IndexMismatchError, EmbedderError) as error:
         raise WrongUseError(str(error)) from None
+    except SearchError as error:
+        raise click.ClickException(str(error)) from None
     finally:
-        await milvus.close()
+        await vectors.close()
 
 
 def _query(text: str, options: dict[str, Any]) -> Query:
-    from app.search.query import Query  # noqa: PLC0415
-    from app.search.rows import Role  # noqa: PLC0415
-
     role = options.get("role")
     return Query(
         user_id=options["user"],

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from app.demo.errors import DemoError
 from app.demo.script import Recall
 from app.demo.talk import Talk
-from app.search.errors import CollectionMismatchError, MilvusAwayError, MilvusRefusedError
-from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Hit, Query
+from app.search.query import Hit, Query, TurnSearch
+from app.search.vector_store import SearchError, open_vectors
 from app.settings import Settings
 from models.embedder import EmbedderError, load_embedder
 
@@ -24,27 +23,27 @@ async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> H
     talked = next(talk for talk in talks if talk.user_id == wanted.user_id)
     # Only this conversation: a user of an earlier demo may have written the same.
     query = Query(user_id=wanted.user_id, text=wanted.query, conversation_id=talked.conversation_id, limit=3)
-    milvus = Milvus(settings.milvus_uri, settings.milvus_token)
+    vectors = open_vectors(settings)
     try:
         embedder = await asyncio.to_thread(load_embedder, settings.embedder)
         try:
-            history = HistorySearch(milvus, settings.milvus_collection, embedder)
+            search = TurnSearch(vectors, embedder)
             for talk in talks:
-                await _rows(history, talk)
-            hits = await history.search(query)
+                await _rows(search, talk)
+            hits = await search.search(query)
         finally:
             await asyncio.to_thread(embedder.close)
-    except (MilvusAwayError, MilvusRefusedError, CollectionMismatchError, EmbedderError) as error:
+    except (SearchError, EmbedderError) as error:
         raise DemoError(str(error)) from error
     finally:
-        await milvus.close()
+        await vectors.close()
     if not hits or hits[0].request_id != talked.request_ids[wanted.line]:
         found = repr(hits[0].text) if hits else "nothing"
         raise DemoError(f"the search for {wanted.query!r} found {found}")
     return hits[0]
 
 
-async def _rows(history: HistorySearch, talk: Talk) -> None:
+async def _rows(search: TurnSearch, talk: Talk) -> None:
     """Wait until every turn of the chat has its rows."""
     expected = ROWS_A_TURN * len(talk.request_ids)
     everything = Query(
@@ -53,7 +52,7 @@ async def _rows(history: HistorySearch, talk: Talk) -> None:
     deadline = time.monotonic() + ROWS_TIMEOUT_S
     found = 0
     while time.monotonic() < deadline:
-        found = len(await history.search(everything))
+        found = len(await search.search(everything))
         if found == expected:
             return
         await asyncio.sleep(0.2)

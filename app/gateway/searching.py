@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
+from app.search.query import Hit, Query, TurnSearch
+from app.search.vector_store import IndexMismatchError, SearchError, VectorStore, open_vectors
 from app.settings import Settings
 from app.wire.error import ErrorCode
 
 if TYPE_CHECKING:
-    from app.search.milvus import Milvus
-    from app.search.query import HistorySearch, Hit, Query
     from models.embedder import Embedder
     from models.embedder.encoder import Vectors
 
@@ -35,7 +35,7 @@ _JUDGED_S = 5.0
 
 async def imported() -> None:
     """Import what searches need, once and beside the event loop: it takes seconds."""
-    for name in ("app.search.query", "app.search.milvus", "models.embedder"):
+    for name in ("app.search.milvus.store", "models.embedder"):
         if name not in sys.modules:
             await asyncio.to_thread(import_module, name)
 
@@ -46,26 +46,25 @@ class Searching:
         self._loading = asyncio.Lock()
         self._turns = FairQueue(_AT_ONCE, "searches")
         self._embeddings = FairQueue(1, "embeddings")  # the embedder has one thread
-        self._milvus: Milvus | None = None
+        self._vectors: VectorStore | None = None
         self._embedder: Embedder | None = None
-        self._search: HistorySearch | None = None
+        self._search: TurnSearch | None = None
 
     async def search(self, query: Query) -> list[Hit]:
         """The hits, best first; raises `ApiError`."""
         await imported()
-        from app.search.errors import CollectionMismatchError, MilvusError  # noqa: PLC0415 - slow to import
-        from models.embedder import EmbedderError  # noqa: PLC0415
+        from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
 
         try:
             search = await self._ready()
             async with self._turns.turn(query.user_id):
                 return await search.search(query)
-        except MilvusError as error:
-            log.warning("cannot search the history: %s", error)
-            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched now", retry_after_s=5) from None
-        except (CollectionMismatchError, EmbedderError) as error:
+        except (IndexMismatchError, EmbedderError) as error:
             log.error("cannot search the history until the settings are changed: %s", error)
             raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched; see the gateway's log") from None
+        except SearchError as error:
+            log.warning("cannot search the history: %s", error)
+            raise ApiError(ErrorCode.UNAVAILABLE, "the history cannot be searched now", retry_after_s=5) from None
 
     async def embed(self, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
         """The vectors of texts, and how many tokens they have; raises `ApiError`.
@@ -114,19 +113,16 @@ class Searching:
         return vectors, tokens
 
     async def stop(self) -> None:
-        if self._milvus is not None:
-            await self._milvus.close()
+        if self._vectors is not None:
+            await self._vectors.close()
         if self._embedder is not None:
             await asyncio.to_thread(self._embedder.close)
 
-    async def _ready(self) -> HistorySearch:
+    async def _ready(self) -> TurnSearch:
         embedder = await self._loaded()
         if self._search is None:
-            from app.search.milvus import Milvus  # noqa: PLC0415 - slow to import
-            from app.search.query import HistorySearch  # noqa: PLC0415
-
-            self._milvus = Milvus(self._settings.milvus_uri, self._settings.milvus_token)
-            self._search = HistorySearch(self._milvus, self._settings.milvus_collection, embedder)
+            self._vectors = open_vectors(self._settings)
+            self._search = TurnSearch(self._vectors, embedder)
         return self._search
 
     async def _loaded(self) -> Embedder:

@@ -1,4 +1,5 @@
-"""Semantic search over the history: writes turns to Milvus and searches them.
+"""Semantic search over what users and models have written: indexes turns in a vector database, and searches them.
 
-Milvus is downstream of the topic `turns`. It may be unavailable for any time; only search falls behind.
+The index is downstream of the topic `turns`. Its database may be unavailable for any time; only search falls behind.
+`vector_store.py` is the interface of the database, `milvus` the one there is. No other package knows Milvus.
 """

@@ -9,17 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 
-from app.guard.analyzer import AnalyzerError
+from app.search.index import Hide, HideError
 from app.search.intake import Write
 from app.search.rows import rows_of
-from app.wire.turn import Turn
 
 log = logging.getLogger(__name__)
-
-Hide = Callable[[int, Turn], Awaitable[Turn | None]]
-"""A partition's turn without private values; None if the partition has left. Raises `AnalyzerError`."""
 
 MOST_TRIES = 5
 _AT_ONCE = 8
@@ -93,7 +89,7 @@ class Hiding:
         name = f"{write.turn.user_id}/{write.turn.request_id}"
         try:
             turn = await self._hide(write.partition, write.turn)
-        except AnalyzerError as error:
+        except HideError as error:
             write.failures += 1
             if write.failures < MOST_TRIES:
                 self._pausing[write] = asyncio.get_running_loop().call_later(PAUSE_S, self._again, write)

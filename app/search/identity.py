@@ -19,6 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+Vector = npt.NDArray[np.float32]
+
 NAME = "parley.embedder"
 PROBE = "parley.probe"
 _SENTENCE = "Where is my order 4711? It was sent on Monday, and nothing has come yet."
@@ -33,13 +35,14 @@ class Embeds(Protocol):
     @property
     def dimension(self) -> int: ...
 
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> npt.NDArray[np.float32]: ...
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vector:
+        """Unit vectors, one a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
     name: str
-    probe: npt.NDArray[np.float32]
+    probe: Vector
 
     @classmethod
     async def of(cls, embedder: Embeds) -> Identity:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
+from app.search.index import Indexed
 from app.search.rows import Row
-from app.search.sink import Indexed
 from app.wire.turn import Turn
 
 _MAX_BATCH_BYTES = 8 << 20
@@ -117,7 +117,7 @@ class Intake:
             entry.forget(user_id, until_ms)
 
     def close(self) -> None:
-        """From now on `take` returns the rest without delay, and then None."""
+        """From now on `next_batch` returns the rest without delay, and then None."""
         self._closed = True
         self._changed.set()
 

@@ -16,23 +16,16 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from app.delivery.commits.changelog import changelog_topic
-from app.guard.guard import Guard
-from app.guard.hidden_turn import hidden_turn
-from app.guard.turns import Asker, Patience
 from app.kafka.clients import consumer, start
-from app.policy.file import NO_POLICY
-from app.search.collection import open_collection, read_layout
-from app.search.errors import MilvusError
-from app.search.filters import turns_where
-from app.search.identity import Embeds, Identity
-from app.search.milvus import Milvus
+from app.search.identity import Embeds
 from app.search.rows import Row, rows_of
+from app.search.vector_store import VectorStore
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
@@ -42,7 +35,8 @@ from tables.records import Erased, GuardSecret, Table, decode_row, key_parts
 _POLL_MS = 500
 _BATCH_ROWS = 128
 _PROGRESS_EVERY_S = 5.0
-_TRIES = 5
+HideStored = Callable[[Turn, bytes], Awaitable[Turn]]
+"""A turn without private values, as the workers index it, by the secret of its partition."""
 
 
 @dataclass(slots=True)
@@ -59,20 +53,22 @@ class Reindexed:
 @dataclass(slots=True)
 class Reindex:
     settings: Settings
-    milvus: Milvus
+    vectors: VectorStore
     embedder: Embeds
     report: Callable[[str], None]
     """Called with lines of progress."""
-    guard: Guard = field(default_factory=lambda: Guard(NO_POLICY))
+    hide: HideStored | None = None
     _marks: dict[str, int] = field(default_factory=dict)
     _secrets: dict[int, bytes] = field(default_factory=dict)
-    _told_at: float = 0.0
+    _reported_at: float = 0.0
 
     async def run(self) -> Reindexed:
-        """Raises `MilvusError`, `KafkaError` and `KafkaUnusableError`; the collection in use is then unchanged."""
-        name = self.settings.milvus_collection
-        done = Reindexed(f"{name}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}")
-        await open_collection(self.milvus, done.collection, await self._identity(), self.embedder.dimension)
+        """Raises `SearchError`, `KafkaError`, `KafkaUnusableError` and the errors of `hide`; the collection in use is
+        then unchanged.
+        """
+        done = Reindexed(f"{self.settings.milvus_collection}_{time.strftime('%Y%m%d%H%M%S', time.gmtime())}")
+        fresh = self.vectors.named(done.collection)
+        await fresh.open(self.embedder)
         turns = consumer(self.settings.cluster)
         swapped = False
         try:
@@ -82,28 +78,27 @@ class Reindex:
             self._marks = await self._read_marks()
             async for record in self._rows(Table.GUARD):
                 self._secrets[record.partition] = decode_row(record.value, GuardSecret).secret
-            await self._fill(turns, partitions, done)
-            former = await self._swap(name, done.collection)
+            await self._fill(fresh, turns, partitions, done)
+            former = await self.vectors.replace_by(done.collection)
             swapped = True
-            await self._fill(turns, partitions, done)
-            await self._erase_newer(done.collection)
+            await self._fill(fresh, turns, partitions, done)
+            await self._erase_newer(fresh)
             if former is not None:
-                await self.milvus.call("drop_collection", former)
+                await self.vectors.named(former).drop()
         finally:
             await turns.stop()
             if not swapped:
-                await self.milvus.call("drop_collection", done.collection)
+                await fresh.drop()
         return done
-
-    async def _identity(self) -> Identity:
-        return await Identity.of(self.embedder)
 
     def _assign(self, records: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
         partitions = [TopicPartition(topic, number) for number in range(self.settings.partitions)]
         records.assign(partitions)
         return partitions
 
-    async def _fill(self, turns: AIOKafkaConsumer, partitions: Sequence[TopicPartition], done: Reindexed) -> None:
+    async def _fill(
+        self, fresh: VectorStore, turns: AIOKafkaConsumer, partitions: Sequence[TopicPartition], done: Reindexed
+    ) -> None:
         """Write all turns from the consumer's position up to the current end of the topic."""
         waiting: list[Row] = []
         async for record in self._up_to_end(turns, partitions):
@@ -117,17 +112,17 @@ class Reindex:
             done.turns += 1
             waiting += rows_of(await self._hidden(turn, record.partition))
             if len(waiting) >= _BATCH_ROWS:
-                await self._write(done, waiting)
+                await self._write(fresh, done, waiting)
                 waiting = []
         if waiting:
-            await self._write(done, waiting)
+            await self._write(fresh, done, waiting)
 
     def _is_wanted(self, turn: Turn) -> bool:
         ttl_s = self.settings.history_ttl
         is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
         return turn.outlives(self._marks.get(turn.user_id, 0)) and not (is_expired or turn.is_refused)
 
-    async def _write(self, done: Reindexed, rows: Sequence[Row]) -> None:
+    async def _write(self, fresh: VectorStore, done: Reindexed, rows: Sequence[Row]) -> None:
         newest = {row.turn_id: row for row in rows}
         vectors = await self.embedder.embed([row.text for row in newest.values()])
         values = [
@@ -135,10 +130,10 @@ class Reindex:
             for row, vector in zip(newest.values(), vectors, strict=True)
             if vector.any()
         ]
-        await self.milvus.call("upsert", done.collection, values)
+        await fresh.upsert(values)
         done.rows += len(values)
-        if time.monotonic() - self._told_at > _PROGRESS_EVERY_S:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._reported_at > _PROGRESS_EVERY_S:
+            self._reported_at = time.monotonic()
             self.report(f"{done.turns} turns, {done.rows} rows in {done.collection}")
 
     async def _up_to_end(
@@ -175,38 +170,11 @@ class Reindex:
             await records.stop()
 
     async def _hidden(self, turn: Turn, partition: int) -> Turn:
-        """The turn without private values, as the workers index it; raises `AnalyzerError`."""
-        if not self.guard.rules.masks or partition not in self._secrets:
+        if self.hide is None or partition not in self._secrets:
             return turn
-        values = turn.private
-        if values is None:
-            about = f"turn {turn.user_id}/{turn.request_id}"
-            asker = Asker(turn.user_id, turn.tenant or "", about, Patience.BACKGROUND)
-            values = await self.guard.find([turn.prompt, turn.answer], asker)
-        return hidden_turn(turn, self._secrets[partition], values)
+        return await self.hide(turn, self._secrets[partition])
 
-    async def _erase_newer(self, collection: str) -> None:
+    async def _erase_newer(self, fresh: VectorStore) -> None:
         for user_id, at in (await self._read_marks()).items():
             if at > self._marks.get(user_id, 0):
-                await self.milvus.call("delete", collection, filter=turns_where(user_id, asked_until_ms=at))
-
-    async def _swap(self, name: str, collection: str) -> str | None:
-        """Point the name at the new collection; returns the former one, None if there was none."""
-        layout = await read_layout(self.milvus, name, dimension=None)
-        if layout is not None and layout.stored_as != name:
-            await self.milvus.call("alter_alias", collection, name)
-            return layout.stored_as
-        former = None if layout is None else f"{collection}_former"
-        if former is not None:
-            await self.milvus.call("rename_collection", name, former)
-        for left in reversed(range(_TRIES)):
-            try:
-                await self.milvus.call("create_alias", collection, name)
-            except MilvusError:
-                # A worker found no collection for a moment and created one. Step 4 writes its rows again.
-                if not left or not await self.milvus.call("has_collection", name):
-                    raise
-                await self.milvus.call("drop_collection", name)
-            else:
-                break
-        return former
+                await fresh.erase(user_id, at, at)

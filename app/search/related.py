@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from app.search.errors import CollectionMismatchError, MilvusError
-from app.search.filters import literal
-from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Query
+from app.search.identity import Embeds
+from app.search.index import RecallStats
+from app.search.query import Query, TurnSearch
 from app.search.rows import Role, request_id_of, turn_id
-from app.search.stats import RecallStats
+from app.search.vector_store import SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
 from models.unexpected import type_and_place
@@ -26,31 +25,27 @@ log = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 2000
 """Of each side of a turn. The notice `plan` holds them, and a record has room for 1 MiB."""
-_FIELDS = ["turn_id", "role", "text", "created_at"]
 
 
 class RelatedTurns:
-    """`search` and `milvus` are of one event loop. The collection's name is `collection`."""
-
-    def __init__(self, search: HistorySearch, milvus: Milvus, collection: str) -> None:
+    def __init__(self, vectors: VectorStore, embedder: Embeds) -> None:
         self.stats = RecallStats()
-        self._search = search
-        self._milvus = milvus
-        self._collection = collection
+        self._vectors = vectors
+        self._search = TurnSearch(vectors, embedder)
 
     async def find(self, query: Query, budget_s: float) -> list[RecalledTurn]:
         """The most related turns first, of at most as many rows as the query's limit; none if that takes longer than
-        the budget, or if Milvus is away.
+        the budget, or if the index is away.
         """
         began = time.monotonic()
-        found: list[RecalledTurn] = []
+        turns: list[RecalledTurn] = []
         try:
             async with asyncio.timeout(budget_s):
-                found = await self._find(query)
-            outcome = "found" if found else "nothing"
+                turns = await self._find(query)
+            outcome = "found" if turns else "nothing"
         except TimeoutError:
             outcome = "late"
-        except (MilvusError, CollectionMismatchError, EmbedderError) as error:
+        except (SearchError, EmbedderError) as error:
             log.warning("no related turns for a prompt: %s", error)
             outcome = "away"
         except Exception as error:  # noqa: BLE001 - rows of any form: the answer needs none of them
@@ -58,10 +53,10 @@ class RelatedTurns:
             outcome = "away"
         self.stats.outcomes[outcome] += 1
         self.stats.seconds += time.monotonic() - began
-        return found
+        return turns
 
     async def close(self) -> None:
-        await self._milvus.close()
+        await self._vectors.close()
 
     async def _find(self, query: Query) -> list[RecalledTurn]:
         hits = await self._search.search(query)
@@ -69,10 +64,7 @@ class RelatedTurns:
         ids = list(dict.fromkeys(hit.request_id for hit in hits))
         if not ids:
             return []
-        keys = [literal(turn_id(query.user_id, one, role)) for one in ids for role in Role]
-        rows = await self._milvus.call(
-            "query", self._collection, filter=f"turn_id in [{', '.join(keys)}]", output_fields=_FIELDS
-        )
+        rows = await self._vectors.fetch([turn_id(query.user_id, one, role) for one in ids for role in Role])
         asked_at = {hit.request_id: hit.asked_at for hit in hits}
         sides: dict[str, dict[str, Mapping[str, Any]]] = {}
         for row in rows:

@@ -1,13 +1,13 @@
-"""Write turns to Milvus, however long it is unavailable.
+"""Write turns to the vector store, however long it is unavailable.
 
-The agent on `turns` submits turns without waiting, and commits a record when its `done` is called: then its rows are in
-Milvus, or `done` was given the reason why a row of it never can be. One task does the rest: it forms micro-batches,
+The agent on `turns` submits turns without waiting, and commits a record when its `done` is called: then its rows are
+stored, or `done` was given the reason why a row of it never can be. One task does the rest: it forms micro-batches,
 with each key once, embeds and upserts them. A call that may succeed later is retried for ever. A batch that the server
 rejects is halved until the bad row is isolated. An erasure is next, whatever waits: the turns that it covers are
-marked and never written. An erasure that Milvus rejects is retried later and delays no turn. Private values are
+marked and never written. An erasure that the store rejects is retried later and delays no turn. Private values are
 replaced before a turn joins a batch (hiding.py).
 
-Milvus has no fencing. A worker that was suspended, or disconnected from Kafka, may hold turns of a partition that
+The store has no fencing. A worker that was suspended, or disconnected from Kafka, may hold turns of a partition that
 another worker owns by now, and of a user who was erased there since. Right before each upsert, and before each retry,
 the writer therefore asks `owns` whether the partition is still this worker's, and leaves out the rows of others. Kafka
 has confirmed that ownership within the session timeout (app/delivery/ownership.py).
@@ -25,15 +25,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.search.errors import MilvusRefusedError
-from app.search.hiding import Hide, Hiding
+from app.search.hiding import Hiding
 from app.search.identity import Embeds
+from app.search.index import Hide, Indexed, IndexStats
 from app.search.intake import Erasure, Expiry, Intake, Write
-from app.search.milvus import Milvus
+from app.search.patient_store import PatientStore
 from app.search.rows import Row, rows_of
-from app.search.sink import Indexed
-from app.search.stats import WriterStats
-from app.search.store import Store
+from app.search.vector_store import IndexRefusedError, VectorStore
 from app.wire.turn import Turn
 from models.embedder import EmbedderError
 
@@ -48,15 +46,12 @@ async def _always(_partition: int) -> bool:
     return True
 
 
-class HistoryWriter:
-    """Implements `HistorySink`. `fatal` is called once with the error that ended it: a `CollectionMismatchError` or a
-    bug.
-    """
+class IndexWriter:
+    """Implements `Index`. `fatal` is called once with the error that ended it: an `IndexMismatchError` or a bug."""
 
     def __init__(
         self,
-        milvus: Milvus,
-        collection: str,
+        vectors: VectorStore,
         embedder: Embeds,
         *,
         fatal: Callable[[Exception], None],
@@ -66,14 +61,13 @@ class HistoryWriter:
         delay_s: float = 0.5,
         flush_s: float = 30.0,
     ) -> None:
-        self._milvus = milvus
         self._embedder = embedder
         self._fatal = fatal
         self._owns = owns
         self._intake = Intake(batch_rows, delay_s, time.monotonic)
         self._hiding = None if hide is None else Hiding(hide, self._intake.add)
-        self._store = Store(milvus, collection, embedder, flush_s)
-        self._stats = WriterStats()
+        self._store = PatientStore(vectors, embedder, flush_s)
+        self._stats = IndexStats()
         self._in_hand: Sequence[Write | Erasure | Expiry] = ()
         self._upserting = False
         self._refused: list[Erasure] = []
@@ -100,7 +94,7 @@ class HistoryWriter:
         self._intake.add(Expiry(before_ms, time.monotonic()))
 
     def revoke(self, partitions: Collection[int]) -> None:
-        """Drop what waits of these partitions, and of the batch in hand what is not on its way to Milvus yet."""
+        """Drop what waits of these partitions, and of the batch in hand what is not on its way to the store yet."""
         self._intake.revoke(partitions)
         if self._hiding is not None:
             self._hiding.revoke(partitions)
@@ -115,7 +109,7 @@ class HistoryWriter:
         hiding = 0 if self._hiding is None else len(self._hiding)
         return hiding + len(self._intake) + len(self._in_hand) + len(self._refused)
 
-    def stats(self) -> WriterStats:
+    def stats(self) -> IndexStats:
         hiding = None if self._hiding is None else self._hiding.oldest
         ages = (self._in_hand[0].since if self._in_hand else None, self._intake.oldest, hiding)
         since = min((age for age in ages if age is not None), default=None)
@@ -129,7 +123,7 @@ class HistoryWriter:
         )
 
     def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="history-writer")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="index-writer")
 
     async def stop(self, grace_s: float = 5.0) -> None:
         """Write what waits if that takes at most `grace_s`, then stop; the rest stays uncommitted."""
@@ -141,24 +135,24 @@ class HistoryWriter:
                 await asyncio.wait({self._task}, timeout=grace_s)
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        await self._milvus.close()
+        await self._store.close()
 
     @property
     def _is_void(self) -> bool:
-        """Whether the batch in hand is its next owners', and Milvus has not been asked to write it."""
+        """Whether the batch in hand is its next owners', and the store has not been asked to write it."""
         revoked = [isinstance(entry, Write) and entry.revoked for entry in self._in_hand]
         return bool(revoked) and all(revoked) and not self._upserting
 
     async def _run(self) -> None:
         try:
             await self._store.open()  # detect a collection that does not fit before the first turn
-            while (taken := await self._intake.next_batch(min(self._store.flush_due, self._retry_at))) is not None:
+            while (batch := await self._intake.next_batch(min(self._store.flush_due, self._retry_at))) is not None:
                 self._retry_refused()
-                self._in_hand = taken if isinstance(taken, list) else [taken]
-                if isinstance(taken, Erasure | Expiry):
-                    await self._delete(taken)
-                elif taken:
-                    await self._write(taken)
+                self._in_hand = batch if isinstance(batch, list) else [batch]
+                if isinstance(batch, Erasure | Expiry):
+                    await self._delete(batch)
+                elif batch:
+                    await self._write(batch)
                 self._in_hand = ()
                 await self._store.flush_if_due()
         except Exception as error:  # noqa: BLE001 - handed on
@@ -170,9 +164,9 @@ class HistoryWriter:
             if isinstance(deletion, Expiry):
                 await self._store.expire(deletion.before_ms)
                 return
-            await self._store.delete(deletion.user_id, deletion.until_ms, deletion.ended_ms)
-        except MilvusRefusedError as error:
-            log.error("history: Milvus rejects a deletion, retrying in %g s: %s", REFUSED_PAUSE_S, error)
+            await self._store.erase(deletion.user_id, deletion.until_ms, deletion.ended_ms)
+        except IndexRefusedError as error:
+            log.error("index: a deletion is rejected, retrying in %g s: %s", REFUSED_PAUSE_S, error)
             if isinstance(deletion, Erasure):  # the next sweep asks for expired rows again
                 self._refused.append(deletion)
                 self._retry_at = min(self._retry_at, time.monotonic() + REFUSED_PAUSE_S)
@@ -222,7 +216,7 @@ class HistoryWriter:
             self._stats.batches += 1
 
         await _halving([*rows.values()], embed, EmbedderError, faults)
-        await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, MilvusRefusedError, faults)
+        await _halving([row for row in rows.values() if row.turn_id in vectors], upsert, IndexRefusedError, faults)
         for write in writes:
             if write.revoked or write.partition in lost:
                 continue  # its next owner reads the turn again

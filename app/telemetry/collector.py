@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from app.guard.guard import GuardStats
 from app.policy.response_cache import CacheStats
-from app.search.stats import RecallStats, WriterStats
+from app.search.index import IndexStats, RecallStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
@@ -36,7 +36,7 @@ class WorkerCollector(Collector):
         partitions = [] if worker is None else list(worker.owner.partitions.values())
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
-        yield from _index_families(WriterStats() if worker is None else worker.history_figures)
+        yield from _index_families(IndexStats() if worker is None else worker.index_figures)
         yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
         yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
         yield _canary_family({} if worker is None else worker.canaries.states)
@@ -135,7 +135,7 @@ def _cache_families(stats: CacheStats) -> Iterable[Metric]:
     )
 
 
-def _index_families(stats: WriterStats) -> Iterable[Metric]:
+def _index_families(stats: IndexStats) -> Iterable[Metric]:
     yield GaugeMetricFamily("parley:index_backlog", "Turns that are not in Milvus yet.", stats.backlog)
     yield GaugeMetricFamily("parley:index_lag_seconds", "Age of the oldest of them in seconds.", stats.lag_s)
     yield CounterMetricFamily("parley:index_rows", "Rows written to Milvus.", stats.rows)

@@ -49,8 +49,8 @@ def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = 
         "partitions": {str(one.number): _told(one) for one in found},
         "rebalancing": rebalancing,
         "broker_silent_s": round(watch.silent_s, 1),
-        "index_backlog": worker.history_backlog,
-        "history_backlog": worker.history_backlog,  # former name, goes with those of former_names.py
+        "index_backlog": worker.index_backlog,
+        "history_backlog": worker.index_backlog,  # former name, goes with those of former_names.py
         "model": worker.model_version,
         "engines": [_engine_told(engine) for engine in worker.engines],
     }

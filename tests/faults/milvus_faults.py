@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from app.local.milvus import MilvusNode
-from app.search.errors import MilvusAwayError
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from app.search.rows import rows_of
+from app.search.vector_store import IndexAwayError
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.turn import Turn
@@ -97,6 +97,6 @@ async def _found(milvus: Milvus, settings: Settings) -> dict[str, str]:
         rows = await milvus.call(
             "query", settings.milvus_collection, filter='turn_id != ""', limit=16_000, output_fields=["text"]
         )
-    except MilvusAwayError:
+    except IndexAwayError:
         return {}
     return {row["turn_id"]: row["text"] for row in rows}

@@ -24,7 +24,7 @@ import click
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from app.settings import Settings
 from models.private.value import PrivateValue
 from tests.benchmarks.masking import Sentences

@@ -1,6 +1,6 @@
 """A Milvus for many processes: calls take long, fail before or after their effect, and land after their caller left.
 
-Implements what `app.search` asks of `app.search.milvus.Milvus`, over rows in memory; the filters are read, not parsed.
+Implements what `app.search.milvus` asks of its `Milvus`, over rows in memory; the filters are read, not parsed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.search.errors import MilvusAwayError
 from app.search.identity import Identity
+from app.search.vector_store import IndexAwayError
 from tests.simulation.clients import Link
 
 _TIMEOUT_S = 3.0
@@ -70,7 +70,7 @@ class SimMilvus:
             async with asyncio.timeout(_TIMEOUT_S):
                 return await answered
         except TimeoutError:
-            raise MilvusAwayError("no answer in time") from None
+            raise IndexAwayError("no answer in time") from None
 
     async def close(self) -> None:
         return None

@@ -16,7 +16,8 @@ from app.delivery.partition_manager import PartitionManager
 from app.delivery.resume.token_pace import TokenPace
 from app.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
 from app.settings import Settings
 from app.worker import Loaded, Worker
 from models.embedder import Embedder
@@ -210,6 +211,10 @@ class Process:
         self._group.leave(self)
         self._die()
 
+    def _open_vectors(self, settings: Settings) -> MilvusStore:
+        assert self._milvus is not None
+        return MilvusStore(cast(Milvus, SimMilvus(self._milvus, self)), settings.milvus_collection)
+
     async def _main(self) -> None:
         self._assignments = asyncio.Queue()
         default, small = self._serving(NAME, DEFAULT_MODEL), [self._serving("small")] * self._small
@@ -229,7 +234,7 @@ class Process:
             self.end_with,
             clients=SimClients(self.settings, self),
             open_store=partial(_open_store, self.disk, self.name),
-            milvus=None if self._milvus is None else cast(Milvus, SimMilvus(self._milvus, self)),
+            open_vectors=self._open_vectors,
         )
         if self._crowded:
             _crowd(self.worker.owner)

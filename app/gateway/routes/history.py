@@ -14,7 +14,8 @@ from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.limits.while_connected import while_connected
 from app.gateway.openapi import replies, shape
-from app.gateway.searching import imported
+from app.search.query import Query
+from app.search.rows import Role
 from app.wire.error import ErrorCode
 from app.wire.limits import INT64
 from app.wire.turn import Turn
@@ -66,10 +67,6 @@ async def search(
         if at is not None and at not in INT64:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"{name}: must be a time in Unix milliseconds", param=name)
     gateway.audit_trail.searched(identity)
-    await imported()
-    from app.search.query import Query  # noqa: PLC0415 - slow to import
-    from app.search.rows import Role  # noqa: PLC0415
-
     query = Query(
         user_id=identity.user_id,
         text=text,

@@ -14,8 +14,8 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from app.kafka.clients import consumer
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode
-from app.search.filters import turns_where
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import turns_where
 from app.settings import Settings
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess

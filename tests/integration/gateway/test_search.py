@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from app.settings import Settings
 from models.embedder import load_embedder
 from tests.integration.gateway.gateway_process import GatewayProcess

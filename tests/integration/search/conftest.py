@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from app.local.milvus import MilvusNode
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from models.embedder import Embedder, load_embedder
 
 

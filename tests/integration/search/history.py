@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from app.search.identity import Embeds
-from app.search.milvus import Milvus
-from app.search.writer import HistoryWriter
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
+from app.search.writer import IndexWriter
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
 
@@ -63,7 +64,7 @@ class Bench:
         self.fatal: list[Exception] = []
         self._news = asyncio.Event()
         options = {"delay_s": 0.02, **options}
-        self.writer = HistoryWriter(milvus, collection, embedder or Hashed(), fatal=self._end, **options)
+        self.writer = IndexWriter(MilvusStore(milvus, collection), embedder or Hashed(), fatal=self._end, **options)
 
     async def __aenter__(self) -> Self:
         self.writer.start()

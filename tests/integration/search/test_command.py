@@ -12,7 +12,7 @@ import pytest
 
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, turn
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from app.local.milvus import MilvusNode
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from tests.integration.search.history import Bench, turn
 
 StartMilvus = Callable[[], MilvusNode]

@@ -7,10 +7,11 @@ import pytest
 
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
-from app.search.errors import CollectionMismatchError, MilvusAwayError
-from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Hit, Query
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
+from app.search.query import Hit, Query, TurnSearch
 from app.search.rows import Role
+from app.search.vector_store import IndexAwayError, IndexMismatchError
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, Hashed, turn
 from tests.integration.search.test_writer import NAMES
@@ -24,7 +25,7 @@ TALK = [
 
 
 @pytest.fixture
-async def search(connection: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[HistorySearch]:
+async def search(connection: Milvus, collection: str, embedder: Embedder) -> AsyncIterator[TurnSearch]:
     """Ann's talk, an hour between turns, the last one in a conversation of its own; and Bob's, with her first words."""
     async with Bench(connection, collection, embedder) as bench:
         for number, (prompt, answer) in enumerate(TALK):
@@ -33,10 +34,10 @@ async def search(connection: Milvus, collection: str, embedder: Embedder) -> Asy
             bench.submit(turn("ann", f"r{number}", prompt, answer, created_at=at, conversation_id=conversation))
         bench.submit(turn("bob", "b1", *TALK[0]))
         await bench.settled(5)
-        yield HistorySearch(connection, collection, embedder)
+        yield TurnSearch(MilvusStore(connection, collection), embedder)
 
 
-async def test_paraphrase_is_found(search: HistorySearch) -> None:
+async def test_paraphrase_is_found(search: TurnSearch) -> None:
     hits = await search.search(Query(user_id="ann", text="the parcel was not delivered", full_text=False))
     assert (hits[0].request_id, hits[0].role, hits[0].text) == ("r0", Role.USER, TALK[0][0])
     assert hits[0].similarity > 0.5
@@ -44,17 +45,17 @@ async def test_paraphrase_is_found(search: HistorySearch) -> None:
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
-async def test_rare_word_is_found_by_its_letters(search: HistorySearch) -> None:
+async def test_rare_word_is_found_by_its_letters(search: TurnSearch) -> None:
     hits = await search.search(Query(user_id="ann", text="4711", limit=1))
     assert (hits[0].request_id, hits[0].role) == ("r0", Role.ASSISTANT)
 
 
-async def test_hits_are_of_that_user_alone(search: HistorySearch) -> None:
+async def test_hits_are_of_that_user_alone(search: TurnSearch) -> None:
     assert {hit.user_id for hit in await search.search(Query(user_id="bob", text="package", limit=50))} == {"bob"}
     assert await search.search(Query(user_id='bob" or user_id != "', text="package")) == []
 
 
-async def test_conversation_role_and_time_narrow_the_hits(search: HistorySearch) -> None:
+async def test_conversation_role_and_time_narrow_the_hits(search: TurnSearch) -> None:
     async def requests(**narrow: object) -> set[str]:
         query = Query(user_id="ann", text="help", limit=50, **narrow)  # type: ignore[arg-type]
         return {f"{hit.request_id}:{hit.role}" for hit in await search.search(query)}
@@ -69,14 +70,15 @@ async def test_user_of_any_name_finds_own_words_only(connection: Milvus, collect
     async with Bench(connection, collection) as bench:
         bench.submit(*(turn(name, "r1", conversation_id=name) for name in (user, user + "x", "x", user[:-1] + "y")))
         await bench.settled(4)
-        hits = await HistorySearch(connection, collection, Hashed()).search(
+        hits = await TurnSearch(MilvusStore(connection, collection), Hashed()).search(
             Query(user_id=user, conversation_id=user, text="hello")
         )
     assert [(hit.user_id, hit.request_id) for hit in hits] == [(user, "r1")] * 2
 
 
 async def test_no_history_yet_is_no_hits_and_no_error(connection: Milvus, collection: str, embedder: Embedder) -> None:
-    assert await HistorySearch(connection, collection, embedder).search(Query(user_id="ann", text="hello")) == []
+    search = TurnSearch(MilvusStore(connection, collection), embedder)
+    assert await search.search(Query(user_id="ann", text="hello")) == []
 
 
 async def once_reached(ask: Callable[[], Awaitable[list[Hit]]]) -> list[Hit]:
@@ -85,7 +87,7 @@ async def once_reached(ask: Callable[[], Awaitable[list[Hit]]]) -> list[Hit]:
         while True:
             try:
                 return await ask()
-            except MilvusAwayError:
+            except IndexAwayError:
                 await asyncio.sleep(0.2)
 
 
@@ -96,11 +98,11 @@ async def test_search_works_after_a_restart_that_no_writer_has_seen(
     async with Bench(Milvus(node.uri), collection) as bench:
         bench.submit(turn("ann", "r1"))
         await bench.settled(1)
-    search = HistorySearch(Milvus(node.uri), collection, Hashed())
+    search = TurnSearch(MilvusStore(Milvus(node.uri), collection), Hashed())
     query = Query(user_id="ann", text="hello")
     assert len(await search.search(query)) == 2
     node.kill()
-    with pytest.raises(MilvusAwayError):
+    with pytest.raises(IndexAwayError):
         await search.search(query)
     node.start()
     hits = await once_reached(lambda: search.search(query))
@@ -108,14 +110,14 @@ async def test_search_works_after_a_restart_that_no_writer_has_seen(
 
 
 async def test_embedder_of_another_dimension_is_one_clear_line(
-    search: HistorySearch, connection: Milvus, collection: str
+    search: TurnSearch, connection: Milvus, collection: str
 ) -> None:
-    with pytest.raises(CollectionMismatchError, match="384 dimensions, the embedder makes 8"):
-        await HistorySearch(connection, collection, Hashed()).search(Query(user_id="ann", text="x"))
+    with pytest.raises(IndexMismatchError, match="384 dimensions, the embedder makes 8"):
+        await TurnSearch(MilvusStore(connection, collection), Hashed()).search(Query(user_id="ann", text="x"))
 
 
 async def test_server_that_is_not_there_is_one_clear_line(collection: str) -> None:
     uri = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(MilvusAwayError, match=uri) as caught:
-        await HistorySearch(Milvus(uri), collection, Hashed()).search(Query(user_id="ann", text="x"))
+    with pytest.raises(IndexAwayError, match=uri) as caught:
+        await TurnSearch(MilvusStore(Milvus(uri), collection), Hashed()).search(Query(user_id="ann", text="x"))
     assert "\n" not in str(caught.value)

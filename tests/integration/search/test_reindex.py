@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from app.delivery.commits.changelog import changelog_topic, create_changelogs
-from app.search.errors import CollectionMismatchError
-from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Query
+from app.search.identity import Embeds
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
+from app.search.query import Query, TurnSearch
 from app.search.reindex import Reindex
+from app.search.vector_store import IndexMismatchError
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.turn import Timing, Turn
@@ -51,6 +54,12 @@ async def write(settings: Settings, *turns: Turn, erased: dict[str, int] | None 
         await producer.stop()
 
 
+def reindex(
+    settings: Settings, connection: Milvus, embedder: Embeds, report: Callable[[str], None] = lambda _line: None
+) -> Reindex:
+    return Reindex(settings, MilvusStore(connection, settings.milvus_collection), embedder, report)
+
+
 async def keys(milvus: Milvus, name: str) -> set[str]:
     found = await milvus.call("query", name, filter='turn_id != ""', limit=1000, output_fields=["turn_id"])
     return {row["turn_id"].rpartition(":")[0] for row in found}
@@ -68,14 +77,14 @@ async def test_another_embedder_is_refused_until_the_collection_is_filled_again(
     async with Bench(connection, name) as bench:
         bench.submit(*turns)
         await bench.settled(2)
-    with pytest.raises(CollectionMismatchError, match=r"'other' is another one.*parley search reindex"):
-        await HistorySearch(connection, name, Other()).search(Query(user_id="ann", text="hello"))
+    with pytest.raises(IndexMismatchError, match=r"'other' is another one.*parley search reindex"):
+        await TurnSearch(MilvusStore(connection, name), Other()).search(Query(user_id="ann", text="hello"))
     await write(indexed, *turns, *some_turns("r3"), *some_turns("b", user="bob"), erased={"bob": NOW + 1})
     reported: list[str] = []
-    done = await Reindex(indexed, connection, Other(), reported.append).run()
+    done = await reindex(indexed, connection, Other(), reported.append).run()
     assert (done.turns, done.rows, done.left_out) == (3, 6, 1)
     assert await keys(connection, name) == {"ann/r1", "ann/r2", "ann/r3"}
-    hits = await HistorySearch(connection, name, Other()).search(Query(user_id="ann", text="hello"))
+    hits = await TurnSearch(MilvusStore(connection, name), Other()).search(Query(user_id="ann", text="hello"))
     assert {hit.request_id for hit in hits} == {"r1", "r2", "r3"}
     collections = [one for one in await connection.call("list_collections") if one.startswith(name)]
     assert collections == [done.collection], "the former one would keep what is erased"
@@ -85,10 +94,10 @@ async def test_collection_is_filled_again_a_second_time_and_the_name_follows(
     indexed: Settings, connection: Milvus
 ) -> None:
     await write(indexed, *some_turns("r1"))
-    first = await Reindex(indexed, connection, Other(), lambda _line: None).run()
+    first = await reindex(indexed, connection, Other()).run()
     await asyncio.sleep(1.1)  # collections are named by the second
     await write(indexed, *some_turns("r2"))
-    second = await Reindex(indexed, connection, Hashed(), lambda _line: None).run()
+    second = await reindex(indexed, connection, Hashed()).run()
     assert first.collection != second.collection
     assert await keys(connection, indexed.milvus_collection) == {"ann/r1", "ann/r2"}
     assert not await connection.call("has_collection", first.collection)
@@ -101,7 +110,7 @@ async def test_writer_that_runs_meanwhile_loses_no_turn(indexed: Settings, conne
         bench.submit(*turns[:20])
         await bench.settled(20)
         await write(indexed, *turns)
-        filling = asyncio.ensure_future(Reindex(indexed, connection, Hashed(), lambda _line: None).run())
+        filling = asyncio.ensure_future(reindex(indexed, connection, Hashed()).run())
         for one in turns[20:]:
             bench.submit(one)
             await asyncio.sleep(0.02)
@@ -122,6 +131,6 @@ async def test_filling_that_fails_leaves_the_collection_in_use_as_it_was(indexed
         await bench.settled(1)
     await write(indexed, *some_turns("r1", "r2"))
     with pytest.raises(RuntimeError):
-        await Reindex(indexed, connection, Broken(), lambda _line: None).run()
+        await reindex(indexed, connection, Broken()).run()
     assert await keys(connection, indexed.milvus_collection) == {"ann/r1"}
     assert len([c for c in await connection.call("list_collections") if c.startswith(indexed.milvus_collection)]) == 1

@@ -7,10 +7,10 @@ import pytest
 from pymilvus import AsyncMilvusClient, DataType
 
 from app.local.milvus import MilvusNode
-from app.search.collection import open_collection
-from app.search.errors import CollectionMismatchError
 from app.search.identity import Identity
-from app.search.milvus import Milvus
+from app.search.milvus.collection import open_collection
+from app.search.milvus.connection import Milvus
+from app.search.vector_store import IndexMismatchError
 from tests.integration.search.history import NOW, Bench, Hashed, turn
 
 NAMES = [
@@ -123,7 +123,7 @@ async def test_collection_of_another_dimension_ends_the_writer_with_one_line(
     async with Bench(connection, collection) as bench:
         with pytest.raises(AssertionError, match="16 dimensions, the embedder makes 8"):
             await bench.settled(1)
-    assert isinstance(bench.fatal[0], CollectionMismatchError)
+    assert isinstance(bench.fatal[0], IndexMismatchError)
     assert "\n" not in str(bench.fatal[0])
 
 
@@ -132,7 +132,7 @@ async def test_foreign_collection_is_refused(connection: Milvus, collection: str
     schema.add_field("id", DataType.INT64, is_primary=True)
     schema.add_field("embedding", DataType.FLOAT_VECTOR, dim=8)
     await connection.call("create_collection", collection, schema=schema)
-    with pytest.raises(CollectionMismatchError, match="PARLEY_MILVUS_COLLECTION"):
+    with pytest.raises(IndexMismatchError, match="PARLEY_MILVUS_COLLECTION"):
         await open_collection(connection, collection, await Identity.of(Hashed()), 8)
 
 

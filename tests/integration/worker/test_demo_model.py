@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.local.milvus import MilvusNode
-from app.search.milvus import Milvus
-from app.search.query import HistorySearch, Query
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
+from app.search.query import Query, TurnSearch
 from models.embedder import load_embedder
 from tests.faults.verdict import judge
 from tests.faults.worker_process import WorkerProcess
@@ -67,7 +68,7 @@ async def test_the_history_is_found_by_a_paraphrase(client: Client, connection: 
     await client.asked(user, "What are your opening hours?", temperature=0, max_tokens=40)
     embedder = await asyncio.to_thread(load_embedder, "minilm")
     try:
-        search = HistorySearch(connection, client.settings.milvus_collection, embedder)
+        search = TurnSearch(MilvusStore(connection, client.settings.milvus_collection), embedder)
         async with asyncio.timeout(60):
             while len(hits := await search.search(Query(user_id=user, text="an appliance stopped working"))) < 4:
                 await asyncio.sleep(0.5)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.commands.reindex import hide
 from app.guard.guard import Guard
 from app.local.milvus import MilvusNode
 from app.policy.file import read_policy
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
 from app.search.reindex import Reindex
 from models.embedder import load_embedder
 from tests.faults.worker_process import WorkerProcess
@@ -98,12 +101,13 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
     await client.asked(other, SAID, model="outside")
     assert found_in("".join(await rows(client, milvus, other, 2))) == []
 
-    embedder, there = load_embedder("minilm"), Milvus(milvus.uri)
+    embedder, connection = load_embedder("minilm"), Milvus(milvus.uri)
     try:
         guard = Guard(read_policy(policy))
-        await Reindex(client.settings, there, embedder, lambda _line: None, guard).run()
+        there = MilvusStore(connection, client.settings.milvus_collection)
+        await Reindex(client.settings, there, embedder, lambda _line: None, partial(hide, guard)).run()
     finally:
-        await there.close()
+        await connection.close()
         embedder.close()
     for one in (user, other):
         assert found_in("".join(await rows(client, milvus, one, 2))) == []

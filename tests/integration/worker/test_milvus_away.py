@@ -11,7 +11,7 @@ import pytest
 
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker

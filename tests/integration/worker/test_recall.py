@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.reader.answer import Answer
-from app.search.milvus import Milvus
+from app.search.milvus.connection import Milvus
 from app.wire.codec import decode
 from app.wire.event import PLAN, TokenEvent
 from tests.faults.worker_process import WorkerProcess

@@ -12,7 +12,7 @@ from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition, State
 from app.delivery.record import CONTROLS, Record
-from app.search.sink import NoHistory
+from app.search.index import NoIndex
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.control import Cancel, Control, Erase
@@ -30,7 +30,7 @@ SETTINGS = Settings(_env_file=None, partitions=4)
 HERE = partition_for("ann", 4)
 
 
-class Sink(NoHistory):
+class Sink(NoIndex):
     """Records erasures; the test completes them."""
 
     def __init__(self) -> None:

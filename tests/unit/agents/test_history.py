@@ -8,7 +8,7 @@ import pytest
 from agents.history import History
 from app.delivery.partition import Partition, State
 from app.delivery.record import TURNS, Record
-from app.search.sink import Indexed, NoHistory
+from app.search.index import Indexed, NoIndex
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.dead_letters import cause_from
@@ -20,7 +20,7 @@ from tests.unit.agents.partitions import NOW, FakePartition, Own
 SETTINGS = Settings(_env_file=None, history_ttl_s=1000)
 
 
-class Sink(NoHistory):
+class Sink(NoIndex):
     def __init__(self) -> None:
         self.partitions: list[int] = []
         self.turns: list[tuple[Turn, Indexed]] = []

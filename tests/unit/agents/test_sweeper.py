@@ -9,7 +9,7 @@ from agents.history import History
 from agents.sweeper import Sweeper
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition_manager import PartitionManager
-from app.search.sink import NoHistory
+from app.search.index import NoIndex
 from app.settings import Settings
 from tables import expiry
 from tables.conversations import MemoryRules
@@ -41,7 +41,7 @@ class OneOwner:
 
 
 def sweeper_of(owner: OneOwner) -> Sweeper:
-    history = History(SETTINGS, NoHistory())
+    history = History(SETTINGS, NoIndex())
     return Sweeper(SETTINGS, MemoryRules(10, TTL_MS), cast(PartitionManager, owner), history)
 
 

@@ -5,7 +5,8 @@ import pytest
 from grpc.aio import AioRpcError, Metadata
 from pymilvus.exceptions import DataNotMatchException, MilvusException, ParamError
 
-from app.search.errors import MilvusAwayError, MilvusRefusedError, explain
+from app.search.milvus.connection import explain
+from app.search.vector_store import IndexAwayError, IndexRefusedError
 
 
 def rpc(status: grpc.StatusCode) -> AioRpcError:
@@ -37,7 +38,7 @@ def wrapped(cause: Exception) -> MilvusException:
     ],
 )
 def test_what_may_succeed_later_is_away(error: Exception) -> None:
-    assert isinstance(explain(error), MilvusAwayError)
+    assert isinstance(explain(error), IndexAwayError)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_what_may_succeed_later_is_away(error: Exception) -> None:
     ],
 )
 def test_what_the_server_will_never_take_is_refused(error: Exception) -> None:
-    assert isinstance(explain(error), MilvusRefusedError)
+    assert isinstance(explain(error), IndexRefusedError)
 
 
 def test_message_is_one_line_with_the_code() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from milvus_lite.search.filter.tokens import TokenKind, tokenize
 
-from app.search.filters import literal, turns_where
+from app.search.milvus.store import literal, turns_where
 
 
 @given(value=st.text(st.characters(exclude_categories=["Cs"])))

@@ -8,11 +8,12 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from app.guard.analyzer import AnalyzerError
 from app.search import hiding, writer
-from app.search.errors import MilvusRefusedError
-from app.search.milvus import Milvus
-from app.search.writer import HistoryWriter
+from app.search.index import HideError
+from app.search.milvus.connection import Milvus
+from app.search.milvus.store import MilvusStore
+from app.search.vector_store import IndexRefusedError
+from app.search.writer import IndexWriter
 from app.wire.turn import Timing, Turn
 from tests.integration.search.history import Hashed, turn
 from tests.simulation.milvus import MilvusServer, SimMilvus
@@ -31,7 +32,7 @@ class Server(SimMilvus):
 
     async def call(self, method: str, /, *args: Any, timeout_s: float | None = None, **options: Any) -> Any:
         if method in self.refused:
-            raise MilvusRefusedError("no such field")
+            raise IndexRefusedError("no such field")
         if method == "upsert":
             self.asked.set()
             await self.gate.wait()
@@ -42,14 +43,16 @@ class Server(SimMilvus):
         return self._effect(method, args, options)()
 
 
+def store_of(server: Server) -> MilvusStore:
+    return MilvusStore(cast(Milvus, server), "turns")
+
+
 class Bench:
     def __init__(self, *, owned: set[int] | None = None) -> None:
         self.server = Server()
         self.owned = owned
         self.done: list[str] = []
-        self.writer = HistoryWriter(
-            cast(Milvus, self.server), "turns", Hashed(), fatal=self._fatal, owns=self._owns, delay_s=0.0
-        )
+        self.writer = IndexWriter(store_of(self.server), Hashed(), fatal=self._fatal, owns=self._owns, delay_s=0.0)
 
     async def _owns(self, partition: int) -> bool:
         return self.owned is None or partition in self.owned
@@ -186,7 +189,7 @@ class Stuck(Hashed):
 
 async def test_stop_does_not_wait_for_a_batch_that_is_its_next_owners(bench: Bench) -> None:
     embedder = Stuck()
-    bench.writer = HistoryWriter(cast(Milvus, bench.server), "turns", embedder, fatal=bench._fatal, delay_s=0.0)
+    bench.writer = IndexWriter(store_of(bench.server), embedder, fatal=bench._fatal, delay_s=0.0)
     bench.writer.start()
     bench.submit(turn("ann", "r", "slow"))
     await embedder.asked.wait()
@@ -216,15 +219,13 @@ class Guarded:
         self.tries: list[str] = []
         self.held = asyncio.Event()
         self.bench = bench
-        bench.writer = HistoryWriter(
-            cast(Milvus, bench.server), "turns", Hashed(), fatal=bench._fatal, hide=self.hide, delay_s=0.0
-        )
+        bench.writer = IndexWriter(store_of(bench.server), Hashed(), fatal=bench._fatal, hide=self.hide, delay_s=0.0)
         self.reasons: dict[str, str | None] = {}
 
     async def hide(self, partition: int, one: Turn) -> Turn | None:
         self.tries.append(one.request_id)
         if one.user_id == "mallory":
-            raise AnalyzerError("the search for private values took longer than 10 s")
+            raise HideError("the search for private values took longer than 10 s")
         if one.user_id == "slow":
             await self.held.wait()
         if one.user_id == "odd":

@@ -12,16 +12,10 @@ from typing import Any
 
 from pymilvus import AsyncMilvusClient, DataType, Function, FunctionType
 
-from app.search.errors import (
-    COLLECTION_NOT_FOUND,
-    CollectionMismatchError,
-    MilvusAwayError,
-    MilvusError,
-    MilvusRefusedError,
-)
 from app.search.identity import Identity
-from app.search.milvus import Milvus
+from app.search.milvus.connection import COLLECTION_NOT_FOUND, Milvus
 from app.search.rows import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_TEXT_BYTES
+from app.search.vector_store import IndexAwayError, IndexMismatchError, IndexRefusedError, SearchError
 
 TEXT_FIELDS = {
     "user_id": MAX_NAME_BYTES,
@@ -52,16 +46,14 @@ class Layout:
 
 
 async def open_collection(milvus: Milvus, name: str, identity: Identity, dimension: int) -> Layout:
-    """Create or check the collection and load it. Raises `MilvusError`, or `CollectionMismatchError` if it does not
-    fit.
-    """
+    """Create or check the collection and load it. Raises `SearchError`."""
     version = str(await milvus.call("get_server_version"))
     layout = await read_layout(milvus, name, dimension, version)
     if layout is None:
         await _create(milvus, name, identity, dimension, version)
         layout = await read_layout(milvus, name, dimension, version)
         if layout is None:
-            raise MilvusAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and does not exist")
+            raise IndexAwayError(f"Milvus at {milvus.uri}: the collection '{name}' was created and does not exist")
     check_embedder(layout, identity, name)
     if layout.embedder is None:
         await milvus.call("alter_collection_properties", layout.stored_as, identity.properties())
@@ -80,27 +72,27 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
     """The collection's layout, None if it does not exist. A `dimension` of None fits any."""
     try:
         described = await milvus.call("describe_collection", name)
-    except MilvusAwayError as error:
+    except IndexAwayError as error:
         if error.code == COLLECTION_NOT_FOUND:
             return None
         raise
     fields = {field["name"]: field for field in described["fields"]}
     missing = [field for field in ("turn_id", "text", "created_at", "embedding", *TEXT_FIELDS) if field not in fields]
     if missing:
-        raise CollectionMismatchError(
+        raise IndexMismatchError(
             f"Milvus collection '{name}' has no field '{missing[0]}', so it was not created by Parley; "
             "set PARLEY_MILVUS_COLLECTION to another name"
         )
-    found = int(fields["embedding"]["params"]["dim"])
-    if dimension is not None and found != dimension:
-        raise CollectionMismatchError(
-            f"Milvus collection '{name}' holds embeddings of {found} dimensions, the embedder makes {dimension}; "
+    stored = int(fields["embedding"]["params"]["dim"])
+    if dimension is not None and stored != dimension:
+        raise IndexMismatchError(
+            f"Milvus collection '{name}' holds embeddings of {stored} dimensions, the embedder makes {dimension}; "
             "set PARLEY_EMBEDDER to the one it was filled with, or fill a new one with `parley search reindex`"
         )
     properties = described.get("properties") or {}
     outputs = {output for function in described.get("functions") or [] for output in function["output_field_names"]}
     return Layout(
-        found,
+        stored,
         full_text="sparse" in outputs,
         lite=version.startswith("milvus_lite"),
         asked_at="asked_at" in fields,
@@ -110,9 +102,9 @@ async def read_layout(milvus: Milvus, name: str, dimension: int | None, version:
 
 
 def check_embedder(layout: Layout, identity: Identity, name: str) -> None:
-    """Raise `CollectionMismatchError` if another embedder has filled the collection."""
+    """Raise `IndexMismatchError` if another embedder has filled the collection."""
     if layout.embedder is not None and not layout.embedder.is_same(identity):
-        raise CollectionMismatchError(
+        raise IndexMismatchError(
             f"Milvus collection '{name}' was filled with the embedder '{layout.embedder.name}', and "
             f"'{identity.name}' is another one (similarity {layout.embedder.likeness(identity):.2f} of 1); set "
             "PARLEY_EMBEDDER to the former, or fill a new collection with `parley search reindex`"
@@ -125,10 +117,10 @@ async def _create(milvus: Milvus, name: str, identity: Identity, dimension: int,
         try:
             schema = _schema(dimension, full_text=full_text)
             await milvus.call("create_collection", name, schema=schema, properties=identity.properties())
-        except MilvusError as error:
+        except SearchError as error:
             if await milvus.call("has_collection", name):
                 return
-            if not full_text or not isinstance(error, MilvusRefusedError):
+            if not full_text or not isinstance(error, IndexRefusedError):
                 raise
         else:
             return
@@ -165,7 +157,7 @@ async def _index(milvus: Milvus, name: str, field: str, index: dict[str, Any]) -
     params.add_index(field, **index)
     try:
         await milvus.call("create_index", name, params, timeout_s=_LOAD_TIMEOUT_S)
-    except MilvusError:
+    except SearchError:
         # milvus-lite cannot wait for the creation; another worker may have created it first
         if not await milvus.call("list_indexes", name, field):
             raise

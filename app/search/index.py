@@ -1,18 +1,47 @@
-"""The interface between the agents and the history, independent of the store behind it."""
+"""The index as the agents use it: turns go in, and no caller waits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.search.stats import WriterStats
 from app.wire.turn import Turn
 
 Indexed = Callable[[str | None], object]
 """Called once per turn: with None when its rows are stored, or with the reason why they never can be."""
+Hide = Callable[[int, Turn], Awaitable[Turn | None]]
+"""A partition's turn without private values; None if the partition has left. Raises `HideError`."""
 
 
-class HistorySink(Protocol):
+class HideError(Exception):
+    """There is no verdict about a turn's private values; another try may have one. One line for people."""
+
+
+@dataclass(slots=True)
+class IndexStats:
+    """Counters never decrease. `lag_s` is the age of the oldest waiting turn; `trouble` is empty if there is none."""
+
+    rows: int = 0
+    batches: int = 0
+    rejected: int = 0
+    erasures: int = 0
+    retries: int = 0
+    flushes: int = 0
+    backlog: int = 0
+    lag_s: float = 0.0
+    trouble: str = ""
+
+
+@dataclass(slots=True)
+class RecallStats:
+    """Look-ups by their outcome (`found`, `nothing`, `late`, `away`), and the seconds that they took in all."""
+
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("found", "nothing", "late", "away"), 0))
+    seconds: float = 0.0
+
+
+class Index(Protocol):
     """Accepts turns and erasures and never makes the caller wait."""
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None: ...
@@ -33,11 +62,11 @@ class HistorySink(Protocol):
     @property
     def backlog(self) -> int: ...
 
-    def stats(self) -> WriterStats: ...
+    def stats(self) -> IndexStats: ...
 
 
-class NoHistory:
-    """The sink of `PARLEY_EMBEDDER=none`: turns stay on `turns` and are not indexed, so everything is done at once."""
+class NoIndex:
+    """The index of `PARLEY_EMBEDDER=none`: turns stay on `turns` and are not indexed, so everything is done at once."""
 
     def submit(self, turn: Turn, done: Indexed, partition: int = 0) -> None:  # noqa: ARG002
         done(None)
@@ -68,5 +97,5 @@ class NoHistory:
     def backlog(self) -> int:
         return 0
 
-    def stats(self) -> WriterStats:
-        return WriterStats()
+    def stats(self) -> IndexStats:
+        return IndexStats()

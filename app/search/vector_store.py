@@ -1,0 +1,98 @@
+"""The interface of a vector database, and its errors by what to do next.
+
+Two questions matter: may the same call succeed later (`IndexAwayError`), or is the call itself wrong
+(`IndexRefusedError`)? An unknown error counts as the former: writing a row late is better than losing it.
+Another database is a class like `milvus.store.MilvusStore`, and its line in `open_vectors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from app.search.identity import Embeds, Vector
+    from app.search.query import Hit, Query
+
+
+class SearchError(Exception):
+    """One line for people; `code` is the server's, if it sent one."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class IndexAwayError(SearchError):
+    """Unreachable, not answering, or not ready: the same call may succeed later."""
+
+
+class IndexRefusedError(SearchError):
+    """The server understood the call and will always reject it."""
+
+
+class IndexMismatchError(SearchError):
+    """The collection cannot hold these rows; the message has the remedy."""
+
+
+class VectorStore(Protocol):
+    """One collection of turns, over a connection of its own; for one event loop. Rows have the fields of `rows.Row`.
+
+    Each call has a deadline. All raise `IndexAwayError` and `IndexRefusedError`.
+    """
+
+    async def check(self) -> None:
+        """Raise unless the server answers."""
+
+    async def open(self, embedder: Embeds) -> None:
+        """Create the collection if it is missing, check and load it; again after each failure of another call.
+
+        Raises `IndexMismatchError` if another embedder has filled it, or another program.
+        """
+
+    async def upsert(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write rows with their vectors, as `embedding`; a row of the same `turn_id` is replaced."""
+
+    async def erase(self, user_id: str, until_ms: int, ended_ms: int) -> None:
+        """Delete the rows of what the user asked up to `until_ms`; such turns had ended by `ended_ms`."""
+
+    async def expire(self, before_ms: int) -> None:
+        """Delete all rows of turns that ended before that time."""
+
+    async def flush(self) -> bool:
+        """Make what was written fast to search; whether there was anything to do."""
+
+    async def search(self, query: Query, vector: Vector, embedder: Embeds) -> list[Hit]:
+        """The best rows for the query, whose text has that vector; none if there is no collection yet.
+
+        Raises `IndexMismatchError`.
+        """
+
+    async def fetch(self, turn_ids: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+        """`turn_id`, `role` and `text` of these rows, as far as they exist, in any order."""
+
+    def named(self, name: str) -> VectorStore:
+        """Another collection over the same connection."""
+
+    async def replace_by(self, name: str) -> str | None:
+        """Make the collection's name mean the collection `name`; returns where the former rows are now, if any."""
+
+    async def drop(self) -> None:
+        """Delete the collection."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+OpenVectors = Callable[[Settings], VectorStore]
+
+
+def open_vectors(settings: Settings) -> VectorStore:
+    """The collection of the settings, over a new connection."""
+    # pymilvus takes longer to import than all the rest of a process.
+    from app.search.milvus.connection import Milvus  # noqa: PLC0415
+    from app.search.milvus.store import MilvusStore  # noqa: PLC0415
+
+    return MilvusStore(Milvus(settings.milvus_uri, settings.milvus_token), settings.milvus_collection)
