@@ -36,22 +36,23 @@ def gateway(host: str | None, port: int | None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from app.gateway.access_log import write_access_log  # noqa: PLC0415 - slow to import
     from app.gateway.auth.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
     from app.gateway.auth.jwt import TokenSettingsError  # noqa: PLC0415
     from app.gateway.auth.keys import KeysError  # noqa: PLC0415
     from app.gateway.gateway import new_gateway  # noqa: PLC0415
-    from app.gateway.offered_tools import ToolsFileError  # noqa: PLC0415
-    from app.gateway.server import (  # noqa: PLC0415
+    from app.gateway.middleware.access_log import write_access_log  # noqa: PLC0415 - slow to import
+    from app.gateway.server import (  # noqa: PLC0415  # noqa: PLC0415
+        TlsError,
         address_of,
         listen,
         listen_for_gateways,
         listen_for_operators,
         serve,
+        tls_options,
     )
     from app.gateway.sharing.port import host_of  # noqa: PLC0415
     from app.gateway.sharing.trust import SharingError  # noqa: PLC0415
-    from app.gateway.tls import TlsError, tls_options  # noqa: PLC0415
+    from app.gateway.tools import ToolsFileError  # noqa: PLC0415
     from app.policy.file import PolicyError  # noqa: PLC0415
     from app.telemetry.tracing import TracingError  # noqa: PLC0415
 

@@ -15,17 +15,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.gateway.access_log import AccessLog
-from app.gateway.auth.loopback_only import LoopbackOnly
-from app.gateway.counting import Counting
+from app.gateway.bodies.openapi import document
+from app.gateway.bodies.parameters import IGNORED_HEADER
 from app.gateway.errors import ApiError
-from app.gateway.failures import Failures
 from app.gateway.gateway import Gateway, gateway_of
-from app.gateway.limits.by_address import ByAddress
-from app.gateway.openai.parameters import IGNORED_HEADER
-from app.gateway.openapi import document
-from app.gateway.paths import Paths
-from app.gateway.request_ids import RequestIds
+from app.gateway.middleware.access_log import AccessLog
+from app.gateway.middleware.connections import ByAddress
+from app.gateway.middleware.failures import Failures
+from app.gateway.middleware.http import Counting, Paths, RequestIds
+from app.gateway.middleware.loopback_only import LoopbackOnly
+from app.gateway.middleware.tracing import HttpTraces
 from app.gateway.routes import (
     admin,
     asking,
@@ -38,7 +37,6 @@ from app.gateway.routes import (
     socket,
 )
 from app.gateway.routes.page import add_page
-from app.gateway.tracing import HttpTraces
 from app.wire.error import ErrorCode
 
 _CODES = {404: ErrorCode.NOT_FOUND}

@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
-from app.gateway.request_producer import RequestProducer
+from app.gateway.producer import RequestProducer
 from app.wire.control import Audit
 
 log = logging.getLogger(__name__)

@@ -1,15 +1,23 @@
-"""Error replies, in the format that OpenAI's clients read."""
+"""Error replies, in the format that OpenAI's clients read.
+
+What was not expected about one request is that request's error, and its type and place are one line of the log. The
+message of such an exception may quote a prompt, a path or a secret, so neither the caller nor the log gets it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
 from app.wire.error import ErrorCode
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
 
 STATUS = {
     ErrorCode.INVALID_REQUEST: 400,
@@ -24,6 +32,8 @@ STATUS = {
     ErrorCode.UNAVAILABLE: 503,
 }
 _AT_ONCE_BYTES = 256 * 1024
+_AGAIN_S = 1.0
+_OF_VALUES = (ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -71,6 +81,27 @@ def invalid(param: str, why: str) -> ApiError:
 
 def client_left() -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
+
+
+def error_of(failure: Exception, what: str) -> ApiError:
+    """What a caller gets for an exception that nobody expected, which is logged here.
+
+    What cannot be read or converted is the caller's value.
+    """
+    log.warning("%s failed: %s", what, type_and_place(failure))
+    if isinstance(failure, _OF_VALUES):
+        return ApiError(ErrorCode.INVALID_REQUEST, "a value of this request cannot be used")
+    return ApiError(ErrorCode.ENGINE_ERROR, "the gateway could not handle this request; its log names the place")
+
+
+async def lasting(what: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Run work that ends by being cancelled only; one that fails begins again."""
+    while True:
+        try:
+            await work()
+        except Exception as failure:  # noqa: BLE001 - what one record or reply holds must not end it
+            log.warning("%s failed: %s; beginning again", what, type_and_place(failure))
+        await asyncio.sleep(_AGAIN_S)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -13,32 +13,32 @@ from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
 
-from app.gateway.answers.archive import Archive, time_of
+from app.gateway.answers.accounts import Accounts
+from app.gateway.answers.archive import Archive
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.session import Session
 from app.gateway.audit_trail import AuditTrail
 from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
-from app.gateway.erasures import Erasures
-from app.gateway.errors import ApiError
-from app.gateway.failures import lasting
+from app.gateway.erasure.erasures import Erasures
+from app.gateway.errors import ApiError, lasting
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
-from app.gateway.limits.connections import Gate
 from app.gateway.limits.rates import Limits
 from app.gateway.metrics import Metrics
-from app.gateway.offered_tools import offered_tools, with_offered_tools
-from app.gateway.openai.served import ServedModels, context_lengths
-from app.gateway.request_producer import RequestProducer
+from app.gateway.middleware.connections import Gate
+from app.gateway.models import ServedModels, context_lengths
+from app.gateway.producer import RequestProducer
 from app.gateway.searching import Searching
 from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.assignor import Division, Member
 from app.gateway.sharing.directory import Directory
-from app.gateway.sharing.links import Links
+from app.gateway.sharing.link import Links
 from app.gateway.sharing.membership import Membership
 from app.gateway.sharing.port import PeerPort, address_of
-from app.gateway.sharing.session import Session
 from app.gateway.sharing.trust import owner_tls, peer_tls, trust_of
+from app.gateway.tools import offered_tools, with_offered_tools
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
@@ -46,12 +46,9 @@ from app.policy.tenant_figures import MINUTE_MS, TenantFigures
 from app.policy.tenants import Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
-from app.reader import Update
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
 from app.wire.error import ErrorCode
-from app.wire.event import TokenEvent
-from app.wire.ids import partition_for, tenant_of
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
 from models.adapter_folders import adapter_folders
@@ -70,31 +67,17 @@ class Gateway:
         self.gate = Gate(settings.gateway_connections, settings.gateway_address_connections, settings.trusted_proxies)
         self.bodies = BodyBudget(settings.gateway_bodies_mb * 1024 * 1024)
         self.tracing = Tracing.of(settings, "parley-gateway")
-        self.erasures = Erasures(settings, partitions, self._forget)
-        self.live = LiveAnswers(
-            settings.cluster,
-            settings.topic("tokens"),
-            partitions,
-            self.erasures.at,
-            most_events=settings.gateway_held_events,
-            most_bytes=settings.gateway_held_mb * 1024 * 1024,
-            looks_back=bool(settings.gateway_advertise),
-        )
         self.request_producer = RequestProducer(settings)
+        self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
         self.directory = Directory(partitions, settings.gateway_advertise or None)
         self._trust = trust_of(settings, development=access.development)
         self.links = Links(self._trust, peer_tls(settings), self.metrics)
         self._membership: Membership | None = None
-        self._peer_port = PeerPort(self._trust, owner_tls(settings), self._session_of, self._refused_peer)
-        self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
-        self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
-        self.follower = Follower(
-            self.live, self.archive, self.request_producer, self.directory, self.links, settings.gateway_wait_s
-        )
-        self.searching = Searching(settings)
+        self._peer_port = PeerPort(self._trust, owner_tls(settings), self._serve_peer, self._refused_peer)
         self.limits = Limits(settings, self.metrics)
         self.backlog = Backlog(settings, partitions)
         self.admission = Admission(self.limits, self.backlog, self.directory, self.links)
+        self.searching = Searching(settings)
         self.tools = offered_tools(settings.gateway_tools)
         policy = read_policy(settings.policy)
         adapters = adapter_folders(settings.adapters)
@@ -109,11 +92,37 @@ class Gateway:
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
-        self.live.on_serving = self._serving
-        self.follower.on_first_token = self._first_token
-        self.live.on_read = self.metrics.events.inc
-        self.live.on_update = self._seen
-        self.live.on_forget = self.request_producer.forget
+        self.erasures = Erasures(settings, partitions, self._forget)
+        self._accounts = Accounts(
+            self.metrics,
+            self.request_producer,
+            self.directory,
+            self.backlog,
+            self.admission,
+            self.tenants,
+            self.models,
+            settings.partitions,
+        )
+        self.live = LiveAnswers(
+            settings.cluster,
+            settings.topic("tokens"),
+            partitions,
+            self.erasures.at,
+            most_events=settings.gateway_held_events,
+            most_bytes=settings.gateway_held_mb * 1024 * 1024,
+            observer=self._accounts,
+            looks_back=bool(settings.gateway_advertise),
+        )
+        self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
+        self.follower = Follower(
+            self.live,
+            self.archive,
+            self.request_producer,
+            self.directory,
+            self.links,
+            self._accounts,
+            settings.gateway_wait_s,
+        )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` to its end, even if the request that needs it is cancelled."""
@@ -211,8 +220,8 @@ class Gateway:
         self.metrics.refused_links.labels("asked").inc()
         self.audit_trail.refused_gateway()
 
-    def _session_of(self, connection: ServerConnection) -> Session:
-        return Session(connection, self.follower, self.directory, self.admission)
+    async def _serve_peer(self, connection: ServerConnection) -> None:
+        await Session(connection, self.follower, self.directory, self.admission).serve()
 
     async def _assigned(self, division: Division) -> None:
         """The group has divided the partitions among the gateways."""
@@ -231,46 +240,16 @@ class Gateway:
             await self.live.read(mine)
         except (KafkaError, KafkaUnusableError, OSError) as error:
             log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
-        self._serving()
+        self._accounts.serving(self.live.partitions)
         await self.links.keep({name: port for name, port in division.ports.items() if name != self._trust.name})
-
-    def _serving(self) -> None:
-        self.metrics.partitions.set(len(self.live.partitions))
-        self.directory.wake()
 
     def _forget(self, user_id: str, at: int) -> None:
         self.live.forget_user(user_id, at)
-
-    def _seen(self, update: Update) -> None:
-        event, answer = update.event, update.answer
-        self.admission.count_tokens(answer.user_id, len(event.tokens or ()))
-        if event.is_end:
-            self.admission.count_tokens(answer.user_id, _untold(event, answer.position))
-            self.backlog.ended(answer.user_id)
-            used = event.usage
-            tokens = 0 if used is None else used.prompt_tokens + used.completion_tokens
-            number = partition_for(answer.user_id, self.settings.partitions)
-            self.tenants.count(tenant_of(answer.user_id) or "", number, requests=1, tokens=tokens)
-        if event.model_version:
-            self.models.answered(event.model_version)
-        if event.index == 0 and event.tokens:
-            self._first_token(answer.user_id, answer.request_id)
-
-    def _first_token(self, user_id: str, request_id: str) -> None:
-        """Measure it for requests of this gateway, whichever gateway has read it."""
-        made_at = time_of(request_id)
-        if made_at is not None and self.request_producer.sent(user_id, request_id) is not None:
-            self.metrics.first_token.observe(max(0.0, time.time() - made_at))
 
 
 def _weight(request: Request) -> int:
     """How many answers are computed for it. A worker refuses what is out of range."""
     return min(max(request.best_of or 1, 1), MAX_BEST_OF)
-
-
-def _untold(event: TokenEvent, told: int) -> int:
-    """Tokens that were computed and not told: those of the candidates that were not chosen."""
-    return 0 if event.usage is None else max(0, event.usage.completion_tokens - told)
 
 
 async def new_gateway(settings: Settings, access: Access) -> Gateway:

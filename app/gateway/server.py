@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,12 +17,11 @@ from typing import Any
 import uvicorn
 
 from app.gateway.application import create_application, create_operations
-from app.gateway.body import MAX_BODY_BYTES
+from app.gateway.bodies.reading import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
-from app.gateway.limits.connections import GuardedHttp, GuardedWebSocket
-from app.gateway.server_log import OfPeers
+from app.gateway.middleware.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.sharing.port import host_of
-from app.gateway.tls import tls_options
+from app.log_limit import LogLimit
 from app.process_end import end_process
 from app.settings import Settings
 
@@ -31,6 +31,7 @@ _HURRY_S = 2.0
 _QUIET_S = 0.3
 _BACKLOG = 2048
 _SEND_BUFFER = 128 * 1024
+_NOT_UTF8 = "Invalid UTF-8"
 
 
 class Server(uvicorn.Server):
@@ -193,3 +194,51 @@ def _private(gateway: Gateway) -> uvicorn.Config:
         ws="none",
         timeout_graceful_shutdown=1,
     )
+
+
+class TlsError(Exception):
+    """A certificate or key cannot be used; one line."""
+
+
+def tls_options(settings: Settings) -> dict[str, Any]:
+    """Uvicorn's options for TLS of the public port and client certificates; empty without a certificate.
+
+    Raises `TlsError`.
+    """
+    certificate, key, clients = settings.gateway_tls_cert, settings.gateway_tls_key, settings.gateway_tls_client_ca
+    if certificate is None:
+        return {}
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(
+            f"PARLEY_GATEWAY_TLS_CERT={certificate}: {_reason(error)}; is the key the certificate's?"
+        ) from None
+    options: dict[str, Any] = {"ssl_certfile": certificate, "ssl_keyfile": key}
+    if clients is None:
+        return options
+    try:
+        context.load_verify_locations(clients)
+    except (ssl.SSLError, OSError) as error:
+        raise TlsError(f"PARLEY_GATEWAY_TLS_CLIENT_CA={clients}: {_reason(error)}") from None
+    return {**options, "ssl_ca_certs": str(clients), "ssl_cert_reqs": ssl.CERT_REQUIRED}
+
+
+def _reason(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or str(error)
+
+
+class OfPeers(LogLimit):
+    """A filter of `uvicorn.error`, for lines about what peers send: in the format of all others, and each text once in
+    a while.
+
+    Any peer can send what is no HTTP request, as often as it wants: a scan, or TLS to a plain port. These lines have
+    nothing of what it has sent. Errors of this program keep their tracebacks and are not limited.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith(_NOT_UTF8):  # of a WebSocket's peer; the traceback is uvicorn's own
+            record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+            record.exc_info = None
+        return record.exc_info is not None or super().filter(record)

@@ -9,6 +9,7 @@ so the two parts join without a gap.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -16,23 +17,31 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from app.gateway.answers.live import LiveAnswers
-from app.gateway.answers.scan import scan
-from app.gateway.erasures import Erasures
+from app.gateway.erasure.erasures import Erasures
+from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
 from app.gateway.metrics import Metrics
+from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.kafka.cluster import Cluster
 from app.reader import Answer, ReaderRule
 from app.reader.rule import Key
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.error import WireError
+from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 
+log = logging.getLogger(__name__)
+
 MARGIN_S = 60.0
 _AT_ONCE = 4
+_POLL_MS = 200
+_MOST_OF_A_BATCH = 500
+"""Records, after which other tasks of the event loop run."""
 
 
 @dataclass(slots=True)
@@ -192,3 +201,35 @@ def _answer_of(turn: Turn) -> Answer:
         usage=turn.usage,
     )
     return answer
+
+
+async def scan(
+    cluster: Cluster,
+    place: TopicPartition,
+    most: int,
+    *,
+    since_ms: int | None = None,
+) -> AsyncGenerator[ConsumerRecord, None]:
+    """The last records of `place`, at most `most`; raises `ApiError`. Close it if you leave it early."""
+    records = consumer(cluster)
+    records.assign([place])
+    try:
+        await start(records)
+        try:
+            end = (await records.end_offsets([place]))[place]
+            first = max((await records.beginning_offsets([place]))[place], end - most)
+            if since_ms is not None:
+                found = (await records.offsets_for_times({place: since_ms}))[place]
+                first = max(first, end if found is None else found.offset)
+            records.seek(place, first)
+            position = first
+            while position < end:
+                for record in (await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)).get(place, ()):
+                    position = record.offset + 1
+                    yield record
+                position = max(position, await records.position(place))
+        finally:
+            await records.stop()
+    except (KafkaError, KafkaUnusableError) as error:
+        log.warning("%s[%d] cannot be read: %s", place.topic, place.partition, error)
+        raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=5) from None

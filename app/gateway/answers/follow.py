@@ -7,17 +7,16 @@ meanwhile, or its owner dies, the reader goes on with the next owner, at the sam
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from app.gateway.answers.archive import Archive
-from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.live import LiveAnswers, LiveObserver
 from app.gateway.answers.watch import Watch
 from app.gateway.errors import ApiError
-from app.gateway.request_producer import RequestProducer
+from app.gateway.producer import RequestProducer
 from app.gateway.sharing.directory import Directory
-from app.gateway.sharing.link import PeerAwayError
-from app.gateway.sharing.links import Links
+from app.gateway.sharing.link import Links, PeerAwayError
 from app.reader import Answer
 from app.wire.error import ErrorCode
 from app.wire.event import ErrorInfo, EventType, TokenEvent
@@ -37,6 +36,7 @@ class Follower:
         request_producer: RequestProducer,
         directory: Directory,
         links: Links,
+        observer: LiveObserver,
         wait_s: float,
     ) -> None:
         self._live = live
@@ -45,8 +45,7 @@ class Follower:
         self._directory = directory
         self._links = links
         self._wait_s = wait_s
-        self.on_first_token: Callable[[str, str], None] = lambda _user_id, _request_id: None
-        """Called for the first token of an answer that another gateway has read."""
+        self._observer = observer
 
     async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
         """The existing events, then new ones, in batches; an empty batch is a keep-alive.
@@ -103,7 +102,7 @@ class Follower:
             async with aclosing(batches):
                 async for batch in batches:
                     if not is_local and any(event.index == 0 and event.tokens for event in batch):
-                        self.on_first_token(user_id, request_id)
+                        self._observer.first_token(user_id, request_id)
                     yield batch
         except PeerAwayError:
             return

@@ -6,7 +6,7 @@ memory; otherwise each of them would have to be searched in the log. Memory is b
 The answers that changed least recently are dropped first; answers with readers stay. Older answers are read from the
 log (`archive`).
 
-Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasures.py).
+Answers of erased users are dropped, whichever gateway or producer has sent the erasure (erasure/).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aiokafka.errors import KafkaError
 
 from app.gateway.answers.held import Held
 from app.gateway.answers.watch import Watch
-from app.gateway.failures import lasting
+from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.kafka.cluster import Cluster
 from app.kafka.fetch_pace import FetchPace
@@ -58,6 +58,25 @@ class _Behind:
     until: float
 
 
+class LiveObserver:
+    """What becomes of answers; its methods must not block. Those that are not overridden do nothing."""
+
+    def record_read(self) -> None:
+        """A record of `tokens` was read."""
+
+    def answer_grew(self, update: Update) -> None:
+        """Called once for each record, also if its partition leaves, comes back, and is read from further back."""
+
+    def first_token(self, user_id: str, request_id: str) -> None:
+        """Another gateway has read the first token of an answer that is followed here."""
+
+    def answer_forgotten(self, key: Key) -> None:
+        """The answer has left the memory."""
+
+    def serving(self, partitions: Collection[int]) -> None:
+        """These partitions are read up to where their ends were."""
+
+
 class LiveAnswers:
     """`erased_at` returns when a user was last erased: events from before are not kept, however late they arrive."""
 
@@ -70,6 +89,7 @@ class LiveAnswers:
         *,
         most_events: int,
         most_bytes: int,
+        observer: LiveObserver,
         looks_back: bool = False,
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
@@ -81,11 +101,7 @@ class LiveAnswers:
         self._behind: dict[TopicPartition, _Behind] = {}
         self.held = Held()
         self.closing = False
-        self.on_update: Callable[[Update], None] = lambda _update: None
-        """Called once for each record, also if its partition leaves, comes back, and is read from further back."""
-        self.on_read: Callable[[], object] = lambda: None
-        self.on_forget: Callable[[Key], None] = lambda _key: None
-        self.on_serving: Callable[[], object] = lambda: None
+        self._observer = observer
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
@@ -259,12 +275,12 @@ class LiveAnswers:
             if await records.position(partition) >= behind.end or time.monotonic() > behind.until:
                 del self._behind[partition]
                 self._reads_since[partition.partition] = behind.since
-                self.on_serving()
+                self._observer.serving(self.partitions)
 
     def _read_record(self, record: ConsumerRecord) -> None:
         """Read one record; whatever it holds, it is that record's fault, and the next ones are read."""
         self.next_offset[record.partition] = record.offset + 1
-        self.on_read()
+        self._observer.record_read()
         try:
             self._read_event(record, decode(TokenEvent, record.value, record.headers))
         except WireError as error:
@@ -279,7 +295,7 @@ class LiveAnswers:
         key = (update.answer.user_id, update.answer.request_id)
         if record.offset >= self._seen_to.get(record.partition, 0):
             self._seen_to[record.partition] = record.offset + 1
-            self.on_update(update)
+            self._observer.answer_grew(update)
         erased_at = self._erased_at(update.answer.user_id)
         if erased_at and (event.timestamp or 0) <= erased_at:
             self._forget(key)
@@ -310,7 +326,7 @@ class LiveAnswers:
     def _forget(self, key: Key) -> None:
         self.rule.forget(key)
         self.held.forget(key)
-        self.on_forget(key)
+        self._observer.answer_forgotten(key)
 
 
 async def _some_time_before(records: AIOKafkaConsumer, partition: TopicPartition, end: int) -> int:

@@ -1,6 +1,6 @@
 """A limit for the bytes of all request bodies that the gateway holds at once.
 
-Each body is small (body.py), but may take half a minute to arrive, and thousands of connections may send one.
+Each body is small (bodies/reading.py), but may take half a minute to arrive, and thousands of connections may send one.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
-
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunk
+from app.gateway.streams.sse import server_sent
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 from models.generation import Usage
@@ -33,27 +32,29 @@ class ChatReply:
 
     def first_chunks(self) -> Iterator[bytes]:
         for choice in self._choices:
-            yield data({**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley})
+            yield server_sent(
+                {**self._chunk(choice.delta({"role": "assistant", "content": ""})), "parley": choice.parley}
+            )
 
     def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[bytes]:
         choice = self._choices[number]
         for event in events:
             self._add(choice, event, keep=False)
             if event.text or event.logprobs:
-                yield data(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs))))
+                yield server_sent(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs))))
             if event.tool_call_deltas and choice.shows_calls:
                 calls = [tool_call_chunk(delta) for delta in event.tool_call_deltas]
-                yield data(self._chunk(choice.delta({"tool_calls": calls})))
+                yield server_sent(self._chunk(choice.delta({"tool_calls": calls})))
             if event.finish_reason is not None:
-                yield data({**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley})
+                yield server_sent({**self._chunk(choice.delta({}, finish=True)), "parley": choice.parley})
 
     def last_chunks(self) -> Iterator[bytes]:
         if self._wants_usage:
-            yield data({**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage})
+            yield server_sent({**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage})
         yield DONE
 
     def failed(self, error: ApiError) -> bytes:
-        return data(error.body)
+        return server_sent(error.body)
 
     def add(self, number: int, events: list[TokenEvent]) -> None:
         for event in events:
@@ -92,11 +93,6 @@ class ChatReply:
             "model": self._model,
             "system_fingerprint": self._version,
         }
-
-
-def data(content: object) -> bytes:
-    """A server-sent event without a name."""
-    return b"data: %b\n\n" % msgspec.json.encode(content)
 
 
 def usage_of(usages: Sequence[Usage | None]) -> dict[str, Any]:

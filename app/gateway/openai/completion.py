@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
-from app.gateway.openai.merge import merged
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request
+
+T = TypeVar("T")
 
 _SHOWN = {DEGRADED, FALLBACK}
 """Notices that the reply names."""
@@ -96,3 +98,28 @@ class Completion:
 def _elsewhere(asked: Request, why: str) -> ApiError:
     message = f"{why}; the answer is at /v1/requests/{asked.request_id}"
     return ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=1)
+
+
+async def merged(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+    """The items of all streams with the stream's number, in order of arrival; close it if you leave it early."""
+    waiting: dict[asyncio.Task[T | None], int] = {}
+    try:
+        for number, stream in enumerate(streams):
+            waiting[asyncio.create_task(_next(stream))] = number
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                number, item = waiting.pop(task), task.result()
+                if item is not None:
+                    yield number, item
+                    waiting[asyncio.create_task(_next(streams[number]))] = number
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for stream in streams:
+            await stream.aclose()
+
+
+async def _next(stream: AsyncGenerator[T, None]) -> T | None:
+    return await anext(stream, None)

@@ -11,21 +11,19 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from app.gateway.answers.follow import KEEP_ALIVE_S
-from app.gateway.answers.sse import EventStream
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError, json_response
-from app.gateway.failures import error_of
+from app.gateway.bodies.parameters import ignored_header
+from app.gateway.errors import ApiError, error_of, json_response
 from app.gateway.gateway import Gateway
-from app.gateway.limits.while_connected import while_connected
 from app.gateway.openai.completion import ChoiceEvents, Completion
-from app.gateway.openai.parameters import ignored_header
+from app.gateway.streams.sse import KEEP_ALIVE, EventStream
+from app.gateway.streams.while_connected import while_connected
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 
 STATUS_S = 5.0
 """How long a stream waits for its first events before its headers are sent: proxies cut replies that stay silent."""
-_LIFE = b": waiting\n\n"
 
 
 class Reply(Protocol):
@@ -133,13 +131,13 @@ async def _chunks(
         async with aclosing(events):
             try:
                 while not first.done():
-                    yield _LIFE
+                    yield KEEP_ALIVE
                     await asyncio.wait({first}, timeout=KEEP_ALIVE_S)
             finally:
                 await _ended(first)
             yield b"".join(reply.first_chunks()) + b"".join(reply.chunks(*first.result()))
             async for more in events:
-                yield b"".join(reply.chunks(*more)) or _LIFE
+                yield b"".join(reply.chunks(*more)) or KEEP_ALIVE
     except ApiError as error:
         yield reply.failed(error)
         return

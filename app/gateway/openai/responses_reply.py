@@ -16,12 +16,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import logprob_entries
 from app.gateway.openai.responses_body import ResponsesBody, response_id
 from app.gateway.openai.tools import flat, tools_of
+from app.gateway.streams.sse import server_sent
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCallDelta, ToolMode
@@ -155,7 +154,7 @@ class ResponsesReply:
     def _encoded(self, event: Event) -> bytes:
         numbered = {**event, "sequence_number": self._number}
         self._number += 1
-        return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), msgspec.json.encode(numbered))
+        return server_sent(numbered, name=event["type"])
 
     def _response(
         self, status: str, *, incomplete: str | None = None, error: dict[str, str] | None = None

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.gateway.auth.identity import Identity
+from app.gateway.bodies.ask import FormatBody
 from app.gateway.errors import ApiError, invalid
 from app.wire.error import ErrorCode
 from app.wire.ids import new_request_id
@@ -26,23 +27,6 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
-
-
-class FormatBody(ResponseFormat, frozen=True, kw_only=True, rename={"schema_": "schema"}):
-    """`schema` beside `type` is the form of Together, Fireworks and llama.cpp."""
-
-    schema_: dict[str, Any] | None = None
-
-    @property
-    def response_format(self) -> ResponseFormat:
-        """Raises `ApiError`."""
-        if self.schema_ is not None and self.json_schema is not None:
-            raise invalid("response_format", "has both schema and json_schema")
-        if self.schema_ and self.type in {FormatType.JSON_OBJECT, FormatType.JSON_SCHEMA}:
-            return ResponseFormat(type=FormatType.JSON_SCHEMA, json_schema=JsonSchema(schema_=self.schema_))
-        if self.schema_:
-            raise invalid("response_format", f"schema does not belong to the type {self.type}")
-        return ResponseFormat(**{name: getattr(self, name) for name in ResponseFormat.__struct_fields__})
 
 
 class StructuredOutputs(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.gateway.errors import ApiError
-from app.gateway.openai.chat_reply import DONE, data
+from app.gateway.openai.chat_reply import DONE
 from app.gateway.openai.text_choice import TextChoice
+from app.gateway.streams.sse import server_sent
 from app.wire.event import TokenEvent
 from app.wire.request import Request
 
@@ -54,15 +55,15 @@ class TextReply:
         for event in events:
             self._version = event.model_version or self._version
             if (choice := self._choices[number].chunk(event)) is not None:
-                yield data({**self._head(), "choices": [choice]})
+                yield server_sent({**self._head(), "choices": [choice]})
 
     def last_chunks(self) -> Iterator[bytes]:
         if self._wants_usage:
-            yield data({**self._head(), "choices": [], "usage": self._usage})
+            yield server_sent({**self._head(), "choices": [], "usage": self._usage})
         yield DONE
 
     def failed(self, error: ApiError) -> bytes:
-        return data(error.body)
+        return server_sent(error.body)
 
     @property
     def _usage(self) -> dict[str, Any]:

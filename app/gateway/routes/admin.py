@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.auth.keys import Role
+from app.gateway.bodies.openapi import replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.openapi import replies, shape
 from app.policy.file import TenantRule
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of

@@ -6,22 +6,20 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.answers.sse import EventStream
-from app.gateway.ask_body import AskBody
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
-from app.gateway.body import read_parameters, schema_of
-from app.gateway.errors import ApiError, invalid, json_response
-from app.gateway.failures import error_of
+from app.gateway.bodies.ask import AskBody
+from app.gateway.bodies.openapi import EVENTS, replies, shape
+from app.gateway.bodies.parameters import ignored_header
+from app.gateway.bodies.reading import read_parameters, schema_of
+from app.gateway.errors import ApiError, error_of, invalid, json_response
 from app.gateway.gateway import Gateway, gateway_of
-from app.gateway.limits.while_connected import while_connected
-from app.gateway.openai.parameters import ignored_header
-from app.gateway.openapi import EVENTS, replies, shape
+from app.gateway.streams.sse import KEEP_ALIVE, EventStream, server_sent
+from app.gateway.streams.while_connected import while_connected
 from app.reader import Answer
 from app.wire.error import ErrorCode
 from app.wire.event import EventType, TokenEvent
@@ -29,8 +27,6 @@ from app.wire.limits import is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])
 
-_encoder = msgspec.json.Encoder()
-_LIFE = b": waiting\n\n"
 _LARGEST_INDEX = 2**53
 
 
@@ -140,7 +136,7 @@ async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: 
     try:
         async with aclosing(gateway.follower.events(identity.user_id, request_id, after)) as batches:
             async for batch in batches:
-                yield b"".join(map(_chunk, batch)) or _LIFE
+                yield b"".join(map(_chunk, batch)) or KEEP_ALIVE
     except ApiError as error:
         yield _failed(error)
     except Exception as failure:  # noqa: BLE001 - what one answer holds ends its stream only
@@ -153,12 +149,11 @@ def _failed(error: ApiError) -> bytes:
 
 
 def _chunk(event: TokenEvent) -> bytes:
-    data = _encoder.encode(event)
     if event.type is EventType.NOTICE:
-        return b"data: %b\n\n" % data
+        return server_sent(event)
     # After the end, an id without data: an `EventSource` keeps it, and shows no event.
     behind = b"id: %d\n\n" % (event.next_index + 1) if event.is_end else b""
-    return b"id: %d\ndata: %b\n\n%b" % (event.next_index, data, behind)
+    return server_sent(event, event_id=event.next_index) + behind
 
 
 def _index(text: str | None) -> int:

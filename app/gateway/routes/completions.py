@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.auth.identity import Identity
-from app.gateway.body import read_parameters, schema_of
+from app.gateway.bodies.openapi import EVENTS, replies, shape
+from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply
@@ -17,7 +18,6 @@ from app.gateway.openai.exchange import Exchange
 from app.gateway.openai.sampling_body import SamplingBody
 from app.gateway.openai.text_body import TextBody
 from app.gateway.openai.text_reply import TextReply
-from app.gateway.openapi import EVENTS, replies, shape
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

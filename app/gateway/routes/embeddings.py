@@ -11,13 +11,13 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.body import read_parameters, schema_of
+from app.gateway.bodies.openapi import replies, shape
+from app.gateway.bodies.parameters import ignored_header
+from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.errors import encoded, invalid, json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.limits.while_connected import while_connected
-from app.gateway.openai.parameters import ignored_header
-from app.gateway.openai.served import is_folder
-from app.gateway.openapi import replies, shape
+from app.gateway.models import is_folder
+from app.gateway.streams.while_connected import while_connected
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

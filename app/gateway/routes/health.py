@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.auth.jwks import JwksUnavailableError
+from app.gateway.bodies.openapi import shape
 from app.gateway.errors import json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.openapi import shape
 
 router = APIRouter(tags=["health"])
 metrics_router = APIRouter(tags=["health"])

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.auth.identity import Identity
-from app.gateway.erasure_report import report
+from app.gateway.bodies.openapi import replies, shape
+from app.gateway.erasure.report import report
 from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.limits.while_connected import while_connected
-from app.gateway.openapi import replies, shape
+from app.gateway.streams.while_connected import while_connected
 from app.search.query import Query
 from app.search.rows import Role
 from app.wire.error import ErrorCode

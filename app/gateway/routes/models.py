@@ -6,9 +6,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway.bodies.openapi import replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
-from app.gateway.openapi import replies, shape
 from app.wire.error import ErrorCode
 
 router = APIRouter(prefix="/v1/models", tags=["openai"])

@@ -6,12 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway.body import read_parameters, schema_of
+from app.gateway.bodies.openapi import EVENTS, replies, shape
+from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.exchange import Exchange
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_reply import ResponsesReply
-from app.gateway.openapi import EVENTS, replies, shape
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 

@@ -24,9 +24,9 @@ from contextlib import ExitStack
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
 
-from app.gateway.answers.channel import Channel
 from app.gateway.errors import ApiError
 from app.gateway.gateway import gateway_of
+from app.gateway.streams.channel import Channel
 
 router = APIRouter(prefix="/v1", tags=["requests"])
 

@@ -9,8 +9,8 @@
    partitions, and every assignment carries the addresses of all owners (assignor.py, membership.py, directory.py).
 2. The owner of a partition reads its tokens, and keeps the limits of its users and tenants.
 3. Any gateway serves any user. For a user of another's partition it opens a stream at the owner, over one WebSocket
-   between the two (frames.py, link.py, session.py), and passes the events on. Its port is not the public one (port.py),
-   and both ends prove first that they have the same secret (trust.py).
+   between the two (frames.py, link.py, answers/session.py), and passes the events on. Its port is not the public one
+   (port.py), and both ends prove first that they have the same secret (trust.py).
 4. When a partition moves, or its owner dies, the stream is opened again at the new owner, from the next index. The
    client notices a pause. A new owner reads the beginning of an answer from the log, as a restarted gateway does.
 

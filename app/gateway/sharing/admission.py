@@ -10,13 +10,11 @@ from collections import Counter
 from contextlib import suppress
 
 from app.gateway.auth.identity import Identity
-from app.gateway.errors import ApiError
-from app.gateway.failures import lasting
+from app.gateway.errors import ApiError, lasting
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.rates import Limits
 from app.gateway.sharing.directory import Directory
-from app.gateway.sharing.link import PeerAwayError
-from app.gateway.sharing.links import Links
+from app.gateway.sharing.link import Links, PeerAwayError
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.gateway.failures import lasting
+from app.gateway.errors import lasting
 from app.gateway.sharing.assignor import Division, GatewayAssignor, Member
 from app.kafka.clients import KafkaUnusableError, start
 from app.settings import Settings

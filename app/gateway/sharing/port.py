@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ssl import SSLContext
 from urllib.parse import urlsplit
 
 from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from app.gateway.sharing.session import Session
 from app.gateway.sharing.trust import HANDSHAKE_S, REFUSED, RefusedError, Trust
 from app.settings import Settings
 
@@ -42,18 +41,18 @@ def address_of(settings: Settings, listener: socket.socket) -> str:
 
 
 class PeerPort:
-    """`on_refused`: an unknown caller was refused."""
+    """`serve_known` serves a gateway until it leaves; `on_refused`: an unknown caller was refused."""
 
     def __init__(
         self,
         trust: Trust,
         tls: SSLContext | None,
-        session: Callable[[ServerConnection], Session],
+        serve_known: Callable[[ServerConnection], Awaitable[None]],
         on_refused: Callable[[], None],
     ) -> None:
         self._trust = trust
         self._tls = tls
-        self._session = session
+        self._serve_known = serve_known
         self._on_refused = on_refused
         self._unknown = 0
         self._quiet_until = 0.0
@@ -80,7 +79,7 @@ class PeerPort:
     async def _serve(self, connection: ServerConnection) -> None:
         if not await self._is_known(connection):
             return
-        await self._session(connection).serve()
+        await self._serve_known(connection)
 
     async def _is_known(self, connection: ServerConnection) -> bool:
         if self._unknown >= _MOST_UNKNOWN:

@@ -1,4 +1,4 @@
-"""One worker with the `paced` engine, and one gateway before it, for all tests of this room."""
+"""One worker with the `paced` engine, and one gateway before it, for all tests of this folder."""
 
 from __future__ import annotations
 

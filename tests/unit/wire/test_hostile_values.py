@@ -17,9 +17,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.gateway.bodies.parameters import check_parameters
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
-from app.gateway.openai.parameters import check_parameters
 from app.gateway.openai.sampling_body import StructuredOutputs
 from app.wire import parley_pb2
 from app.wire.codec import decode, encode

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from app.gateway.answers.live import LiveAnswers
+from app.gateway.answers.live import LiveAnswers, LiveObserver
 from app.gateway.answers.watch import BATCH
+from app.reader import Update
 from app.wire.codec import encode
 from app.wire.event import EventType, Logprob, Notice, TokenEvent
 from models.generation import FinishReason
@@ -19,13 +21,28 @@ class Record:
         self.value, self.headers = encode(event)
 
 
+class Observer(LiveObserver):
+    def __init__(self) -> None:
+        self.on_update: Callable[[Update], object] = lambda _: None
+
+    def answer_grew(self, update: Update) -> None:
+        self.on_update(update)
+
+
 class Log:
     """A `tokens` partition that goes straight into the live memory."""
 
     def __init__(self, most_events: int = 100_000, most_bytes: int = 1 << 30) -> None:
         self.erased: dict[str, int] = {}
+        self.observer = Observer()
         self.live = LiveAnswers(
-            [], "tokens", 1, lambda user: self.erased.get(user, 0), most_events=most_events, most_bytes=most_bytes
+            [],
+            "tokens",
+            1,
+            lambda user: self.erased.get(user, 0),
+            most_events=most_events,
+            most_bytes=most_bytes,
+            observer=self.observer,
         )
         self.live._reads_since[0] = 0.0
         self.offset = 0
@@ -161,7 +178,7 @@ def test_words_older_than_an_erasure_are_forgotten_whichever_comes_first() -> No
 
 def test_an_end_older_than_an_erasure_still_counts_as_one() -> None:
     log, ends = Log(), []
-    log.live.on_update = lambda update: ends.append(update.event.is_end)
+    log.observer.on_update = lambda update: ends.append(update.event.is_end)
     log.erase("nina", at=2000)
     log.write(EventType.DONE, 0, request="late", finish_reason=FinishReason.STOP, timestamp=1999)
     assert ends == [True]
@@ -193,7 +210,7 @@ def test_a_record_that_is_read_again_counts_once() -> None:
     """A partition that left and came back is read from a minute before its end."""
     log = Log()
     counted: list[int | None] = []
-    log.live.on_update = lambda update: counted.append(update.event.index)
+    log.observer.on_update = lambda update: counted.append(update.event.index)
     log.say(0)
     log.say(1)
     log.live._drop({0})
@@ -209,9 +226,9 @@ def test_no_record_stops_the_reader_of_others(caplog: pytest.LogCaptureFixture) 
     def fail(_: object) -> None:
         raise KeyError("the prompt")
 
-    log.live.on_update = fail
+    log.observer.on_update = fail
     log.say(0)
-    log.live.on_update = lambda _: None
+    log.observer.on_update = lambda _: None
     hostile = Record(log.offset, TokenEvent(type=EventType.TOKEN))
     hostile.value = b'{"type": "token", "index": ' + b"9" * 5000 + b"}"
     log.live._read_record(hostile)

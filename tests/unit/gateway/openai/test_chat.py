@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from app.gateway.auth.identity import Identity
-from app.gateway.body import parse
+from app.gateway.bodies.reading import parse
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_body import ChatBody
 from app.gateway.openai.chat_reply import ChatReply

@@ -15,12 +15,12 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.gateway.answers.follow import Follower
+from app.gateway.answers.session import Session
 from app.gateway.metrics import Metrics
+from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.directory import Directory
-from app.gateway.sharing.link import PeerAwayError
-from app.gateway.sharing.links import Links
+from app.gateway.sharing.link import Links, PeerAwayError
 from app.gateway.sharing.port import PeerPort
-from app.gateway.sharing.session import Session
 from app.gateway.sharing.trust import REFUSED, Trust
 from app.reader import Answer
 from app.wire.event import EventType, TokenEvent
@@ -30,7 +30,7 @@ OWNER, ASKING = "http://owner:8080", "http://asking:8080"
 
 
 class Limits:
-    """The limits of one gateway, as `Charged` is."""
+    """As much of `Admission` as a session needs."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -67,11 +67,11 @@ class LongAnswer:
 async def port(trust: Trust, limits: Limits | None = None, events: int = 0) -> AsyncIterator[str]:
     follower = cast(Follower, LongAnswer(events))
 
-    def session(connection: ServerConnection) -> Session:
-        return Session(connection, follower, Directory(1), limits or Limits())
+    async def serve_known(connection: ServerConnection) -> None:
+        await Session(connection, follower, Directory(1), cast(Admission, limits or Limits())).serve()
 
     listener = socket.create_server(("127.0.0.1", 0))
-    serving = PeerPort(trust, None, session, lambda: None)
+    serving = PeerPort(trust, None, serve_known, lambda: None)
     await serving.start(listener)
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

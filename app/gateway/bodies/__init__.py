@@ -1,0 +1,1 @@
+"""How the body of a request is read, checked and described."""

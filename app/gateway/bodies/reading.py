@@ -1,0 +1,146 @@
+"""Request bodies: read within a limit and decoded into typed structs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import zlib
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from app.gateway.bodies.as_written import as_written
+from app.gateway.bodies.parameters import check_parameters
+from app.gateway.errors import ApiError, client_left
+from app.gateway.gateway import gateway_of
+from app.wire.error import ErrorCode
+from app.wire.json_codec import MalformedError, check_depth
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_BRACKETS = 25_000
+"""An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
+time.
+"""
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, list[str]]:
+    """A body, and the names of its fields that have no effect, nested ones included; raises `ApiError`.
+
+    Accepts JSON only: a page of another site cannot send that without a CORS preflight.
+    """
+    raw = await _read(request)
+    _check(raw)
+    ignored = dict.fromkeys(check_parameters(_decoded(raw, dict[str, msgspec.Raw]), record_type.__struct_fields__))
+    await asyncio.sleep(0)  # a megabyte of small objects takes tens of milliseconds; others have a turn in between
+    value = _decoded(raw, Any)
+    await asyncio.sleep(0)
+    value = as_written(value, record_type, ignored)
+    await asyncio.sleep(0)
+    parsed: T = _converted(value, record_type)
+    await asyncio.sleep(0)
+    return parsed, [*ignored]
+
+
+async def _read(request: Request) -> bytearray:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise ApiError(ErrorCode.INVALID_REQUEST, "send `content-type: application/json`", status=415)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip"}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the content-encoding {encoding} is not supported", status=415)
+    unpack = _Gzip() if encoding == "gzip" else None
+    with gateway_of(request).bodies.body() as body:
+        raw = bytearray()
+        try:
+            async for part in request.stream():
+                plain = part if unpack is None else unpack.add(part, MAX_BODY_BYTES + 1 - len(raw))
+                body.add(len(plain))
+                raw += plain
+                if len(raw) > MAX_BODY_BYTES:
+                    message = f"the body has more than {MAX_BODY_BYTES} bytes"
+                    raise ApiError(ErrorCode.INVALID_REQUEST, message, status=413)
+        except ClientDisconnect:
+            raise client_left() from None
+        if unpack is not None and not unpack.is_complete:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not complete gzip")
+        return raw
+
+
+class _Gzip:
+    """Decompresses a body in parts, never more than the limit of a body."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(wbits=31)
+
+    @property
+    def is_complete(self) -> bool:
+        return self._stream.eof
+
+    def add(self, part: bytes, most: int) -> bytes:
+        """At most `most` bytes; raises `ApiError`."""
+        try:
+            return self._stream.decompress(part, max(1, most))
+        except zlib.error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not gzip") from None
+
+
+def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str]]:
+    """A message of that type, and the names of its fields that have no effect; raises `ApiError`."""
+    _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
+    ignored: dict[str, None] = {}
+    message = _converted(as_written(_decoded(raw, Any), record_type, ignored), record_type)
+    known = {*message.__struct_fields__, message.__struct_config__.tag_field}
+    return message, [*check_parameters(_decoded(raw, dict[str, msgspec.Raw]), known), *ignored]
+
+
+def _check(text: bytes | bytearray) -> None:
+    if text.count(b"{") + text.count(b"[") > MAX_BRACKETS:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"the body has more than {MAX_BRACKETS} objects and lists", status=413
+        )
+    try:
+        check_depth(text)
+    except MalformedError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
+
+
+def _converted(value: Any, record_type: Any) -> Any:
+    try:
+        return msgspec.convert(value, record_type, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _wrong(error) from None
+
+
+def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=record_type)
+    except msgspec.ValidationError as error:
+        raise _wrong(error) from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def _wrong(error: msgspec.ValidationError) -> ApiError:
+    message = str(error)
+    place = _PLACE.search(message)
+    param = place[1] if place and place[1] else None
+    return ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param)
+
+
+def schema_of(record_type: type) -> dict[str, object]:
+    """The body's schema for the OpenAPI document."""
+    (schema,), parts = msgspec.json.schema_components([record_type], ref_template="#/components/schemas/{name}")
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema, parts)}}}}
+
+
+def _inlined(schema: object, parts: dict[str, object]) -> object:
+    """Replace references by their targets: FastAPI does not know these types."""
+    if isinstance(schema, dict):
+        if reference := schema.get("$ref"):
+            return _inlined(parts[reference.rpartition("/")[2]], parts)
+        return {name: _inlined(value, parts) for name, value in schema.items()}
+    return [_inlined(one, parts) for one in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,183 @@
+"""Erased users and the progress of their erasures: the gateway's copy of the workers' table `erased`.
+
+A gateway serves older data (answers in memory, `tokens`, `turns`, Milvus) only if it was asked for after the user's
+last erasure. It decides that by the same table as the workers: the table's changelog is compacted and outlives
+everything that it protects. A topic with a shorter retention would not do: once the erasure's record had left
+`controls`, the erased text would be served again.
+
+Erasures that no worker has processed yet are not in the table. The gateway reads them from `controls`, starting at the
+workers' committed offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError
+
+from app.delivery.commits.changelog import changelog_topic
+from app.delivery.record import CONTROLS
+from app.gateway.errors import lasting
+from app.kafka.clients import KafkaUnusableError, consumer, start
+from app.settings import Settings
+from app.wire.codec import decode
+from app.wire.control import Control, Erase
+from app.wire.error import WireError
+from app.wire.headers import is_forwarded
+from app.wire.validation import validate_control
+from tables.records import Erased, Table, decode_row, key_parts
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+_POLL_MS = 1000
+
+
+@dataclass(slots=True)
+class Progress:
+    """An incomplete erasure: the partitions that have applied it, and those whose rows in Milvus are deleted."""
+
+    asked_at: int
+    forgotten: set[int] = field(default_factory=set)
+    indexed: set[int] = field(default_factory=set)
+
+
+class Erasures:
+    """`on_erased` is called with each erasure that is read, and its time in Unix milliseconds."""
+
+    def __init__(self, settings: Settings, partitions: int, on_erased: Callable[[str, int], None]) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._on_erased = on_erased
+        self._at: dict[str, int] = {}
+        self._open: dict[str, Progress] = {}
+        self._next: dict[TopicPartition, int] = {}
+        self._has_table = False
+        self._consumer: AIOKafkaConsumer | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._table = [TopicPartition(changelog_topic(settings, Table.ERASED), n) for n in range(partitions)]
+        self._controls = [TopicPartition(settings.topic(CONTROLS), n) for n in range(partitions)]
+
+    async def start(self) -> None:
+        """Returns once everything written before is read; raises `KafkaUnusableError`."""
+        self._consumer = await self._open_consumer()
+        ends = await self._consumer.end_offsets(list(self._consumer.assignment()))
+        while any([await self._consumer.position(tp) < end for tp, end in ends.items()]):
+            await self._read_some(self._consumer)
+        self._reading = asyncio.create_task(lasting("reading erasures", self._keep_reading), name="erasures")
+
+    async def stop(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        if self._consumer is not None:
+            await asyncio.gather(self._consumer.stop(), return_exceptions=True)
+
+    def at(self, user_id: str) -> int:
+        """Time of the user's last erasure in Unix milliseconds; 0 if there is none."""
+        return self._at.get(user_id, 0)
+
+    def progress(self, user_id: str) -> Progress | None:
+        """Progress of the user's last erasure; None if it is complete or there is none."""
+        return self._open.get(user_id)
+
+    def asked(self, user_id: str, at: int) -> None:
+        """Record an erasure of the user at that time."""
+        if at > self.at(user_id):
+            self._at[user_id] = at
+            self._open[user_id] = Progress(at)
+            self._on_erased(user_id, at)
+
+    async def _open_consumer(self) -> AIOKafkaConsumer:
+        records = consumer(self._settings.cluster)
+        await start(records)
+        try:
+            # The first worker creates the table. A gateway that starts before it has nothing to protect.
+            self._has_table = self._table[0].topic in await records.topics()
+            assigned = [*self._table, *self._controls] if self._has_table else self._controls
+            records.assign(assigned)
+            first: dict[TopicPartition, int] = await records.beginning_offsets(assigned)
+            for tp, offset in {**first, **await self._unread(first), **self._next}.items():
+                records.seek(tp, offset)
+        except BaseException:
+            await records.stop()
+            raise
+        return records
+
+    async def _unread(self, first: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The workers' committed offset in `controls`; the beginning if it is unknown."""
+        admin = AIOKafkaAdminClient(**self._settings.cluster.options())
+        await admin.start()
+        try:
+            committed = await admin.list_consumer_group_offsets(self._settings.group)
+        except GroupCoordinatorNotAvailableError:
+            return {}  # no worker has run yet
+        finally:
+            await admin.close()
+        return {tp: max(first[tp], committed[tp].offset) for tp in self._controls if tp in committed}
+
+    async def _keep_reading(self) -> None:
+        while True:
+            try:
+                if self._consumer is None:
+                    self._consumer = await self._open_consumer()
+                await self._read_some(self._consumer)
+                if not self._has_table and self._table[0].topic in await self._consumer.topics():
+                    await self._consumer.stop()
+                    self._consumer = None
+            except (KafkaError, KafkaUnusableError, OSError) as error:
+                log.warning("cannot read the erasures: %s; retrying", error)
+                if self._consumer is not None:
+                    await self._consumer.stop()
+                    self._consumer = None
+                await asyncio.sleep(_RETRY_S)
+
+    async def _read_some(self, records: AIOKafkaConsumer) -> None:
+        table = frozenset(self._table)
+        for tp, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
+            (self._take_marks if tp in table else self._take_controls)(batch)
+            self._next[tp] = batch[-1].offset + 1
+
+    def _take_controls(self, batch: Iterable[ConsumerRecord]) -> None:
+        for record in batch:
+            try:
+                control = decode(Control, record.value, record.headers)
+                validate_control(control, record.key)
+            except WireError:
+                continue  # the worker writes a dead letter for it
+            if isinstance(control, Erase) and not is_forwarded(record.headers):
+                self.asked(control.user_id, record.timestamp)
+
+    def _take_marks(self, batch: Iterable[ConsumerRecord]) -> None:
+        for record in batch:
+            try:
+                (user_id,) = key_parts(record.key or b"")
+                mark = None if record.value is None else decode_row(record.value, Erased)
+            except (msgspec.MsgspecError, ValueError):
+                log.warning("%s[%d]@%d is not an erasure mark", record.topic, record.partition, record.offset)
+                continue
+            if mark is None:
+                self._at.pop(user_id, None)
+                self._open.pop(user_id, None)
+            else:
+                self._take_mark(user_id, record.partition, mark)
+
+    def _take_mark(self, user_id: str, partition: int, mark: Erased) -> None:
+        progress = self._open.get(user_id)
+        if mark.at > self.at(user_id):
+            self._at[user_id] = mark.at
+            self._on_erased(user_id, mark.at)
+            progress = progress or self._open.setdefault(user_id, Progress(mark.at))
+        if progress is None or mark.at < progress.asked_at:
+            return
+        progress.forgotten.add(partition)
+        if mark.done:
+            progress.indexed.add(partition)
+        if len(progress.indexed) == self._partitions:
+            del self._open[user_id]

@@ -1,0 +1,1 @@
+"""Replies that last: event streams and WebSockets, to readers that may be slow or gone."""

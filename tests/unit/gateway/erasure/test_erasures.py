@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.gateway.erasure.erasures import Erasures
+from app.gateway.erasure.report import report
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.control import Cancel, Erase
+from app.wire.headers import FORWARDED
+from tables import records
+from tables.records import Erased
+
+SETTINGS = Settings(_env_file=None, partitions=2)
+
+
+class Record:
+    topic, offset = "t", 0
+
+    def __init__(
+        self, key: bytes, value: bytes | None, partition: int = 0, timestamp: int = 0, headers: Any = ()
+    ) -> None:
+        self.key, self.value, self.partition, self.timestamp, self.headers = key, value, partition, timestamp, headers
+
+
+def mark(at: int, partition: int, *, done: bool = False, user: str = "ann") -> Record:
+    return Record(records.key(user), records.encode(Erased(at, indexed=at if done else 0)), partition)
+
+
+def control(control: Erase | Cancel, at: int, key: bytes = b"ann", headers: Any = ()) -> Record:
+    return Record(key, encode(control)[0], timestamp=at, headers=headers)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.erased: list[tuple[str, int]] = []
+        self.erasures = Erasures(SETTINGS, 2, lambda user, at: self.erased.append((user, at)))
+
+    def marks(self, *batch: Record) -> None:
+        self.erasures._take_marks(batch)
+
+    def controls(self, *batch: Record) -> None:
+        self.erasures._take_controls(batch)
+
+    def report(self, user: str = "ann") -> dict[str, Any]:
+        return report(self.erasures, user, SETTINGS, 2)
+
+
+def test_erasure_counts_before_any_worker_has_met_it() -> None:
+    bench = Bench()
+    bench.controls(control(Erase(user_id="ann"), at=1000))
+    assert bench.erasures.at("ann") == 1000
+    assert bench.erased == [("ann", 1000)]
+    assert bench.erasures.at("bob") == 0
+
+
+def test_erasure_counts_as_long_as_its_mark_stands_in_the_table() -> None:
+    bench = Bench()
+    bench.marks(mark(1000, 0, done=True), mark(1000, 1, done=True))
+    assert bench.erasures.at("ann") == 1000
+    bench.marks(Record(records.key("ann"), None))
+    assert bench.erasures.at("ann") == 0
+
+
+def test_older_erasure_does_not_take_a_newer_one_back() -> None:
+    bench = Bench()
+    bench.marks(mark(2000, 0))
+    bench.controls(control(Erase(user_id="ann"), at=1000))
+    bench.marks(mark(1000, 1, done=True))
+    assert bench.erasures.at("ann") == 2000
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        control(Cancel(user_id="ann", request_id="r"), at=1000),
+        control(Erase(user_id="ann"), at=1000, key=b"mallory"),
+        control(Erase(user_id="ann"), at=1000, headers=((FORWARDED, b"1@5"),)),
+        Record(b"ann", b"rubbish"),
+        Record(b"ann", None),
+    ],
+)
+def test_other_controls_erase_nobody(other: Record) -> None:
+    bench = Bench()
+    bench.controls(other)
+    assert bench.erased == []
+
+
+def test_record_that_is_no_mark_is_left_out() -> None:
+    bench = Bench()
+    bench.marks(Record(b"rubbish", b"{}"), Record(records.key("ann"), b"rubbish"), mark(1000, 0, user="bob"))
+    assert bench.erased == [("bob", 1000)]
+
+
+def test_report_tells_what_is_still_to_be_done() -> None:
+    bench = Bench()
+    assert bench.report() == {"status": "none", "erased_at": None, "remaining": [], "logs": {}}
+    bench.controls(control(Erase(user_id="ann"), at=1000))
+    reported = bench.report()
+    assert (reported["status"], reported["erased_at"]) == ("erasing", 1000)
+    assert [(part["part"], part["partitions_done"]) for part in reported["remaining"]] == [("memory", 0), ("search", 0)]
+    bench.marks(mark(1000, 0), mark(1000, 1, done=True))
+    assert [(part["part"], part["partitions_done"]) for part in bench.report()["remaining"]] == [("search", 1)]
+    bench.marks(mark(1000, 0, done=True))
+    reported = bench.report()
+    assert (reported["status"], reported["remaining"]) == ("done", [])
+    assert reported["logs"]["changelogs"] == 1000 + SETTINGS.compaction_lag_s * 1000
+    assert reported["logs"]["turns"] > reported["logs"]["requests"] > 1000
+
+
+def test_second_erasure_begins_anew() -> None:
+    bench = Bench()
+    bench.marks(mark(1000, 0, done=True), mark(1000, 1, done=True))
+    bench.controls(control(Erase(user_id="ann"), at=2000))
+    assert bench.report()["status"] == "erasing"
+    bench.marks(mark(1000, 0, done=True))
+    assert bench.report()["status"] == "erasing", "that was the first one"
+    bench.marks(mark(2000, 0, done=True), mark(2000, 1, done=True))
+    assert bench.report()["status"] == "done"

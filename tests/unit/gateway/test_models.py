@@ -1,0 +1,35 @@
+"""Which models a gateway lists."""
+
+from __future__ import annotations
+
+from app.gateway.models import RECENT_S, ServedModels
+
+
+def test_a_version_that_has_not_answered_for_long_is_listed_no_more() -> None:
+    now = 1000.0
+    models = ServedModels(["demo", "demo"], clock=lambda: now)
+    models.answered("b@1")
+    now += RECENT_S / 2
+    models.answered("a@1")
+    models.answered("demo@1")  # a version of a model that is listed
+    assert models.names() == ["demo", "a@1", "b@1"]
+    now += RECENT_S / 2 + 1
+    assert models.names() == ["demo", "a@1"]
+    now += RECENT_S
+    assert models.names() == ["demo"]
+
+
+def test_many_versions_leave_the_latest() -> None:
+    models = ServedModels([], clock=lambda: 0.0)
+    for number in range(1000):
+        models.answered(str(number))
+    assert "999" in models.names()
+    assert len(models.names()) <= 100
+
+
+def test_no_caller_sees_where_a_model_is() -> None:
+    models = ServedModels(["/srv/models/secret-merger", "demo"])
+    assert models.names() == ["default", "demo"]
+    assert models.default == "default"
+    assert "default" in models.names_of(None)
+    assert ServedModels(["~/mine", "./here", "org/name"]).names() == ["default", "org/name"]
