@@ -158,7 +158,7 @@ class Generating:
         """Write what comes from the stream; None if it stops without an end."""
         gate = self._decisions.moderating.gate(inflight, answer)
         before = beginning_of(inflight.request) + answer.text_of_round
-        make = partial(PutBack, inflight.mask, before, in_json=inflight.request.wants_json)
+        make = partial(PutBack, inflight.mask, before, answer.call_ends, in_json=inflight.request.wants_json)
         put_back = await off_loop(len(before) if inflight.mask else 0, make)
         async for generated in stream:
             observed(generated)

@@ -33,6 +33,7 @@ _TAG_LENGTH = 8
 _TAG = f"[{_ALPHABET}]{{{_TAG_LENGTH}}}"
 _PLACEHOLDER = re.compile(f"<[A-Z_]{{1,32}}_{_TAG}>")
 _SEPARATOR = re.compile(r"\\?[_\- ]")
+_WORD = re.compile("[A-Za-z0-9_]")
 _LONG = 2048
 _CLOSINGS = ("\\>", "&gt;")
 
@@ -113,62 +114,87 @@ class Mask:
 
     def put_back(self, text: str) -> str:
         """The text with the values instead of their placeholders."""
-        return self._put_back(text, str)
+        return "".join(self._parts(text, "", self._value_of)) if self else text
 
-    def shown(self, text: str, addresses: Addresses) -> str:
+    def shown(self, text: str, addresses: Addresses, *, is_cut: bool = False) -> str:
         """The same for a part of an answer that people read: within addresses, placeholders stay. `addresses` has read
-        what is shown before it, and reads on.
+        what is shown before it, and reads on. `is_cut`: the answer ends there, and half a placeholder is dropped.
         """
         if not self:
             return text
-        # What a placeholder may follow is decided by the letter before it, in whatever pieces the text comes.
-        at = len(addresses.tail)
-        text = addresses.tail + text
+
+        def value_of(found: regex.Match[str]) -> str | None:
+            return None if addresses.is_within else self._value_of(found)
+
         parts: list[str] = []
-        for found in self._written.finditer(text, at):
-            addresses.read(text[at : found.start()])
-            value = None if addresses.is_within else self._value_of(found)
-            part = found[0] if value is None else value
+        for part in self._parts(text, addresses.tail, value_of, is_cut=is_cut):
             addresses.read(part)
-            parts += (text[at : found.start()], part)
-            at = found.end()
-        addresses.read(text[at:])
-        return "".join((*parts, text[at:]))
+            parts.append(part)
+        return "".join(parts)
 
-    def put_back_json(self, text: str) -> str:
-        """The same for a part of JSON text, where values stand in strings."""
-        return self._put_back(text, lambda value: json.dumps(value, ensure_ascii=False)[1:-1])
+    def put_back_json(self, text: str, before: str = "") -> str:
+        """The same for a part of JSON text, where values stand in strings. `before`: what is shown before it."""
 
-    def _put_back(self, text: str, written: Callable[[str], str]) -> str:
-        if not self:
-            return text
-
-        def value_of(found: regex.Match[str]) -> str:
+        def value_of(found: regex.Match[str]) -> str | None:
             value = self._value_of(found)
-            return found[0] if value is None else written(value)
+            return value and json.dumps(value, ensure_ascii=False)[1:-1]
 
-        return self._written.sub(value_of, text)
+        return "".join(self._parts(text, before, value_of)) if self else text
+
+    def _parts(
+        self, text: str, before: str, value_of: Callable[[regex.Match[str]], str | None], *, is_cut: bool = False
+    ) -> Iterator[str]:
+        """The text with values, part by part. `value_of` is asked when the reader has all parts before the value."""
+        at = 0
+        while (found := self._next_written(text, at, before, partial=is_cut)) is not None:
+            yield text[at : found.start()]
+            if is_cut and _is_open(found):
+                return
+            value = value_of(found)
+            before, at = found[0] if value is None else value, found.end()
+            yield before
+        yield text[at:]
+
+    def _next_written(self, text: str, at: int, before: str, *, partial: bool) -> regex.Match[str] | None:
+        """The next written placeholder from `at` on, which readers have as `before`. A name without a bracket is none
+        behind a letter that they see: so it does not matter in which pieces the text comes.
+        """
+        begin = at
+        while (found := self._written.search(text, begin, partial=partial)) is not None:
+            start = found.start()
+            behind = text[start - 1 : start] if start > at else before[-1:]
+            if found[0].startswith(("<", "&")) or start == len(text) or not _WORD.match(behind):
+                return found
+            begin = start + 1
+        return None
 
     def _value_of(self, found: regex.Match[str]) -> str | None:
         """The value of a written placeholder; None for one that is not of this mask."""
         return self._values.get(_SEPARATOR.sub("_", found["name"]).upper())
 
-    def scan(self, text: str) -> Scan:
-        """Find the placeholders in a text that is still being written."""
+    def scan(self, text: str, before: str = "") -> Scan:
+        """Find the placeholders in a text that is still being written; `before` is what is shown before it."""
         if not self:
             return Scan((), len(text))
         complete: list[tuple[int, int]] = []
-        for found in self._written.finditer(text, partial=True):
-            rest = text[found.end() :]
-            is_closed = found[0].endswith((">", "&gt;"))
-            if found.partial or (not is_closed and any(closing.startswith(rest) for closing in _CLOSINGS)):
+        at = 0
+        while (found := self._next_written(text, at, before, partial=True)) is not None:
+            if _is_open(found):
                 return Scan(tuple(complete), found.start())
-            if self._value_of(found) is not None:
-                complete.append(found.span())
+            complete.append(found.span())
+            before, at = "", found.end()  # behind a value, a name may be a placeholder or none
         return Scan(tuple(complete), len(text))
 
 
 NO_MASK = Mask(b"", "", ())
+
+
+def _is_open(found: regex.Match[str]) -> bool:
+    """Whether a written placeholder may go on behind the text."""
+    if found.partial:
+        return True
+    rest = found.string[found.end() :]
+    return not found[0].endswith((">", "&gt;")) and any(closing.startswith(rest) for closing in _CLOSINGS)
 
 
 def _remembered(known: dict[str, T], text: str, read: Callable[[str], T]) -> T:
@@ -203,7 +229,7 @@ def _written_pattern(kinds: tuple[str, ...]) -> regex.Pattern[str]:
     separator = r"\\?[_\- ]"
     names = "|".join(separator.join(map(regex.escape, kind.split("_"))) for kind in kinds)
     return regex.compile(
-        rf"(?:<|&lt;|(?<![A-Za-z0-9_]))(?P<name>(?:{names}){separator}{_TAG})(?:\\?>|&gt;)?",
+        rf"(?:<|&lt;)?(?P<name>(?:{names}){separator}{_TAG})(?:\\?>|&gt;)?",
         regex.IGNORECASE | regex.ASCII,
     )
 

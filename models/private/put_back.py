@@ -8,7 +8,7 @@ what was held back. Within addresses (addresses.py) placeholders stay, which dep
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from models.chat import ToolCall
@@ -21,12 +21,16 @@ from models.tools.parser import CallDelta
 class PutBack:
     """Events of one stream as readers get them.
 
-    `before`: the text of the answer that readers have. `in_json`: the answer is JSON.
+    `before`: the text of the answer that readers have. `call_ends`: the last letter of each call that they have, if it
+    has any. `in_json`: the answer is JSON.
     """
 
-    def __init__(self, mask: Mask, before: str = "", *, in_json: bool = False) -> None:
+    def __init__(
+        self, mask: Mask, before: str = "", call_ends: Mapping[int, str] | None = None, *, in_json: bool = False
+    ) -> None:
         self._mask = mask
         self._addresses = Addresses(before if mask else "", in_json=in_json)
+        self._call_ends = dict(call_ends or {})
         self._held: list[Delta] = []
 
     def read(self, event: StreamEvent) -> Iterator[StreamEvent]:
@@ -50,17 +54,22 @@ class PutBack:
         indexes = sorted({call.index for one in self._held for call in one.calls})
         channels += [[_arguments(one, index) for one in self._held] for index in indexes]
         ends = [list(accumulate(map(len, texts))) for texts in channels]
-        scans = [self._mask.scan("".join(texts)) for texts in channels]
+        before = [self._addresses.tail, *(self._call_ends.get(index, "") for index in indexes)]
+        scans = [self._mask.scan("".join(texts), end) for texts, end in zip(channels, before, strict=True)]
         for count in range(len(self._held), 0, -1):
             if all(scan.allows_cut(end[count - 1]) for scan, end in zip(scans, ends, strict=True)):
                 return count
         return 0
 
     def _shown(self, delta: Delta) -> Delta:
-        calls = tuple(
-            dataclasses.replace(call, arguments=self._mask.put_back_json(call.arguments)) for call in _joined(delta)
-        )
+        calls = tuple(map(self._shown_call, _joined(delta)))
         return dataclasses.replace(delta, text=self._mask.shown(delta.text, self._addresses), calls=calls)
+
+    def _shown_call(self, call: CallDelta) -> CallDelta:
+        before = self._call_ends.get(call.index, "")
+        arguments = self._mask.put_back_json(call.arguments, before)
+        self._call_ends[call.index] = arguments[-1:] or before
+        return dataclasses.replace(call, arguments=arguments)
 
     def _end(self, end: End) -> Iterator[StreamEvent]:
         """A placeholder may be in the held tokens and in the text of the end. Half of one, in an answer that is cut
@@ -71,11 +80,9 @@ class PutBack:
             delta, self._held = merged(self._held), []
             text = delta.text + text
             yield self._shown(dataclasses.replace(delta, text=""))
-        if end.reason is not FinishReason.STOP:
-            scan = self._mask.scan(text)
-            text = text if text[scan.open_from :].endswith(">") else text[: scan.open_from]
+        text = self._mask.shown(text, self._addresses, is_cut=end.reason is not FinishReason.STOP)
         calls = tuple(ToolCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
-        yield dataclasses.replace(end, text=self._mask.shown(text, self._addresses), calls=calls)
+        yield dataclasses.replace(end, text=text, calls=calls)
 
 
 def _arguments(delta: Delta, index: int) -> str:

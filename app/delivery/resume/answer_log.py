@@ -48,6 +48,7 @@ class AnswerLog:
     """Writes the events of one request, continuing where its former owner stopped.
 
     `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
+    `call_ends`: the last letter of each call of the current round that readers have seen grow.
     """
 
     def __init__(self, tokens: TokenLog, inflight: InFlightRequest, serving: ServedModel) -> None:
@@ -68,7 +69,7 @@ class AnswerLog:
         self._used = self._bytes_of_round()
         self._begin = self._rounds.end
         self._inherited: tuple[int, ...] = ()
-        self.has_open_calls = False
+        self.call_ends: dict[int, str] = {}
         self.end: TokenEvent | None = None
         self._break = ""  # to write before the next text
         self.index = inflight.recovered.position if inflight.recovered else 0
@@ -142,13 +143,23 @@ class AnswerLog:
         self._texts.append(text)
         self._ends.append(end)
 
+    def _add_to_call(self, index: int, arguments: str) -> None:
+        self.call_ends[index] = arguments[-1:] or self.call_ends.get(index, "")
+
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether readers have seen a call of the current round grow."""
+        return bool(self.call_ends)
+
     def continue_after(self, rounds: ToolRounds) -> None:
         """What follows counts from the end of these rounds: indexes, calls, usage."""
         self._rounds = rounds
         self._begin, self._inherited = rounds.end, ()
-        self.has_open_calls = any(
-            event.tool_call_deltas for event in self._recovered if (event.index or 0) >= rounds.end
-        )
+        self.call_ends = {}
+        for event in self._recovered:
+            if (event.index or 0) >= rounds.end:
+                for call in event.tool_call_deltas or ():
+                    self._add_to_call(call.index - len(rounds.calls), call.arguments)
         self._break = BREAK if rounds.text and self.text == rounds.text else ""
         self._used = self._bytes_of_round()
 
@@ -201,7 +212,8 @@ class AnswerLog:
         self.logprobs += [one.logprob for one in delta.logprobs]
         self._add(text, self.index)
         self._used += _size(delta)
-        self.has_open_calls |= bool(delta.calls)
+        for call in delta.calls:
+            self._add_to_call(call.index, call.arguments)
         await self._tokens.pause(len(delta.tokens), self._deliveries[-1])
 
     def _drawn(self, one: TokenLogprob, index: int) -> Logprob:

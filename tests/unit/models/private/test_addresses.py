@@ -9,11 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from models.generation import Delta, FinishReason
+from models.generation import Delta, End, FinishReason, Usage
 from models.private.addresses import Addresses
 from models.private.mask import Mask
 from models.private.put_back import PutBack
 from models.private.value import PrivateValue
+from models.tools.parser import CallDelta
 from tests.unit.models.private.test_put_back import deltas, end, text_of
 
 VALUES = ("nina@example.com", "Nina Roth")
@@ -121,6 +122,7 @@ TEXTS = st.lists(st.sampled_from([*PIECES, " ", ".", "a", E, P, E.strip("<>"), "
 @given(TEXTS, st.integers(0, 1 << 30), st.booleans())
 @example(f"[a](https://evil.example/?{E})", 0, False)
 @example("evil.example" + E.strip("<>"), 0, False)
+@example(E + E.strip("<>"), 1, False)
 def test_what_is_shown_does_not_depend_on_the_pieces(text: str, seed: int, in_json: bool) -> None:
     """Nor on an owner's end: a next one goes on behind what readers have."""
     chance = random.Random(seed)
@@ -137,8 +139,31 @@ def test_what_is_shown_does_not_depend_on_the_pieces(text: str, seed: int, in_js
     _, at_once = owner(0, len(whole), "")
     index, before = owner(0, chance.randint(0, len(whole) - 1) if whole else 0, "")
     assert owner(index, len(whole), before)[1] == at_once
-    if last.reason is FinishReason.STOP:
-        assert at_once == shown(text, in_json=in_json)
+    assert at_once == MASK.shown(text, Addresses(in_json=in_json), is_cut=last.reason is FinishReason.LENGTH)
+
+
+@given(TEXTS, st.integers(0, 1 << 30))
+@example(E + E.strip("<>"), 1)
+@example("a" + E.strip("<>"), 1)
+def test_arguments_of_a_call_do_not_depend_on_the_pieces(text: str, seed: int) -> None:
+    chance = random.Random(seed)
+    whole = [
+        Delta(one.index, one.tokens, "", calls=(CallDelta(2, arguments=one.text),)) for one in deltas(text, chance)
+    ]
+    last = End(len(whole), FinishReason.TOOL_CALLS, Usage(1, len(whole)))
+
+    def owner(begin: int, stop: int, before: str) -> tuple[int, str]:
+        put_back = PutBack(MASK, call_ends={2: before[-1:]})
+        events = [one for event in whole[begin:stop] for one in put_back.read(event)]
+        if stop == len(whole):
+            events += [*put_back.read(last)]
+        read = [one for one in events if isinstance(one, Delta)]
+        return begin + sum(len(one.tokens) for one in read), before + "".join(
+            call.arguments for one in read for call in one.calls
+        )
+
+    index, before = owner(0, chance.randint(0, len(whole) - 1) if whole else 0, "")
+    assert owner(index, len(whole), before)[1] == owner(0, len(whole), "")[1] == MASK.put_back_json(text)
 
 
 @given(TEXTS, st.data())
