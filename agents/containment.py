@@ -13,7 +13,6 @@ import logging
 from agents.auditing import audit_of_request
 from agents.outcomes import dead_letter_of, ended_rows
 from app.delivery.commits.commit import Commit
-from app.delivery.escalation import described
 from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.record import Record
@@ -24,6 +23,7 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import shortened
 from models.registry import ModelRegistry
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,9 @@ class Containment:
 
     def refusal(self, record: Record, error: Exception) -> WireError:
         """What to report of a record that raises something unexpected when it is read."""
-        log.warning("%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, described(error))
+        log.warning(
+            "%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, type_and_place(error)
+        )
         return WireError(ErrorCode.INVALID_REQUEST, f"the record cannot be read ({type(error).__name__})")
 
     def letter(self, record: Record, error: Exception) -> Commit:
@@ -45,7 +47,10 @@ class Containment:
     async def end(self, partition: Partition, inflight: InFlightRequest, error: Exception) -> tuple[TokenEvent, Commit]:
         """Write the end of the answer, unless readers have one already; returns it with the commit."""
         log.warning(
-            "partition %s: request %s ends, its worker goes on: %s", partition.number, inflight.key, described(error)
+            "partition %s: request %s ends, its worker goes on: %s",
+            partition.number,
+            inflight.key,
+            type_and_place(error),
         )
         code, message = _cause_of(error)
         end = inflight.written_end
@@ -63,7 +68,7 @@ class Containment:
             inflight.answer = inflight.answer or AnswerLog(partition.ownership.tokens, inflight, self._servings.default)
             audit = audit_of_request(inflight, inflight.answer, end, now)
         except Exception as again:  # noqa: BLE001 - of the same request
-            log.warning("request %s has no record on `audit`: %s", inflight.key, described(again))
+            log.warning("request %s has no record on `audit`: %s", inflight.key, type_and_place(again))
             audit = ()
         return Commit(inflight.record, ended, (letter,), audit)
 

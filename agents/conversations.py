@@ -24,7 +24,7 @@ from agents.jobs import PRIORITIES, left_of, serving_of
 from agents.outcomes import Refusal, commit_of, memory_of, quarantine_of, refusal_of, refused_user
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
-from app.delivery.escalation import ESCALATING, described
+from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlightRequest
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
@@ -45,6 +45,7 @@ from app.wire.tools import ToolMode
 from app.wire.validation import check_partition, validate_request
 from models.generation import FinishReason
 from models.registry import ModelRegistry
+from models.unexpected import type_and_place
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Table, Turn
@@ -210,7 +211,7 @@ class Conversations:
             if inflight.answer is not None:
                 self._observer.answered(partition.number, inflight, inflight.answer, end)
         except Exception as error:  # noqa: BLE001 - the request is committed; what follows must cost nobody anything
-            log.warning("request %s is committed, but not reported whole: %s", inflight.key, described(error))
+            log.warning("request %s is committed, but not reported whole: %s", inflight.key, type_and_place(error))
 
     async def _look(self, partition: Partition, inflight: InFlightRequest) -> None:
         """Let the guard read the request, and find what it recalls, unless it is refused."""

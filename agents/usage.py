@@ -24,7 +24,6 @@ from functools import partial
 from aiokafka import ConsumerRecord
 
 from app.delivery.commits.commit import Commit
-from app.delivery.escalation import described
 from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
@@ -36,6 +35,7 @@ from app.wire.error import WireError
 from app.wire.ids import tenant_of
 from app.wire.turn import Turn
 from app.wire.usage import Latencies, UsageWindow
+from models.unexpected import type_and_place
 from tables.records import Table
 from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
 
@@ -87,7 +87,7 @@ class UsageWindows:
             except WireError:
                 continue  # the agent on `turns` writes the dead letter
             except Exception as error:  # noqa: BLE001 - of this turn
-                log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, described(error))
+                log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, type_and_place(error))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 

@@ -1,9 +1,12 @@
-"""Name an exception that nobody has foreseen, for the log: its text may quote a prompt, so type and line have to do."""
+"""Name an exception that no code expects, for the log: its text may quote a prompt, so type and line have to do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from traceback import walk_tb
+
+_ROOT = Path(__file__).parents[1]
+_PACKAGES = ("agents", "app", "models", "tables", "tests")
 
 
 def contained(error: BaseException) -> Exception:
@@ -18,9 +21,18 @@ def contained(error: BaseException) -> Exception:
 
 
 def type_and_place(error: BaseException) -> str:
-    """For example `KeyError at rendering.py:42`, the line that raised it."""
-    frames = list(walk_tb(error.__traceback__))
+    """For example `KeyError in models/rendering.py:42 (rendered)`: the last line of Parley's own that it passed, or the
+    line that raised it if there is none.
+    """
+    frames = [
+        (Path(frame.f_code.co_filename), line, frame.f_code.co_name) for frame, line in walk_tb(error.__traceback__)
+    ]
     if not frames:
         return type(error).__name__
-    frame, line = frames[-1]
-    return f"{type(error).__name__} at {Path(frame.f_code.co_filename).name}:{line}"
+    path, line, function = next((frame for frame in reversed(frames) if _is_ours(frame[0])), frames[-1])
+    name = path.relative_to(_ROOT) if _is_ours(path) else path.name
+    return f"{type(error).__name__} in {name}:{line} ({function})"
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _PACKAGES

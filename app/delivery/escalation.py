@@ -10,9 +10,6 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
-
 from app.delivery.commits.commit import LostError
 from app.delivery.commits.offsets import LostRecordError
 from models.token_stream import EngineDied
@@ -30,18 +27,3 @@ PARTITION_ERRORS: tuple[type[Exception], ...] = (LostError,)
 
 ESCALATING: tuple[type[Exception], ...] = (*WORKER_ERRORS, *PARTITION_ERRORS, CorruptStoreError)
 """What may leave the processing of one request or record."""
-
-_ROOT = Path(__file__).parents[2]
-
-
-def described(error: BaseException) -> str:
-    """The type of an error and where it was raised, without its text: that may quote a prompt."""
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT)]
-    ours = [frame for frame in inside if "site-packages" not in frame.filename] or frames
-    if not ours:
-        return type(error).__name__
-    frame = ours[-1]
-    name = Path(frame.filename)
-    path = name.relative_to(_ROOT) if name.is_relative_to(_ROOT) else Path(name.name)
-    return f"{type(error).__name__} in {path}:{frame.lineno} ({frame.name})"

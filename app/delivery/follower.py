@@ -9,8 +9,9 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from app.delivery.escalation import ESCALATING, described
+from app.delivery.escalation import ESCALATING
 from app.delivery.partition import Partition
+from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ async def follow(
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            log.warning("%s of partition %s: %s; reading again", topic, partition.number, described(error))
+            log.warning("%s of partition %s: %s; reading again", topic, partition.number, type_and_place(error))
             await asyncio.sleep(_RETRY_S)
 
 

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any
 
 from app.delivery.commits.commit import Commit
-from app.delivery.escalation import described
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.batcher import Flush
+from models.unexpected import type_and_place
 from tables.records import Table
 
 log = logging.getLogger(__name__)
@@ -65,4 +65,4 @@ def _notify(observers: Sequence[Observer], event: str, *what: Any, **how: Any) -
         try:
             getattr(one, event)(*what, **how)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is observed goes on
-            log.warning("%s has failed: %s", type(one).__name__, described(error))
+            log.warning("%s has failed: %s", type(one).__name__, type_and_place(error))

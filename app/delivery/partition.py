@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.commits.offsets import LostRecordError
-from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS, described
+from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
 from app.delivery.gaps import Gaps
 from app.delivery.inflight import InFlightRequest
 from app.delivery.keyed_executor import KeyedExecutor
@@ -29,6 +29,7 @@ from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, SOURCES, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
+from models.unexpected import type_and_place
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)
@@ -207,7 +208,7 @@ class Partition:
         try:
             return self._agent.reduced(commit, reason)
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
-            log.critical("partition %s: %s leaves no record: %s", self.number, _place_of(commit), described(error))
+            log.critical("partition %s: %s leaves no record: %s", self.number, _place_of(commit), type_and_place(error))
             return Commit(commit.record)
 
     async def _commit_reduced(self, commit: Commit) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from agents.containment import Containment
 from agents.handlers import Handlers
-from app.delivery.commits.commit import LostError
-from app.delivery.escalation import ESCALATING, described
+from app.delivery.escalation import ESCALATING
 from app.delivery.partition import Partition
 from app.delivery.record import CONTROLS, Record
 from app.delivery.resume.tokens import EventTooLargeError, TokenLog
@@ -157,11 +156,3 @@ def handlers_that(error: Exception, containment: Containment) -> Handlers:
         expect_rebalance=lambda _partition, _error: None,
         broken=lambda _error: None,
     )
-
-
-def test_description_names_the_place_in_this_project_and_no_text() -> None:
-    with pytest.raises(ValueError, match="partitions") as caught:
-        Settings(_env_file=None, partitions=SECRET)  # type: ignore[arg-type]
-    assert described(caught.value).endswith(" (test_description_names_the_place_in_this_project_and_no_text)")
-    assert SECRET not in described(caught.value)
-    assert described(LostError(SECRET)) == "LostError"

@@ -176,5 +176,5 @@ def test_what_a_codec_raises_unexpectedly_is_about_the_record(
         error = refusal(b'{"request_id":"r-1"}', headers)
     assert error.message == "the record cannot be read"
     assert error.request_id == (None if headers else "r-1")
-    assert "KeyError at test_bad_bytes.py" in caplog.text
+    assert "KeyError in tests/unit/wire/test_bad_bytes.py" in caplog.text
     assert "secret" not in caplog.text
