@@ -74,9 +74,9 @@ class History:
         self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
 
     def expire(self, partition: Partition) -> None:
-        """Delete rows that are older than `PARLEY_HISTORY_TTL_S`."""
-        if self._settings.history_ttl:
-            self._index.expire(partition.ownership.clock.now() - int(self._settings.history_ttl * 1000))
+        """Delete rows that are older than `PARLEY_INDEX_TTL_S`."""
+        if self._settings.index_ttl:
+            self._index.expire(partition.ownership.clock.now() - int(self._settings.index_ttl * 1000))
 
     def _indexed(
         self, partition: Partition, ownership: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None

@@ -17,7 +17,7 @@ from app.delivery.inflight import InFlightRequest
 from app.settings import Settings
 from app.wire.event import RecalledTurn
 from app.wire.ids import seed_for
-from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES
+from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES, TOOL_ROUNDS
 from app.wire.request import Priority as RequestPriority
 from app.wire.request import Request, Role
 from app.wire.response_format import FormatType, ResponseFormat
@@ -98,7 +98,7 @@ async def prompt_of(
             None if request.messages is None else [*(chat_message(one) for one in request.messages), *rounds],
             recalled=recalled,
             steps=(*steps_of(request, memory), *rounds),
-            tools=tools_of(inflight, settings),
+            tools=tools_of(inflight),
             continues=request.continue_final_message,
             reserve=reserve,
             at=inflight.at / 1000,
@@ -150,10 +150,10 @@ def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, sett
         )
 
 
-def tools_of(inflight: InFlightRequest, settings: Settings) -> list[Tool]:
+def tools_of(inflight: InFlightRequest) -> list[Tool]:
     """The tools that the answer may call now. A `tool_choice` that demands a call is for the first round."""
     request, rounds = inflight.request, inflight.rounds.rounds
-    if len(rounds) >= settings.tool_rounds:
+    if len(rounds) >= TOOL_ROUNDS:
         return []
     choice = request.tool_choice if not rounds or request.tool_choice == "none" else "auto"
     return [
@@ -190,7 +190,7 @@ def job_of(
     rounds = inflight.rounds
     max_tokens = min((request.max_tokens or settings.max_tokens) - rounds.end, room)
     least = max(0, (request.min_tokens or 0) - rounds.end)
-    tools = tools_of(inflight, settings)
+    tools = tools_of(inflight)
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,

@@ -44,11 +44,11 @@ class Recalling:
         inflight.related = ()
         if self._related is None:
             return
-        ttl_ms = int(self._settings.history_ttl * 1000)
+        ttl_ms = int(self._settings.index_ttl * 1000)
         query = Query(
             user_id=request.user_id,
             text=await off_loop(len(request.question), partial(inflight.mask.hide, request.question)),
-            limit=2 * (count + self._settings.history_turns),  # a turn is two rows, and the last ones are left out
+            limit=2 * (count + self._settings.conversation_turns),  # a turn is two rows, and the last ones are left out
             since=partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
             until=inflight.at,
             erased_at=max(0, erased_at(partition, request.user_id)),

@@ -24,6 +24,7 @@ from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS
+from app.wire.limits import TOOL_TIMEOUT_MS
 from app.wire.tool_records import ToolCallRecord
 from app.wire.tools import ToolMode
 from models.chat import ToolCall
@@ -124,7 +125,7 @@ class ToolCalls:
         await partition.commit(Commit(None, (change,)), urgent=True)
 
     def _timeout_ms(self, inflight: InFlightRequest) -> int:
-        return inflight.request.tool_timeout_ms or int(self._settings.tool_timeout_s * 1000)
+        return inflight.request.tool_timeout_ms or TOOL_TIMEOUT_MS
 
     def _record(self, inflight: InFlightRequest, one: ToolRound, call: ToolCall) -> Outgoing:
         request = inflight.request

@@ -46,6 +46,7 @@ _POLL_MS = 5000
 _LEAST_POLL_MS = 200
 _AT_ONCE = 200  # turns counted before other tasks get to run
 _EVERY_S = 1.0  # least time between two commits of one partition
+_GRACE_WINDOWS = 5  # a turn that is later than these is counted in the current window
 
 
 class UsageWindows:
@@ -62,7 +63,7 @@ class UsageWindows:
         windows = Windows.load(
             partition.ownership.store.scan(Table.USAGE),
             length=self._settings.usage_window_s * 1000,
-            grace=self._settings.usage_grace_s * 1000,
+            grace=_GRACE_WINDOWS * self._settings.usage_window_s * 1000,
         )
         count = partial(self._count, partition, windows)
         await follow(partition, TURNS, lambda: windows.next, count, wait_ms=_POLL_MS)

@@ -33,7 +33,8 @@ from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
 from app.search.vector_store import IndexMismatchError
 from app.serving.loading import LoadError
-from app.settings import Settings, SettingsError, UnknownSettingWarning, settings
+from app.settings import Settings, UnknownSettingWarning, settings
+from app.settings.sources import SettingsError
 from app.telemetry.log_format import FAUST_LOGGING
 from app.telemetry.telemetry import Telemetry
 from app.telemetry.tracing import TracingError

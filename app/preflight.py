@@ -33,6 +33,7 @@ _UNUSABLE = (
     PolicyError,
 )
 _RETRY_S = 0.5
+_START_WAIT_S = 300.0
 _LOCK_S = 3.0
 
 
@@ -92,7 +93,7 @@ def _check_port(host: str, port: int) -> None:
 
 async def _check_kafka(parley: Settings) -> None:
     """Wait for a broker that is unreachable; a supervisor may start workers and brokers together."""
-    deadline, reported = time.monotonic() + parley.start_wait_s, ""
+    deadline, reported = time.monotonic() + _START_WAIT_S, ""
     while True:
         try:
             await check_topics(parley)

@@ -117,7 +117,7 @@ class Worker:
         observer: Observer = UNOBSERVED,
         open_vectors: OpenVectors = open_vectors,
     ) -> None:
-        rules = MemoryRules(settings.history_turns, int(settings.conversation_ttl_s * 1000))
+        rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
         self._loaded = loaded
         self._broken = broken

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
+from functools import partial
 from signal import SIGINT, SIGTERM
 from socket import socket
 from typing import Any
@@ -68,14 +69,19 @@ async def _serve(settings: Settings) -> None:
     except (TracingError, ToolsFileError, PolicyError, SharingError) as error:
         raise WrongUseError(str(error)) from None
     with ExitStack() as bound:
-        listener = bound.enter_context(_bound(settings, listen, "GATEWAY"))
+        host, port = settings.gateway_host, settings.gateway_port
+        names = "PARLEY_GATEWAY_PORT, or PARLEY_GATEWAY_HOST"
+        listener = bound.enter_context(_bound(partial(listen, settings), host, port, names))
         operators = None
         if not access.development:
-            operators = bound.enter_context(_bound(settings, listen_for_operators, "GATEWAY_METRICS"))
+            host, port = settings.gateway_metrics_host, settings.gateway_metrics_port
+            names = "PARLEY_GATEWAY_METRICS_PORT, or PARLEY_GATEWAY_METRICS_HOST"
+            operators = bound.enter_context(_bound(partial(listen_for_operators, settings), host, port, names))
         peers = None
         if settings.gateway_advertise:
-            peer_settings = settings.model_copy(update={"gateway_peer_host": host_of(settings)})
-            peers = bound.enter_context(_bound(peer_settings, listen_for_gateways, "GATEWAY_PEER"))
+            host, port = host_of(settings), settings.gateway_peer_port
+            names = "PARLEY_GATEWAY_PEER_PORT, or PARLEY_GATEWAY_ADVERTISE"
+            peers = bound.enter_context(_bound(partial(listen_for_gateways, settings), host, port, names))
         try:
             await _unless_interrupted(edge.start(peers))
         except BaseException:
@@ -114,10 +120,10 @@ async def _unless_interrupted(start: Coroutine[Any, Any, None]) -> None:
         end_at_signals()
 
 
-def _bound(settings: Settings, listen: Callable[[Settings], socket], name: str) -> socket:
+def _bound(listener: Callable[[], socket], host: str, port: int, names: str) -> socket:
+    """The socket; raises an error that tells which of the settings `names` to change."""
     try:
-        return listen(settings)
+        return listener()
     except OSError as error:
-        host, port = getattr(settings, f"{name.lower()}_host"), getattr(settings, f"{name.lower()}_port")
-        remedy = f"set PARLEY_{name}_PORT, or PARLEY_{name}_HOST to an address of this machine"
+        remedy = f"set {names} to an address of this machine"
         raise click.ClickException(f"{host}:{port} cannot be bound: {error.strerror}; {remedy}") from None

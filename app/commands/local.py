@@ -15,7 +15,8 @@ from app.commands.terminal import WrongUseError, plain_failures, warn_of_unknown
 from app.kafka.topics import TopicsError
 from app.local.errors import LocalError
 from app.local.report import timed
-from app.settings import SettingsError, UnknownSettingWarning
+from app.settings import UnknownSettingWarning
+from app.settings.sources import SettingsError
 
 if TYPE_CHECKING:
     from app.local.instance import LocalInstance

@@ -1,4 +1,4 @@
-"""`parley settings`: the current settings and their meaning, and the README's table."""
+"""`parley settings`: the current settings and their meaning, and the table in docs/settings.md."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 import click
 
 from app.commands.terminal import settings_of_terminal
-from app.settings import PREFIX, Settings
+from app.settings import SUBJECTS, Settings
+from app.settings.names import PREFIX
 
 _LOGIN_IN_URL = re.compile(r"(?<=://)[^/@\s;]*@")
 _NEEDS_QUOTES = re.compile(r"[\s#'\"]")
 
 
 @click.command()
-@click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in the README.")
+@click.option("--markdown", is_flag=True, help="The table of all settings and their defaults, as in docs/settings.md.")
 def settings(*, markdown: bool) -> None:
     """Show every setting with its value in the format of `.env`; secrets and credentials in URLs are shown as ***."""
     if markdown:
@@ -38,10 +39,14 @@ def _env_value(value: object) -> str:
 
 
 def settings_table() -> str:
-    rows = ["| setting | default | meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        rows.append(f"| `{PREFIX}{name.upper()}` | {_shown(field.default)} | {field.description} |")
-    return "\n".join(rows)
+    """A table for each subject, under its heading."""
+    lines: list[str] = []
+    for subject, fields in SUBJECTS:
+        lines += [f"## {subject}", "", "| setting | default | meaning |", "|---|---|---|"]
+        for name, field in fields.model_fields.items():
+            lines.append(f"| `{PREFIX}{name.upper()}` | {_shown(field.default)} | {field.description} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
 
 
 def _shown(default: Any) -> str:

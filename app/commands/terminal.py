@@ -15,7 +15,8 @@ import click
 
 from app.kafka.clients import KafkaUnusableError
 from app.process_end import end_at_signals
-from app.settings import Settings, SettingsError, load_settings, named, unknown_names
+from app.settings import Settings, load_settings, unknown_settings
+from app.settings.sources import SettingsError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,9 +45,9 @@ def settings_of_terminal() -> Settings:
 
 
 def warn_of_unknown_settings() -> None:
-    """For commands that work with invalid settings: warn about each unknown name in one line."""
-    for name in unknown_names(named()):
-        note(f"warning: {name} is not a setting of Parley and is ignored")
+    """For commands that work with invalid settings: warn about each old or unknown name in one line."""
+    for line in unknown_settings():
+        note(f"warning: {line}")
 
 
 @contextmanager

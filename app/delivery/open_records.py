@@ -22,6 +22,8 @@ _ROUNDS = 2
 _USERS = 8
 MOST_PARKED = 16_384
 """With so many requests parked, a worker reads no further."""
+HELD_BYTES = 64 * 1024 * 1024
+"""Of a partition's open records; further records wait in Kafka."""
 WAITING_BYTES = 16 * 1024
 """What a request that waits for tools needs beside its record."""
 
@@ -35,7 +37,7 @@ class Share:
 
     @classmethod
     def of(cls, settings: Settings) -> Share:
-        return cls(_ROUNDS * settings.max_in_flight, settings.partition_held_mb * 1024 * 1024 // _USERS)
+        return cls(_ROUNDS * settings.max_in_flight, HELD_BYTES // _USERS)
 
 
 class OpenRecords:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Protocol
 
+from app.delivery import open_records
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.commit import CommitQueue
 from app.delivery.commits.log_end import LogEnd
@@ -214,7 +215,7 @@ class PartitionManager:
         """Pause topics whose records pile up; each topic separately, so that a full one delays no other."""
         if self.partitions.get(partition.number) is not partition:
             return  # it is being closed; its next owner controls the flow
-        limit, limit_bytes = self._settings.max_in_flight, self._settings.partition_held_mb * 1024 * 1024
+        limit, limit_bytes = self._settings.max_in_flight, open_records.HELD_BYTES
         for topic in (REQUESTS, TURNS):
             filled = max(
                 partition.records.active(topic) / (_PAUSE_AT[topic] * limit),

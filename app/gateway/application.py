@@ -17,6 +17,7 @@ from starlette.websockets import WebSocket
 
 from app.gateway.bodies.openapi import document
 from app.gateway.bodies.parameters import IGNORED_HEADER
+from app.gateway import bounds
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway, gateway_of
 from app.gateway.middleware.access_log import AccessLog
@@ -59,7 +60,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     if gateway.access.development:
         application.add_middleware(LoopbackOnly, origins=gateway.settings.origins)
     if gateway.settings.gateway_trusted_proxies:
-        application.add_middleware(ByAddress, most=gateway.settings.gateway_address_connections)
+        application.add_middleware(ByAddress, most=bounds.CONNECTIONS_OF_ADDRESS)
     application.add_middleware(Counting, metrics=gateway.metrics)
     application.add_middleware(RequestIds)
     if gateway.settings.origins:

@@ -15,6 +15,7 @@ from websockets.asyncio.server import ServerConnection
 
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
+from app.gateway import bounds
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.session import Session
@@ -64,8 +65,8 @@ class Gateway:
         self.access = access
         self.partitions = partitions
         self.metrics = Metrics()
-        self.gate = Gate(settings.gateway_connections, settings.gateway_address_connections, settings.trusted_proxies)
-        self.bodies = BodyBudget(settings.gateway_bodies_mb * 1024 * 1024)
+        self.gate = Gate(bounds.CONNECTIONS, bounds.CONNECTIONS_OF_ADDRESS, settings.trusted_proxies)
+        self.bodies = BodyBudget(bounds.BODIES_BYTES)
         self.tracing = Tracing.of(settings, "parley-gateway")
         self.request_producer = RequestProducer(settings)
         self.audit_trail = AuditTrail(self.request_producer, is_on=bool(settings.audit_retention_s))
@@ -108,8 +109,8 @@ class Gateway:
             settings.topic("tokens"),
             partitions,
             self.erasures.at,
-            most_events=settings.gateway_held_events,
-            most_bytes=settings.gateway_held_mb * 1024 * 1024,
+            most_events=bounds.HELD_EVENTS,
+            most_bytes=bounds.HELD_BYTES,
             observer=self._accounts,
             looks_back=bool(settings.gateway_advertise),
         )

@@ -94,16 +94,14 @@ def is_folder(name: str) -> bool:
 
 
 def context_lengths(settings: Settings) -> dict[str, int]:
-    """Most tokens of prompt and answer, of the models that are `demo` or folders of this machine."""
+    """Most tokens of prompt and answer of `PARLEY_MODEL`, if it is `demo` or a folder of this machine."""
     from models.checkpoint_files import DEMO  # noqa: PLC0415 - slow to import
 
-    found = {}
-    for name in filter(None, (settings.model, settings.second_model)):
-        folder = DEMO if name == "demo" else Path(name).expanduser()
-        try:
-            config = json.loads((folder / "config.json").read_text())
-            own = int(config["max_position_embeddings"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        found[DEFAULT_MODEL if is_folder(name) else name] = min(own, settings.context_length or own)
-    return found
+    folder = DEMO if settings.model == "demo" else Path(settings.model).expanduser()
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        own = int(config["max_position_embeddings"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    name = DEFAULT_MODEL if is_folder(settings.model) else settings.model
+    return {name: min(own, settings.context_length or own)}

@@ -16,6 +16,7 @@ from typing import Any
 
 import uvicorn
 
+from app.gateway import bounds
 from app.gateway.application import create_application, create_operations
 from app.gateway.bodies.reading import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
@@ -105,7 +106,7 @@ def listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     # The kernel drops what is unsent to a reader that has gone silent.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.gateway_stall_s * 1000))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(bounds.STALL_S * 1000))
     listener.listen(_BACKLOG)
     return listener
 
@@ -176,7 +177,7 @@ def _public(gateway: Gateway) -> uvicorn.Config:
         ws_per_message_deflate=False,  # 100 KiB per reader
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=sorted(settings.trusted_proxies),
-        timeout_graceful_shutdown=max(1, round(settings.gateway_drain_s)),
+        timeout_graceful_shutdown=max(1, round(settings.drain_s)),
         **tls_options(settings),
         **protocols,
     )

@@ -20,7 +20,8 @@ from aiokafka.errors import KafkaError, for_code
 
 from app.kafka.clients import KafkaAwayError, unreachable
 from app.kafka.topic_config import Bound, Rule, enforce
-from app.settings import SEGMENT_S, Settings
+from app.settings import Settings
+from app.settings.kafka import SEGMENT_S
 from app.wire.limits import MAX_RECORD_BYTES
 
 CONNECT_TIMEOUT_S = 5.0

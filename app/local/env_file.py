@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.settings import LOCAL_ENV
+from app.settings.sources import LOCAL_ENV
 
 OWNER = "# written by `parley local up`, data in "
 FORMER = "# in place of "

@@ -27,7 +27,7 @@ MOST_OTHERS = 5000
 MINUTE_S = 60
 MINUTE_MS = 60_000
 REVISED_MS = 60 * MINUTE_MS
-"""How long after a window its revisions may come: longer than `PARLEY_USAGE_GRACE_S` usually is."""
+"""How long after a window its revisions may come: longer than the grace period of a window of up to 12 minutes."""
 _DAY_MS = 24 * REVISED_MS
 _SWEPT_AT_ONCE = 8
 

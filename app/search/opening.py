@@ -39,7 +39,4 @@ def open_index(
         fatal=fatal,
         owns=owns,
         hide=hide,
-        batch_rows=settings.index_batch,
-        delay_s=settings.index_delay_s,
-        flush_s=settings.index_flush_s,
     )

@@ -8,7 +8,7 @@
 5. Drop the former collection: erasures would no longer reach it.
 
 Workers keep writing under the name in use. A worker whose embedder is not the new one notices within
-`PARLEY_INDEX_FLUSH_S`, holds its turns back, and writes them after a restart with the new `PARLEY_EMBEDDER`. Step 4
+30 s, holds its turns back, and writes them after a restart with the new `PARLEY_EMBEDDER`. Step 4
 writes again, under the same keys, what it wrote before it noticed.
 """
 
@@ -118,7 +118,7 @@ class Reindex:
             await self._write(fresh, done, waiting)
 
     def _is_wanted(self, turn: Turn) -> bool:
-        ttl_s = self.settings.history_ttl
+        ttl_s = self.settings.index_ttl
         is_expired = bool(ttl_s) and turn.created_at < (time.time() - ttl_s) * 1000
         return turn.outlives(self._marks.get(turn.user_id, 0)) and not (is_expired or turn.is_refused)
 

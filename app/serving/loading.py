@@ -37,14 +37,13 @@ class _Wanted:
 
     settings: Settings
     names: frozenset[str]
-    may_be_shorter: bool = False
     is_from_policy: bool = False
     share: float | None = None
 
     @property
     def files(self) -> Hashable:
         """What makes it another model if it changes. Its memory is given to it once."""
-        return self.settings, self.may_be_shorter, self.is_from_policy
+        return self.settings, self.is_from_policy
 
     @property
     def engine(self) -> str:
@@ -67,7 +66,7 @@ def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
 
 
 def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:
-    """Load the model, its adapters, the second model if there is one, and those of the policy; raises `LoadError`."""
+    """Load the model, its adapters, and the models of the policy; raises `LoadError`."""
     try:
         return ModelRegistry(*ModelLoader(settings, on_fatal).load(policy))
     except ValueError as error:
@@ -136,10 +135,7 @@ def _renamed(wanted: _Wanted, before: _Wanted, servings: Sequence[ServedModel]) 
 
 def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
     """The model of the settings first. Models of the policy with the same files and options are loaded once."""
-    second = settings.second_model if settings.engine == "torch" else ""
     found = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
-    if second:
-        found.append(_Wanted(settings.model_copy(update={"model": second, **_ALONE}), frozenset(), may_be_shorter=True))
     groups: dict[tuple[Settings, float | None], list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
@@ -164,7 +160,7 @@ def _with_shares(wanted: list[_Wanted]) -> list[_Wanted]:
     return [one if one.share is not None else dataclasses.replace(one, share=rest) for one in wanted]
 
 
-_ALONE = {"second_model": "", "adapters": "", "draft_model": ""}
+_ALONE = {"adapters": "", "draft_model": ""}
 
 
 def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
@@ -209,7 +205,7 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
         engine = RemoteEngine(options)
     except ModuleNotFoundError:
         raise LoadError(f"policy: models.{name}: {ABSENT}") from None
-    prompts = RemotePrompts(settings.history_turns, options.context_length)
+    prompts = RemotePrompts(settings.conversation_turns, options.context_length)
     names = frozenset({name})
     return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.speaks_vllm)
 
@@ -243,7 +239,7 @@ def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], taken: fl
 
 def _checkpoint(wanted: _Wanted) -> Checkpoint:
     settings = wanted.settings
-    return _load(settings)(settings.model, context_length=settings.context_length, may_be_shorter=wanted.may_be_shorter)
+    return _load(settings)(settings.model, context_length=settings.context_length)
 
 
 def _draft(wanted: _Wanted) -> Checkpoint | None:
@@ -272,17 +268,13 @@ def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
     from models.prompts import PromptBuilder  # noqa: PLC0415
     from models.vllm import VllmOptions, create_vllm_engine  # noqa: PLC0415
 
-    for name in ("second_model", "adapters", "draft_model", "quantize"):
+    for name in ("adapters", "draft_model", "quantize"):
         if getattr(settings, name):
             raise LoadError(f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm; leave it empty")
     options = VllmOptions(
         max_running=settings.max_running,
         dtype=settings.dtype,
         kv_cache_gb=settings.kv_cache_gb,
-        tensor_parallel=settings.tensor_parallel,
-        pipeline_parallel=settings.pipeline_parallel,
-        data_parallel=settings.data_parallel,
-        backend=settings.vllm_backend,
         more=json.loads(settings.vllm_args or "{}"),
     )
     try:
@@ -293,7 +285,7 @@ def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
     texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
         engine,
-        PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
+        PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format),
         checkpoint.defaults,
         _names(wanted, checkpoint),
         texts,
@@ -331,7 +323,6 @@ def _serving(
         max_running=settings.max_running,
         threads=settings.threads,
         kv_cache_gb=kv_cache_gb,
-        adapters_gb=settings.adapters_gb,
         speculation=SpeculationMode(settings.speculation),
         draft=draft,
         gpu_share=gpu_share,
@@ -339,7 +330,7 @@ def _serving(
     texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
         TorchEngine(checkpoint, options, on_fatal, adapters),
-        PromptBuilder(checkpoint, settings.history_turns, settings.tool_format),
+        PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format),
         checkpoint.defaults,
         _names(wanted, checkpoint),
         texts,

@@ -37,6 +37,7 @@ _SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.025, 0.05, 0.075, 0.1, 0
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
 _MODELS = 32
+_TENANTS = 20
 OTHER = "other"
 LONGEST = 64
 
@@ -49,7 +50,7 @@ class Metrics(Observer):
         self._budget_s = settings.batch_budget_ms / 1000
         self._dead_letter_topic = settings.topic("dead-letters")
         self._source_of = {settings.topic(name): name for name in ("requests", "controls", "turns")}
-        self._tenant = FirstCome(settings.metrics_tenants)
+        self._tenant = FirstCome(_TENANTS)
         self._model = FirstCome(_MODELS)
         self._paused: dict[tuple[int, str], float] = {}
         self._declare_requests()

@@ -37,6 +37,9 @@ MAX_TOKEN_ID = 2**31 - 1
 MAX_TOOLS = 128
 MAX_TOOL_CALLS = 128
 MAX_TOOL_TIMEOUT_MS = 3_600_000
+TOOL_TIMEOUT_MS = 60_000  # of requests that name none
+TOOL_ROUNDS = 8
+"""How often one answer may call tools over Kafka."""
 INT64 = range(-(2**63), 2**63)
 MAX_TIME_MS = 253_402_300_799_999
 """The end of the year 9999: later times are none for calendars."""

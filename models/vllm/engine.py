@@ -27,16 +27,12 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class VllmOptions:
-    """`more` are additional `AsyncEngineArgs`, which override; `backend` is `mp`, `ray`, or empty for vLLM's choice."""
+    """`more` are additional `AsyncEngineArgs`, which override."""
 
     max_running: int = 64
     max_waiting: int = 4096
     dtype: str = "auto"
     kv_cache_gb: float = 0.0
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1
-    data_parallel: int = 1
-    backend: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, model: str, context_length: int) -> dict[str, Any]:
@@ -46,18 +42,11 @@ class VllmOptions:
             "max_model_len": context_length,
             "max_num_seqs": self.max_running,
             "dtype": self.dtype,
-            "tensor_parallel_size": self.tensor_parallel,
-            "pipeline_parallel_size": self.pipeline_parallel,
-            "data_parallel_size": self.data_parallel,
             "scheduling_policy": "priority",
             "max_logprobs": 20,
         }
         if self.kv_cache_gb:
             found["kv_cache_memory_bytes"] = int(self.kv_cache_gb * GIB)
-        if self.backend:
-            found["distributed_executor_backend"] = self.backend
-        if self.backend == "ray" and self.data_parallel > 1:
-            found["data_parallel_backend"] = "ray"
         return found | dict(self.more)
 
 

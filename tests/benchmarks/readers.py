@@ -25,6 +25,7 @@ import httpx
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from app.gateway import bounds
 from app.kafka.clients import consumer, producer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
@@ -218,12 +219,12 @@ async def main(options: argparse.Namespace, folder: Path) -> None:
             partitions=PARTITIONS,
             embedder="none",
             topic_prefix=f"r{uuid.uuid4().hex[:8]}-",
-            gateway_streams=max(2000, options.readers),
             gateway_requests_per_min=0,
             gateway_start_s=0.0,
         )
         await create_topics(settings)
-        with GatewayProcess(settings, folder / "gateway.log") as gateway:
+        constants = {"app.gateway.bounds.STREAMS_OF_USER": max(bounds.STREAMS_OF_USER, options.readers)}
+        with GatewayProcess(settings, folder / "gateway.log", constants=constants) as gateway:
             shape = {"answers": options.answers, "tokens": options.tokens, "rate": options.rate}
             await measure(settings, gateway, readers=options.answers, answers=options.answers, tokens=5, rate=2.0)
             found = await measure(settings, gateway, readers=options.readers, **shape)

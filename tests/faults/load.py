@@ -50,7 +50,13 @@ def decided_question(number: int, user: str) -> dict[str, object]:
 
 def tool_question(number: int, user: str) -> dict[str, object]:
     """What calls tools over Kafka, in several rounds."""
-    return {"prompt": f"question {number} of {user}", "max_tokens": 20, "tools": TOOLS, "tool_mode": "kafka"}
+    return {
+        "prompt": f"question {number} of {user}",
+        "max_tokens": 20,
+        "tools": TOOLS,
+        "tool_mode": "kafka",
+        "tool_timeout_ms": 4000,
+    }
 
 
 def shop_question(number: int, _user: str) -> dict[str, object]:

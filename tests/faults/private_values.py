@@ -75,7 +75,7 @@ def run(folder: Path, outside: OutsideServer, dialogues: int, kills: int) -> boo
         kafka.start()
         milvus.start()
         places = {"embedder": "minilm", "milvus_uri": milvus.uri, "policy": policy, "traces": "console"}
-        settings = module_settings(kafka, folder, **places, traces_sample=1.0, usage_window_s=1, usage_grace_s=1)
+        settings = module_settings(kafka, folder, **places, traces_sample=1.0, usage_window_s=1)
         worker = WorkerProcess(settings, folder / "worker.log").start()
         worker.wait_owning(settings.partitions)
         return asyncio.run(_run(settings, worker, outside, dialogues, kills))

@@ -236,7 +236,7 @@ def _wrong(before: list[Turn], last: list[Turn], settings: Settings) -> int:
         histories[turn.user_id].append(PastTurn(turn.prompt, turn.answer))
     wrong = 0
     for turn in last:
-        history = histories[turn.user_id][-settings.history_turns :]
+        history = histories[turn.user_id][-settings.conversation_turns :]
         prompt = BytePrompts().build(settings.system_prompt, history, turn.prompt).ids
         wrong += turn.answer != "".join(word(prompt, index)[1] for index in range(TOKENS))
     return wrong

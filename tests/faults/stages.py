@@ -114,7 +114,7 @@ EXPIRY = Stage(
 )
 TOOLS = Stage(
     "tools over Kafka",
-    {**PACED.settings, "paced_tokens_per_s": 20.0, "tool_timeout_s": 4.0},
+    {**PACED.settings, "paced_tokens_per_s": 20.0},
     KILLS,
     (Zombie(), RebalanceStorm()),
     tool_question,

@@ -79,7 +79,7 @@ async def test_conversations_expire_by_the_brokers_clock_however_wrong_those_of_
 async def test_calls_over_kafka_are_made_once_and_their_results_count_once_however_workers_end(
     kafka: KafkaCluster, new_settings: NewSettings, tmp_path: Path
 ) -> None:
-    settings = await settings_of(new_settings, tool_timeout_s=4.0)
+    settings = await settings_of(new_settings)
     await inflict(
         kafka, settings, tmp_path, KillWorker(), KillInside("kill_after_commit", 10), ask=tool_question, per_s=3.0
     )

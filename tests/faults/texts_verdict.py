@@ -56,7 +56,7 @@ def judge_texts(
         planned = verdict.plans.get(key, NO_PLAN).at
         at = min(verdict.asked_at[key], turn.created_at) if planned is None else planned
         ended = last.get(conversation, 0)
-        known = [one[-settings.history_turns :] for one in histories[conversation]]
+        known = [one[-settings.conversation_turns :] for one in histories[conversation]]
         candidates = [[]] if at - ended > ttl_ms else known
         if at - ended <= ttl_ms < turn.created_at - ended:
             candidates = [*candidates, []]

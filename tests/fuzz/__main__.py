@@ -10,7 +10,7 @@ from pathlib import Path
 from app.local.kafka import KafkaCluster
 from tests.faults.worker_process import WorkerProcess
 from tests.fuzz.run import fuzz, settings_for
-from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.gateway_process import NO_LIMIT_OF_ERASURES, GatewayProcess
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
             settings = settings_for(cluster, folder, engine=options.engine)
             with (
                 WorkerProcess(settings, folder / "worker.log") as worker,
-                GatewayProcess(settings, folder / "gateway.log") as gateway,
+                GatewayProcess(settings, folder / "gateway.log", constants=NO_LIMIT_OF_ERASURES) as gateway,
             ):
                 worker.wait_owning(settings.partitions)
                 found = asyncio.run(fuzz(worker, gateway, options.minutes * 60, options.seed))

@@ -60,7 +60,6 @@ def settings_for(cluster: KafkaCluster, folder: Path, **values: Any) -> Settings
         "partitions": 4,
         "embedder": "none",
         "gateway_requests_per_min": 0,
-        "gateway_erasures_per_min": 0,
         "gateway_wait_s": 0.2,
         "policy": policy_in(folder),
     }

@@ -11,7 +11,7 @@ from app.local.kafka import KafkaCluster
 from tests.faults.worker_process import WorkerProcess
 from tests.fuzz.mutation import mutated
 from tests.fuzz.run import fuzz, policy_in
-from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.gateway_process import NO_LIMIT_OF_ERASURES, GatewayProcess
 from tests.integration.worker.conftest import module_settings
 
 
@@ -26,14 +26,13 @@ def test_the_same_seed_makes_the_same_rubbish() -> None:
 def test_rubbish_fails_neither_the_gateway_nor_the_worker(kafka: KafkaCluster, tmp_path: Path) -> None:
     values = {
         "gateway_requests_per_min": 0,
-        "gateway_erasures_per_min": 0,
         "gateway_wait_s": 0.2,
         "policy": policy_in(tmp_path),
     }
     settings = module_settings(kafka, tmp_path, **values)
     with (
         WorkerProcess(settings, tmp_path / "worker.log") as worker,
-        GatewayProcess(settings, tmp_path / "gateway.log") as gateway,
+        GatewayProcess(settings, tmp_path / "gateway.log", constants=NO_LIMIT_OF_ERASURES) as gateway,
     ):
         worker.wait_owning(settings.partitions)
         found = asyncio.run(fuzz(worker, gateway, 15, seed=11))

@@ -27,7 +27,7 @@ from tests.faults.worker_process import WorkerProcess
 from tests.hostile.http_kinds import HttpKind
 from tests.hostile.raw_batches import RawProducer
 from tests.hostile.record_kinds import RecordKind, Sender, Sent
-from tests.integration.gateway.gateway_process import GatewayProcess
+from tests.integration.gateway.gateway_process import NO_LIMIT_OF_ERASURES, GatewayProcess
 
 Kind = HttpKind | RecordKind
 Show = Callable[["Result"], None]
@@ -87,7 +87,6 @@ def settings_for(cluster: KafkaCluster, folder: Path, *, guard: bool, **values: 
         "engine": "torch",
         "embedder": "none",
         "gateway_requests_per_min": 0,
-        "gateway_erasures_per_min": 0,
         "gateway_tokens_per_min": 0,
         "policy": policy if guard else None,
     }
@@ -305,7 +304,7 @@ def hostile_run(
     settings = settings_for(cluster, folder, guard=guard, **values)
     with (
         WorkerProcess(settings, folder / "worker.log") as worker,
-        GatewayProcess(settings, folder / "gateway.log") as gateway,
+        GatewayProcess(settings, folder / "gateway.log", constants=NO_LIMIT_OF_ERASURES) as gateway,
     ):
         worker.wait_owning(settings.partitions)
         return asyncio.run(Run(worker, gateway).all(kinds, show))

@@ -113,13 +113,11 @@ def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Con
         paced_tokens_per_s=200.0 if conditions.crowded else 10.0,
         max_in_flight=max_in_flight,
         session_timeout_s=SESSION_S,
-        finish_timeout_s=6.0,
+        commit_timeout_s=6.0,
         drain_s=1.0,
         sweep_interval_s=conditions.sweep_s,
         conversation_ttl_s=conditions.ttl_s,
-        tool_timeout_s=2.0,
         usage_window_s=2,
-        usage_grace_s=2,
     )
 
 
@@ -385,7 +383,7 @@ class Simulation:
 
     def _tools_of(self, number: int, load: Load) -> dict[str, object]:
         if load.tools and self.random.random() < load.tools:
-            return {"tools": TOOLS, "tool_mode": "kafka"}
+            return {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
         return {"tools": TOOLS} if number % 4 == 3 else {}
 
     def _send(

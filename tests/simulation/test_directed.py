@@ -24,7 +24,7 @@ from tests.simulation.scenario import Load, Simulation
 TO_SMALL = Policy(models={"small": ModelSpec(path="demo")}, routes=(Route(name="r", model="small"),))
 PRICED = Policy(cache=CacheRules(ttl_s=30), prices={"*": PriceRule(prompt=1.0, answer=1.0)})
 SEED = 5
-WAITING = {"tools": TOOLS, "tool_mode": "kafka"}
+WAITING = {"tools": TOOLS, "tool_mode": "kafka", "tool_timeout_ms": 2000}
 
 
 class Course:

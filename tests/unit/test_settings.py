@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import SettingsError, UnknownSettingWarning, load_settings
+from app.settings import Settings, UnknownSettingWarning, load_settings
+from app.settings.names import GONE, PREFIX, RENAMED
+from app.settings.sources import SettingsError
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +86,8 @@ def test_an_unknown_name_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_can_be_asked_is_every_model_and_adapter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "polite").mkdir()
     (tmp_path / "polite" / "adapter_config.json").touch()
-    monkeypatch.setenv("PARLEY_SECOND_MODEL", "small")
     monkeypatch.setenv("PARLEY_ADAPTERS", f"acme/terse=somewhere,{tmp_path}")
-    assert load_settings().models == ["demo", "small", "acme/terse", "polite"]
+    assert load_settings().models == ["demo", "acme/terse", "polite"]
     assert "a name consists of letters" in refusal(monkeypatch, ADAPTERS="a b=somewhere")
 
 
@@ -117,3 +118,47 @@ def test_only_secrets_have_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_PARTITIONS_FILE", "somewhere")
     with pytest.warns(UnknownSettingWarning, match="PARLEY_PARTITIONS_FILE"):
         load_settings()
+
+
+@pytest.mark.parametrize(
+    ("old", "field", "value"),
+    [
+        ("PARLEY_HISTORY_TURNS", "conversation_turns", 3),
+        ("PARLEY_HISTORY_TTL_S", "index_ttl_s", 0.0),
+        ("PARLEY_FINISH_TIMEOUT_S", "commit_timeout_s", 7.0),
+        ("PARLEY_GATEWAY_DRAIN_S", "drain_s", 2.0),
+    ],
+)
+def test_an_old_name_counts_with_a_warning_that_has_the_new_one(
+    monkeypatch: pytest.MonkeyPatch, old: str, field: str, value: float
+) -> None:
+    monkeypatch.setenv(old, str(value).removesuffix(".0"))
+    with pytest.warns(UnknownSettingWarning, match=f"{old} is now {RENAMED[old]}"):
+        assert getattr(load_settings(), field) == value
+
+
+def test_the_new_name_wins_wherever_it_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".env").write_text("PARLEY_CONVERSATION_TURNS=4\n")
+    monkeypatch.setenv("PARLEY_HISTORY_TURNS", "3")
+    with pytest.warns(UnknownSettingWarning):
+        assert load_settings().conversation_turns == 4
+
+
+def test_an_empty_old_value_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_HISTORY_TTL_S", "")
+    with pytest.warns(UnknownSettingWarning):
+        assert load_settings().index_ttl == 2592000
+
+
+def test_a_name_without_effect_is_a_warning_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARLEY_TENSOR_PARALLEL", "4")
+    with pytest.warns(UnknownSettingWarning) as caught:
+        load_settings()
+    (line,) = [str(one.message) for one in caught]
+    assert line == "PARLEY_TENSOR_PARALLEL has no effect any more: put `tensor_parallel_size` into PARLEY_VLLM_ARGS"
+
+
+def test_an_old_name_is_no_setting() -> None:
+    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    assert not known & (RENAMED.keys() | GONE.keys())
+    assert set(RENAMED.values()) <= known

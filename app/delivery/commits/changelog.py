@@ -23,6 +23,7 @@ from aiokafka.errors import NoError, TopicAlreadyExistsError, for_code
 from app.kafka.reading import check_readable
 from app.kafka.topic_config import Bound, Rule, enforce
 from app.settings import Settings
+from app.settings.kafka import COMPACTION_LAG_S
 from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
@@ -46,7 +47,7 @@ def changelog_config(settings: Settings) -> Mapping[str, str]:
     return MappingProxyType({
         "cleanup.policy": "compact",
         # Deleted rows, and with them erased text, leave the log within this time plus one run of the cleaner.
-        "max.compaction.lag.ms": str(settings.compaction_lag_s * 1000),
+        "max.compaction.lag.ms": str(COMPACTION_LAG_S * 1000),
         # A store that was offline for less than this sees every deletion.
         "delete.retention.ms": str(TOMBSTONES_MS),
         # As durable as `turns`, whose records are committed together with the rows.

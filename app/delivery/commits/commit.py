@@ -222,7 +222,7 @@ class GroupCommitter:
                 raise
 
     async def _commit_within_timeout(self, group: Sequence[Waiting]) -> None:
-        async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
+        async with self._one_at_a_time, asyncio.timeout(self._settings.commit_timeout_s):
             try:
                 prepared = self._prepare([entry.commit for entry in group])
             except StoreError:
@@ -249,7 +249,7 @@ class GroupCommitter:
         If the log has lost its tail, write fences until the last one's offset exceeds `above`. The epoch is added to
         `mine` before the commit, because its outcome may never become known.
         """
-        async with self._one_at_a_time, asyncio.timeout(self._settings.finish_timeout_s):
+        async with self._one_at_a_time, asyncio.timeout(self._settings.commit_timeout_s):
             await self._producer.begin_transaction()
             receipts = await self._deliver([fence])
             missing = above - receipts[-1].offset

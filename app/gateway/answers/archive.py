@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from app.gateway import bounds
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.erasure.erasures import Erasures
 from app.gateway.errors import ApiError
@@ -103,7 +104,7 @@ class Archive:
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
         place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
-        return scan(self._settings.cluster, place, self._settings.gateway_scan_records, since_ms=since_ms)
+        return scan(self._settings.cluster, place, bounds.SCAN_RECORDS, since_ms=since_ms)
 
     def _must_be_live(self, user_id: str, request_id: str) -> bool:
         made_at = time_of(request_id)

@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.gateway.erasure.erasures import Erasures
-from app.settings import SEGMENT_S, Settings
+from app.settings import Settings
+from app.settings.kafka import COMPACTION_LAG_S, SEGMENT_S
 
 
 def report(erasures: Erasures, user_id: str, settings: Settings, partitions: int) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def report(erasures: Erasures, user_id: str, settings: Settings, partitions: int
         "erased_at": at,
         "remaining": remaining,
         "logs": {
-            "changelogs": at + settings.compaction_lag_s * 1000,
+            "changelogs": at + COMPACTION_LAG_S * 1000,
             "requests": at + _kept_ms(settings.requests_retention_s),
             "tokens": at + _kept_ms(settings.tokens_retention_s),
             "turns": at + _kept_ms(settings.turns_retention_s),

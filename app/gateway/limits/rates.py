@@ -11,6 +11,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from app.gateway import bounds
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
 from app.gateway.metrics import Metrics
@@ -22,16 +23,12 @@ _MOST_USERS = 100_000
 
 class Limits:
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        self._most_streams = settings.gateway_streams
         self._metrics = metrics
-        self._most_tenant_streams = settings.gateway_tenant_streams
-        self._most_sockets = settings.gateway_sockets
         self._streams: Counter[str] = Counter()
-        self._tenant_streams: Counter[str] = Counter()
         self._sockets: Counter[str] = Counter()
         self._lookups = Buckets(settings.gateway_requests_per_min, "look-ups")
         self._tenant_lookups = Buckets(settings.gateway_tenant_requests_per_min, "look-ups of this tenant")
-        self._erasures = Buckets(settings.gateway_erasures_per_min, "erasures")
+        self._erasures = Buckets(bounds.ERASURES_PER_MIN, "erasures")
         self._requests = Buckets(settings.gateway_requests_per_min, "requests")
         self._tokens = Buckets(settings.gateway_tokens_per_min, "tokens")
         self._tenant_requests = Buckets(settings.gateway_tenant_requests_per_min, "requests of this tenant")
@@ -82,28 +79,21 @@ class Limits:
 
     def open_stream(self, identity: Identity) -> None:
         user_id = identity.user_id
-        if self._streams[user_id] >= self._most_streams:
+        if self._streams[user_id] >= bounds.STREAMS_OF_USER:
             raise ApiError(
                 ErrorCode.RATE_LIMITED, f"{self._streams[user_id]} streams are open already", retry_after_s=5
             )
-        if (tenant := identity.tenant) is not None:
-            if 0 < self._most_tenant_streams <= self._tenant_streams[tenant]:
-                message = f"{self._tenant_streams[tenant]} streams of this tenant are open already"
-                raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)
-            self._tenant_streams[tenant] += 1
         self._streams[user_id] += 1
         self._metrics.streams.inc()
 
     def close_stream(self, identity: Identity) -> None:
         self._metrics.streams.dec()
         _less(self._streams, identity.user_id)
-        if identity.tenant is not None:
-            _less(self._tenant_streams, identity.tenant)
 
     @contextmanager
     def socket(self, holder: str) -> Iterator[None]:
         """Hold one WebSocket of that key while it is open; raises `ApiError`."""
-        if self._sockets[holder] >= self._most_sockets:
+        if self._sockets[holder] >= bounds.SOCKETS_OF_KEY:
             message = f"{self._sockets[holder]} WebSockets are open already"
             raise ApiError(ErrorCode.RATE_LIMITED, message, retry_after_s=5)
         self._sockets[holder] += 1

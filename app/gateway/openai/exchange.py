@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
+from app.gateway import bounds
 from app.gateway.answers.follow import KEEP_ALIVE_S
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
@@ -96,7 +97,7 @@ class Exchange:
 
         stream = EventStream(
             _chunks(reply, first, events),
-            self._gateway.settings.gateway_stall_s,
+            bounds.STALL_S,
             self._gateway.metrics,
             closed,
             self._caller.valid_s,

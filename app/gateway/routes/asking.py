@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.gateway import bounds
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
@@ -96,7 +97,7 @@ async def follow(request: Request, request_id: str, starting_after: str | None =
     gateway.limits.open_stream(identity)
     return EventStream(
         _chunks(gateway, identity, request_id, after),
-        gateway.settings.gateway_stall_s,
+        bounds.STALL_S,
         gateway.metrics,
         lambda: gateway.limits.close_stream(identity),
         caller.valid_s,

@@ -29,8 +29,8 @@ _FULL = 1013
 
 
 def host_of(settings: Settings) -> str:
-    """The address that the port for gateways binds: the host that others are told, unless another one is set."""
-    return settings.gateway_peer_host or urlsplit(settings.gateway_advertise).hostname or "127.0.0.1"
+    """The address that the port for gateways binds: the host that others are told."""
+    return urlsplit(settings.gateway_advertise).hostname or "127.0.0.1"
 
 
 def address_of(settings: Settings, listener: socket.socket) -> str:

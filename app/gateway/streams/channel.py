@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from app.gateway import bounds
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
 from app.gateway.bodies.reading import parse
@@ -220,7 +221,7 @@ class Channel:
 
     async def _send(self, reply: dict[str, Any] | TokenEvent) -> None:
         try:
-            async with asyncio.timeout(self._gateway.settings.gateway_stall_s), self._turn:
+            async with asyncio.timeout(bounds.STALL_S), self._turn:
                 await self._socket.send_text(_encoder.encode(reply).decode())
         except TimeoutError:
             self._stalled.set()

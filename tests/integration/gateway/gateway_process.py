@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,14 +15,27 @@ import httpx
 from app.local.ports import free_port
 from app.settings import Settings
 from tests.environment import environment_of
+from tests.with_constants import command_with
 
 START_TIMEOUT_S = 60.0
+NO_LIMIT_OF_ERASURES: Mapping[str, object] = {"app.gateway.bounds.ERASURES_PER_MIN": 0}
+ROOT = Path(__file__).parents[3]
 
 
 class GatewayProcess:
-    """`parley gateway` with these settings, on a port of its own; `is_shared`: it shares the partitions."""
+    """`parley gateway` with these settings, on a port of its own; `is_shared`: it shares the partitions.
 
-    def __init__(self, settings: Settings, log: Path, *, is_shared: bool = False) -> None:
+    `constants` have other values than in the code, by their dotted names.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        log: Path,
+        *,
+        is_shared: bool = False,
+        constants: Mapping[str, object] | None = None,
+    ) -> None:
         port = free_port()
         own: dict[str, object] = {"gateway_port": port, "gateway_metrics_port": free_port()}
         if is_shared:
@@ -30,14 +44,17 @@ class GatewayProcess:
         self.metrics_url = f"http://127.0.0.1:{self.settings.gateway_metrics_port}/metrics"
         self.url = f"http://127.0.0.1:{self.settings.gateway_port}"
         self.log = log
+        self._constants = constants or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Self:
         command = [str(Path(sys.executable).with_name("parley")), "gateway"]
+        environment = environment_of(self.settings)
+        if self._constants:
+            command = command_with(self._constants, "parley", "gateway")
+            environment["PYTHONPATH"] = str(ROOT)
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=environment_of(self.settings), cwd=self.log.parent
-            )
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=self.log.parent)
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -38,7 +38,6 @@ def worker(
         milvus_uri=milvus.uri,
         milvus_collection=f"erasure_{folder.name.replace('-', '_')}",
         paced_tokens_per_s=20.0,
-        index_delay_s=0.05,
     )
     with WorkerProcess(settings, folder / "worker.log") as worker:
         worker.wait_owning(settings.partitions)

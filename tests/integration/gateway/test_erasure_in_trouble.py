@@ -29,7 +29,6 @@ async def erasing_settings(new_settings: NewSettings, node: MilvusNode) -> Setti
         embedder="minilm",
         milvus_uri=node.uri,
         paced_tokens_per_s=20.0,
-        index_delay_s=0.05,
         session_timeout_s=SESSION_S,
     )
 

@@ -85,14 +85,14 @@ async def test_an_idle_gateway_stops(settings: Settings, start: Start, number: s
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_busy_gateway_stops(waiting: Callable[..., Any], streams: bool, number: signal.Signals) -> None:
-    gateway = await waiting(streams=streams, gateway_drain_s=1.0)
+    gateway = await waiting(streams=streams, drain_s=1.0)
     os.kill(gateway.pid, number)
     await assert_quiet(gateway)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 async def test_a_second_signal_does_not_wait(waiting: Callable[..., Any], number: signal.Signals) -> None:
-    gateway = await waiting(streams=False, gateway_drain_s=600.0)
+    gateway = await waiting(streams=False, drain_s=600.0)
     os.kill(gateway.pid, number)
     await asyncio.sleep(0.1)
     with suppress(ProcessLookupError):

@@ -36,7 +36,7 @@ class Other(Hashed):
 
 @pytest.fixture
 async def indexed(new_settings: NewSettings, milvus: Any) -> Settings:
-    settings = await new_settings(milvus_uri=milvus.uri, history_ttl_s=0)
+    settings = await new_settings(milvus_uri=milvus.uri, index_ttl_s=0)
     await create_changelogs(settings)
     return settings
 

@@ -63,7 +63,7 @@ async def ask_many(client: Client, count: int, pause_s: float) -> list[tuple[str
 @pytest.fixture
 def first(kafka: KafkaCluster, tmp_path: Path) -> Iterator[WorkerProcess]:
     """A worker with windows of a second, whose topics were made before there was `usage`."""
-    settings = module_settings(kafka, tmp_path, usage_window_s=1, usage_grace_s=2, prices=PRICES)
+    settings = module_settings(kafka, tmp_path, usage_window_s=1, prices=PRICES)
     asyncio.run(delete(settings, settings.topic("usage")))
     with WorkerProcess(settings, tmp_path / "first.log") as worker:
         worker.wait_owning(settings.partitions)

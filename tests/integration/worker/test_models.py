@@ -27,16 +27,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def worker(start_worker: StartWorker, folder: Path) -> WorkerProcess:
+    policy = folder / "policy.toml"
+    policy.write_text(f"[models.second]\npath = '{folder}/second'\n")
     return start_worker(
         engine="torch",
         model=str(folder / "first"),
-        second_model=str(folder / "second"),
+        policy=policy,
         adapters=str(folder / "adapters"),
     )
 
 
-async def test_a_requests_model_says_who_answers(client: Client, folder: Path) -> None:
-    names = [None, str(folder / "second"), "polite"]
+async def test_a_requests_model_says_who_answers(client: Client) -> None:
+    names = [None, "second", "polite"]
     user = client.user()
     ids = [await client.ask(user, "where is my order", model=name, temperature=0, max_tokens=12) for name in names]
     answers = [await client.answer(user, request_id) for request_id in ids]
@@ -63,7 +65,7 @@ async def test_nobody_of_that_name_and_an_adapter_that_does_not_fit_are_errors_o
 async def test_an_answer_goes_on_with_its_own_model_and_ends_as_partial_without_it(
     worker: WorkerProcess, client: Client, folder: Path
 ) -> None:
-    asks = {"second": str(folder / "second"), "polite": "polite", "passing": "passing"}
+    asks = {"second": "second", "polite": "polite", "passing": "passing"}
     users = {name: client.user() for name in asks}
     endless = {"max_tokens": 400, "logit_bias": {"0": -100}}
     ids = {name: await client.ask(users[name], "tell me all", model=model, **endless) for name, model in asks.items()}

@@ -50,7 +50,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def worker(start_worker: StartWorker, own_milvus: MilvusNode, policy: Path) -> WorkerProcess:
-    return start_worker(embedder="minilm", milvus_uri=own_milvus.uri, history_turns=2, policy=policy)
+    return start_worker(embedder="minilm", milvus_uri=own_milvus.uri, conversation_turns=2, policy=policy)
 
 
 async def remembered(client: Client, own_milvus: MilvusNode, user: str, *prompts: str) -> None:

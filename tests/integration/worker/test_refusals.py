@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from app.local.ports import free_port
 from app.settings import Settings
 from tests.conftest import NewSettings
 from tests.environment import environment_of
-from tests.faults.worker_process import FAUST, WorkerProcess
+from tests.faults.worker_process import FAUST, ROOT, WorkerProcess
 from tests.unit.models import tiny
+from tests.with_constants import command_with
 
 
 def refused(settings: Settings, folder: Path, arguments: tuple[str, ...] = (), **environment: str) -> str:
@@ -24,11 +26,16 @@ def refused(settings: Settings, folder: Path, arguments: tuple[str, ...] = (), *
 
 
 def printed(
-    settings: Settings, folder: Path, code: int, arguments: tuple[str, ...] = (), **environment: str
+    settings: Settings,
+    folder: Path,
+    code: int,
+    arguments: tuple[str, ...] = (),
+    faust: Sequence[str] = (str(FAUST),),
+    **environment: str,
 ) -> list[str]:
     """What the worker says before it ends with this exit code."""
     ended = subprocess.run(  # noqa: PLW1510 - the exit code is what is looked at
-        [FAUST, "-A", "app", "worker", "-l", "error", *(arguments or ("--web-port", str(free_port())))],
+        [*faust, "-A", "app", "worker", "-l", "error", *(arguments or ("--web-port", str(free_port())))],
         env={**environment_of(settings), **environment},
         cwd=folder,
         capture_output=True,
@@ -58,8 +65,9 @@ async def test_topics_that_are_not_there(paced: Settings, tmp_path: Path) -> Non
 
 
 async def test_a_broker_that_is_not_there_is_waited_for_and_is_no_wrong_use(paced: Settings, tmp_path: Path) -> None:
-    away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PARLEY_START_WAIT_S": "1"}
-    first, last = printed(paced, tmp_path, 1, (), **away)
+    faust = command_with({"app.preflight._START_WAIT_S": 1.0}, "faust")
+    away = {"PARLEY_BROKER": "kafka://127.0.0.1:1", "PYTHONPATH": str(ROOT)}
+    first, last = printed(paced, tmp_path, 1, (), faust=faust, **away)
     assert "parley local up" in last
     assert first == f"{last}; waiting for it for 1 s"
 

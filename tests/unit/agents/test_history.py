@@ -17,7 +17,7 @@ from tables.records import Erased, Table
 from tests.integration.search.history import turn
 from tests.unit.agents.partitions import NOW, FakePartition, Own
 
-SETTINGS = Settings(_env_file=None, history_ttl_s=1000)
+SETTINGS = Settings(_env_file=None, index_ttl_s=1000)
 
 
 class Sink(NoIndex):
@@ -159,5 +159,5 @@ def test_rows_expire_by_the_brokers_clock() -> None:
 
 def test_rows_live_for_ever_where_the_settings_say_so() -> None:
     bench = Bench()
-    History(Settings(_env_file=None, history_ttl_s=0), bench.sink).expire(bench.owned)
+    History(Settings(_env_file=None, index_ttl_s=0), bench.sink).expire(bench.owned)
     assert bench.sink.expired == []

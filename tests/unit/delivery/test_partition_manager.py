@@ -47,9 +47,7 @@ class Held:
 @pytest.fixture
 def parts(tmp_path: Path) -> Any:
     flow, held = Flow(), SimpleNamespace(number=3, paused=set(), records=Held())
-    owner = PartitionManager(
-        Settings(data_dir=tmp_path, max_in_flight=10, partition_held_mb=10), SimpleNamespace(), flow
-    )
+    owner = PartitionManager(Settings(data_dir=tmp_path, max_in_flight=10), SimpleNamespace(), flow)
     owner.partitions[3] = held
     return owner, flow, held
 
@@ -57,7 +55,7 @@ def parts(tmp_path: Path) -> Any:
 def test_a_partition_that_holds_too_many_bytes_is_paused_until_it_has_room(parts: Any) -> None:
     owner, flow, held = parts
     held.records.counts[REQUESTS] = 4
-    for held_bytes, paused in ((10 * MIB - 1, False), (10 * MIB, True), (5 * MIB, True), (4 * MIB, False)):
+    for held_bytes, paused in ((64 * MIB - 1, False), (64 * MIB, True), (32 * MIB, True), (24 * MIB, False)):
         held.records.bytes[REQUESTS] = held_bytes
         owner._relieve(held)
         assert flow.paused == ({(REQUESTS, 3)} if paused else set())

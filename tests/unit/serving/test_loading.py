@@ -56,7 +56,7 @@ def test_draft_model_is_not_loaded_for_lookup_alone() -> None:
     assert servings.default.engine.speculation._draft is None
 
 
-def test_second_and_draft_model_follow_the_settings_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_draft_model_follows_the_settings_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, dict[str, Any]] = {}
 
     def load(name: str, **options: Any) -> None:
@@ -65,22 +65,21 @@ def test_second_and_draft_model_follow_the_settings_of_the_first(monkeypatch: py
             raise CheckpointError("enough")
 
     monkeypatch.setattr("models.checkpoints.load_checkpoint", load)
-    models = {"model": "one", "second_model": "two", "draft_model": "draft", "speculation": "auto"}
+    models = {"model": "one", "draft_model": "draft", "speculation": "auto"}
     assert refused(**models, context_length=64, quantize="int8", trust_remote_code=True) == "enough"
     assert {name: (one["quantize"], one["remote_code"]) for name, one in asked.items()} == dict.fromkeys(
-        ("one", "two", "draft"), ("int8", True)
+        ("one", "draft"), ("int8", True)
     )
-    assert (asked["one"]["context_length"], asked["two"]["context_length"]) == (64, 64)
+    assert asked["one"]["context_length"] == 64
 
 
 def test_draft_model_that_is_absent_is_one_line() -> None:
     assert "no-such-folder" in refused(speculation="auto", draft_model="./no-such-folder")
 
 
-@pytest.mark.parametrize("name", ["model", "second_model"])
-def test_folder_that_is_absent_is_told_before_anything_is_loaded(name: str) -> None:
+def test_folder_that_is_absent_is_told_before_anything_is_loaded() -> None:
     with pytest.raises(LoadError, match="there is no such folder"):
-        check_folders(settings(**{name: "/nonexistent"}))
+        check_folders(settings(model="/nonexistent"))
 
 
 @pytest.mark.parametrize("engine", ["torch", "paced"])
@@ -101,7 +100,7 @@ def test_vllm_that_is_not_installed_is_one_line_that_says_what_to_do() -> None:
     assert "extra `vllm`" in refused(engine="vllm")
 
 
-@pytest.mark.parametrize("name", ["second_model", "adapters", "draft_model"])
+@pytest.mark.parametrize("name", ["adapters", "draft_model"])
 def test_what_vllm_is_not_given_is_refused(name: str) -> None:
     assert f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm" in refused(engine="vllm", **{name: "a=b"})
 

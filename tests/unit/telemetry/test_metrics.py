@@ -11,6 +11,7 @@ from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
+from app.telemetry import metrics as metrics_module
 from app.telemetry.causes import cause_of
 from app.telemetry.collector import Gpu, gpu_families
 from app.telemetry.former_names import FORMER_NAMES, RegistryWithFormerNames
@@ -30,7 +31,7 @@ from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
 
 
 def metrics() -> Metrics:
-    return Metrics(CollectorRegistry(), Settings(_env_file=None, metrics_tenants=2))
+    return Metrics(CollectorRegistry(), Settings(_env_file=None))
 
 
 def value(reported: Metrics, name: str, **labels: str) -> float:
@@ -74,7 +75,8 @@ def test_an_answer_is_counted_under_the_names_of_vllm() -> None:
     assert value(reported, "parley:request_success_total", finished_reason="stop") == 1
 
 
-def test_tenants_beyond_the_first_share_one_series() -> None:
+def test_tenants_beyond_the_first_share_one_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "_TENANTS", 2)
     reported = metrics()
     for tenant in ("a", "b", "c", "d", "a"):
         answered(reported, tenant=tenant)

@@ -119,7 +119,7 @@ def test_markers_without_a_key_are_no_rows(store: MemoryStore) -> None:
 
 
 def test_changelogs_are_compacted_within_a_bound_and_as_durable_as_turns() -> None:
-    config = changelog_config(Settings(_env_file=None, replication=3, compaction_lag_s=3600))
-    assert config["max.compaction.lag.ms"] == "3600000"
+    config = changelog_config(Settings(_env_file=None, replication=3))
+    assert config["max.compaction.lag.ms"] == "86400000"
     assert config["delete.retention.ms"] == "86400000"
     assert config["min.insync.replicas"] == "2"

@@ -31,7 +31,7 @@ async def test_a_client_that_left_before_its_refusal_ends_the_channel_quietly(fa
     gateway = cast(
         Gateway,
         SimpleNamespace(
-            settings=SimpleNamespace(gateway_stall_s=1.0), audit_trail=SimpleNamespace(denied=lambda *_: None)
+            settings=SimpleNamespace(gateway_wait_s=1.0), audit_trail=SimpleNamespace(denied=lambda *_: None)
         ),
     )
     bad = {"type": "websocket.receive", "text": "{not json"}

@@ -202,22 +202,17 @@ def test_settings_become_vllms_arguments() -> None:
         max_running=32,
         dtype="bfloat16",
         kv_cache_gb=2,
-        tensor_parallel=4,
-        pipeline_parallel=2,
-        data_parallel=3,
-        backend="ray",
-        more={"gpu_memory_utilization": 0.8},
+        more={"gpu_memory_utilization": 0.8, "tensor_parallel_size": 4},
     )
     args = create_vllm_engine("demo", CHECKPOINT, options)._llm.args
-    assert (args.tensor_parallel_size, args.pipeline_parallel_size, args.data_parallel_size) == (4, 2, 3)
-    assert (args.distributed_executor_backend, args.data_parallel_backend) == ("ray", "ray")
+    assert args.tensor_parallel_size == 4
     assert (args.max_num_seqs, args.max_model_len, args.dtype) == (32, CHECKPOINT.context_length, "bfloat16")
     assert (args.kv_cache_memory_bytes, args.gpu_memory_utilization) == (2 << 30, 0.8)
     assert args.scheduling_policy == "priority"
 
 
 @pytest.mark.usefixtures("_fake_vllm")
-@pytest.mark.parametrize("options", [VllmOptions(tensor_parallel=16), VllmOptions(more={"no_such": 1})])
+@pytest.mark.parametrize("options", [VllmOptions(more={"tensor_parallel_size": 16}), VllmOptions(more={"no_such": 1})])
 def test_what_vllm_does_not_take_is_one_line(options: VllmOptions) -> None:
     with pytest.raises(CheckpointError, match="vLLM cannot serve it") as caught:
         create_vllm_engine("demo", CHECKPOINT, options)

@@ -1,0 +1,25 @@
+"""What a gateway holds at most, and how long it bears a silent reader.
+
+These are no settings: each is far above what one caller needs, and all together stay below what ends the process.
+"""
+
+from __future__ import annotations
+
+STREAMS_OF_USER = 2000
+SOCKETS_OF_KEY = 500
+ERASURES_PER_MIN = 10
+"""Of one user: each reads and writes all partitions."""
+STALL_S = 30.0
+"""A reader that accepts no data for this long is disconnected."""
+
+HELD_EVENTS = 200_000
+"""Token events in memory; older answers are read from the log."""
+HELD_BYTES = 256 * 1024 * 1024
+BODIES_BYTES = 64 * 1024 * 1024
+"""Of requests that are being transferred."""
+SCAN_RECORDS = 200_000
+"""Records of a partition that are searched for an older answer."""
+
+CONNECTIONS = 10_000
+CONNECTIONS_OF_ADDRESS = CONNECTIONS // 4
+"""From one address; of IPv6 from one /64, which is what one customer has."""

@@ -1,0 +1,71 @@
+"""Settings of the model that a worker serves; others are in the policy file."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings
+
+from models.adapter_folders import adapter_folders
+
+
+class ModelSettings(BaseSettings):
+    model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
+    adapters: str = Field(
+        "", description="LoRA adapters: `name=folder`, or a folder of adapter folders; several with `,`"
+    )
+    engine: Literal["torch", "vllm", "paced"] = Field(
+        "torch", description="`vllm` for many GPUs; `paced` emits words at a fixed rate, for tests"
+    )
+    device: str = Field(
+        "auto", pattern=r"^(auto|(cpu|cuda|mps|xpu)(:\d+)?)$", description="`auto`, `cpu`, `cuda`, `cuda:1`"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="data type of weights and activations; `auto`: on a CPU the faster one, which is measured"
+    )
+    quantize: Literal["", "int8", "fp8"] = Field(
+        "", description="quantize the weights of a plain checkpoint to `int8` or `fp8`"
+    )
+    trust_remote_code: bool = Field(False, description="allow Python code in a checkpoint")
+    threads: int = Field(0, ge=0, description="CPU threads of the engine; 0: all cores but one")
+    max_running: int = Field(64, ge=1, description="sequences that the engine decodes at once, per worker")
+    context_length: int = Field(0, ge=0, description="tokens of prompt and answer together; 0: the model's own")
+    kv_cache_gb: float = Field(
+        0, ge=0, description="KV cache of each model, including its draft model, in GB; 0: all free memory"
+    )
+    speculation: Literal["off", "lookup", "auto"] = Field(
+        "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
+    )
+    draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
+    tool_format: Literal[
+        "", "hermes", "llama", "mistral", "args", "phi", "tool_call", "granite", "deepseek", "deepseek31", "json"
+    ] = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
+    vllm_args: str = Field("", description="additional `AsyncEngineArgs` of vLLM, as a JSON object")
+    paced_tokens_per_s: float = Field(50.0, gt=0, description="tokens/s of each answer of the `paced` engine")
+    system_prompt: str = Field("", description="system prompt of every conversation; may be empty")
+    max_tokens: int = Field(256, ge=1, description="`max_tokens` of requests without one")
+    max_prompt_bytes: int = Field(65536, ge=1, description="longer prompts are rejected")
+
+    @field_validator("adapters")
+    @classmethod
+    def _adapter_names(cls, value: str) -> str:
+        adapter_folders(value)
+        return value
+
+    @field_validator("vllm_args")
+    @classmethod
+    def _json_object(cls, value: str) -> str:
+        try:
+            valid = isinstance(json.loads(value or "{}"), dict)
+        except ValueError:
+            valid = False
+        if not valid:
+            raise ValueError('must be a JSON object, such as {"gpu_memory_utilization": 0.8}')
+        return value
+
+    @property
+    def models(self) -> list[str]:
+        """The values of a request's `model` that the settings define."""
+        return [self.model, *adapter_folders(self.adapters)]
