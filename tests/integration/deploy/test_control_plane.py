@@ -1,4 +1,4 @@
-"""The manifests and the Helm chart in a real Kubernetes control plane, where one is installed."""
+"""The Helm chart in a real Kubernetes control plane, where one is installed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import yaml
 
 from tests.integration.deploy.control_plane import MISSING, VOLUMES, ControlPlane
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
-CHART = DEPLOY / "helm" / "parley"
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
 PRESETS = sorted(path.stem for path in (CHART / "presets").glob("*.yaml"))
-CUSTOM = {"keda.sh/v1alpha1", "monitoring.coreos.com/v1", "kustomize.config.k8s.io/v1beta1"}
+CUSTOM = {"keda.sh/v1alpha1", "monitoring.coreos.com/v1"}
 """Their definitions belong to other projects."""
 MIG = "nvidia.com/mig.config"
 HELM = shutil.which("helm")
@@ -42,12 +41,6 @@ def create(cluster: ControlPlane, namespace: str, manifests: list[dict[str, Any]
     cluster.add_namespace(namespace)
     for manifest in manifests:
         cluster.create(manifest, namespace)
-
-
-def test_api_server_takes_the_manifests(cluster: ControlPlane) -> None:
-    files = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-    manifests = [one for file in files for one in yaml.safe_load_all(file.read_text())]
-    create(cluster, "manifests", [one for one in manifests if one["apiVersion"] not in CUSTOM])
 
 
 @pytest.mark.parametrize("preset", PRESETS)

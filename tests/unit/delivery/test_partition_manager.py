@@ -83,7 +83,7 @@ def test_a_partition_with_too_many_parked_requests_is_paused(parts: Any) -> None
 
 def test_room_in_one_measure_alone_does_not_resume(parts: Any) -> None:
     owner, flow, held = parts
-    held.records.counts[REQUESTS], held.records.bytes[REQUESTS] = 320, 10 * MIB
+    held.records.counts[REQUESTS], held.records.bytes[REQUESTS] = 320, 64 * MIB
     owner._relieve(held)
     held.records.counts[REQUESTS] = 0
     owner._relieve(held)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import kubernetes_validate
 import pytest
 import yaml
 
+from app.commands import parley
+from app.settings import Settings
+from app.settings.names import PREFIX
+
 CHART = Path(__file__).parents[3] / "deploy" / "helm" / "parley"
-KUSTOMIZED = CHART.parents[1] / "kubernetes"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 HELM = os.environ.get("HELM") or shutil.which("helm")
 VERSION = "1.31"
 CUSTOM = {"ScaledObject", "PodMonitor"}
@@ -51,6 +58,10 @@ def rendered(folder: Path, values: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(ran.stdout) if one]
 
 
+def pods(manifests: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    return ((one["kind"], one["spec"]["template"]["spec"]) for one in manifests if "template" in one.get("spec", {}))
+
+
 def of_kind(manifests: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     (found,) = [one for one in manifests if one["kind"] == kind]
     return found
@@ -67,19 +78,78 @@ def test_chart_renders_what_kubernetes_accepts(name: str, tmp_path: Path) -> Non
 
 
 @needs_helm
-def test_chart_runs_pods_as_the_kustomization_does(tmp_path: Path) -> None:
-    """Probes, security, commands and grace periods are the same."""
-    ours = rendered(tmp_path, {})
-    for file, kind in (("worker.yaml", "StatefulSet"), ("gateway.yaml", "Deployment")):
-        theirs = of_kind(list(yaml.safe_load_all((KUSTOMIZED / file).read_text())), kind)["spec"]["template"]["spec"]
-        pod = of_kind(ours, kind)["spec"]["template"]["spec"]
-        for name in ("terminationGracePeriodSeconds", "automountServiceAccountToken"):
-            assert pod[name] == theirs[name]
-        assert pod["securityContext"].items() >= theirs["securityContext"].items()
-        (container,), (other,) = pod["containers"], theirs["containers"]
-        for name in ("command", "securityContext", "startupProbe", "livenessProbe", "readinessProbe", "ports"):
-            assert container[name] == other[name], name
-        assert {one["name"] for one in container["env"]} == {one["name"] for one in other["env"]}
+def test_commands_and_probes_are_those_of_parley(tmp_path: Path) -> None:
+    for _, pod in pods(rendered(tmp_path, {})):
+        (container,) = pod["containers"]
+        program, *arguments = container["command"]
+        assert program in {"parley", "faust"}
+        if program == "parley":
+            assert arguments[0] in parley.list_commands(click.Context(parley))
+        for kind, path in (("startup", "/healthz"), ("liveness", "/healthz"), ("readiness", "/readyz")):
+            if (probe := container.get(f"{kind}Probe")) is not None:
+                assert probe["httpGet"]["path"] == path
+                assert probe["httpGet"]["port"] in {port["name"] for port in container["ports"]}
+
+
+@needs_helm
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_pod_keeps_to_the_restricted_pod_security_standard(name: str, tmp_path: Path) -> None:
+    for _, pod in pods(rendered(tmp_path, OPTIONS[name])):
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert all({"emptyDir", "configMap"} & volume.keys() for volume in pod.get("volumes", ()))
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+
+
+@needs_helm
+def test_a_part_gets_only_its_own_secrets(tmp_path: Path) -> None:
+    given = {
+        name: {
+            source["secretRef"]["name"] for source in pod["containers"][0].get("envFrom", ()) if "secretRef" in source
+        }
+        for name, pod in pods(rendered(tmp_path, {}))
+    }
+    assert given == {
+        "Deployment": {"parley-gateway", "parley-gateway-peers", "parley-kafka", "parley-milvus"},
+        "StatefulSet": {"parley-kafka", "parley-milvus"},
+        "Job": {"parley-kafka"},
+    }
+
+
+@needs_helm
+def test_metrics_are_for_the_monitoring(tmp_path: Path) -> None:
+    manifests = rendered(tmp_path, {})
+    policies = {one["metadata"]["name"]: one["spec"] for one in manifests if one["kind"] == "NetworkPolicy"}
+    assert "ingress" not in policies["parley"]
+    for policy, port in (("parley-gateway", "metrics"), ("parley-worker", "web")):
+        (rule,) = [one for one in policies[policy]["ingress"] if {"port": port, "protocol": "TCP"} in one["ports"]]
+        assert rule["from"]
+
+
+def test_the_settings_of_the_values_are_valid() -> None:
+    Settings(_env_file=None, **{name.removeprefix(PREFIX).lower(): value for name, value in VALUES["config"].items()})
+
+
+def test_a_pod_is_killed_only_after_its_drain() -> None:
+    assert VALUES["worker"]["gracePeriodSeconds"] >= 2 * float(VALUES["config"]["PARLEY_DRAIN_S"])
+
+
+def test_keda_never_scales_beyond_the_partitions() -> None:
+    assert VALUES["keda"]["max"] == int(VALUES["config"]["PARLEY_PARTITIONS"])
+
+
+def test_the_workers_folder_is_on_its_volume() -> None:
+    worker = (CHART / "templates" / "worker.yaml").read_text()
+    (folder,) = re.findall(r"name: data, mountPath: (\S+?)}", worker)
+    assert f"{{name: PARLEY_DATA_DIR, value: {folder}}}" in worker
+    assert f"PARLEY_DATA_DIR={folder}" in (CHART.parents[1] / "container" / "Containerfile").read_text()
 
 
 @needs_helm
