@@ -53,6 +53,8 @@ async def client(worker: WorkerProcess) -> AsyncIterator[Client]:
 async def rows(settings: Settings, user: str) -> list[str]:
     milvus = Milvus(settings.milvus_uri)
     try:
+        if not await milvus.call("has_collection", settings.milvus_collection):
+            return []  # the worker makes it with its first row
         found = await milvus.call(
             "query", settings.milvus_collection, filter=turns_where(user), output_fields=["turn_id"], limit=1000
         )
