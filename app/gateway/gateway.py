@@ -13,9 +13,9 @@ from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
 
+from app.gateway import bounds
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
-from app.gateway import bounds
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.session import Session
