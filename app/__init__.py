@@ -22,6 +22,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if "worker" in sys.argv:
         end_at_signals()
-    from app.application import app  # noqa: PLC0415
+    from app.application import app
 
     return app

@@ -85,7 +85,7 @@ def parley() -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def worker(arguments: tuple[str, ...]) -> None:
     """Run a worker; the options are those of `faust worker`."""
-    from app import app  # noqa: PLC0415 - builds the Faust application
+    from app import app  # builds the Faust application
 
     sys.argv[1:] = ["worker", *arguments]
     app.main()

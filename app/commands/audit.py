@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 from aiokafka import ConsumerRecord
+from rich import box
+from rich.table import Table as View
 
 from app.audit.seal import Seal, SealedHead, SealError, private_key, public_key, read_seal
 from app.audit.verify import Chain, Finding
@@ -205,8 +207,6 @@ async def _audit_rows(settings: Settings) -> AsyncIterator[ConsumerRecord]:
 
 
 def _show(records: list[AuditRecord]) -> None:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table as View  # noqa: PLC0415
 
     table = View(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in _COLUMNS:

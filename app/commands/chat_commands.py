@@ -9,6 +9,7 @@ import click
 
 from app.chat_session import ChatSession
 from app.commands.background import BackgroundLoop
+from app.commands.search import find, print_hits
 from app.commands.terminal import note
 from app.wire.limits import is_conversation_id
 
@@ -60,7 +61,6 @@ def _new(session: ChatSession, name: str) -> None:
 def _search(session: ChatSession, text: str, loop: BackgroundLoop) -> None:
     if "app.search.milvus" not in sys.modules:
         note("[loading the embedder for the first search]")
-    from app.commands.search import find, print_hits  # noqa: PLC0415 - not before the first search
 
     options = {"user": session.user_id, "limit": _HITS}
     try:

@@ -73,7 +73,7 @@ class Lines:
 
 @contextmanager
 def _history() -> Iterator[None]:
-    import readline  # noqa: PLC0415 - line editing, for a person who types
+    import readline  # line editing, for a person who types
 
     place = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "parley" / "history"
     readline.set_history_length(_MOST_LINES)

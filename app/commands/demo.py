@@ -11,9 +11,8 @@ from rich.console import Console
 
 from app.commands.local import local_failures, local_instance
 from app.commands.terminal import settings_of_terminal
-from app.demo.errors import DemoError
-from app.demo.screen import LineScreen, Screen
-from app.demo.script import SPEAKERS
+from app.demo.screen import LineScreen, LiveScreen, Screen
+from app.demo.script import SPEAKERS, DemoError
 from app.local.report import timed
 
 
@@ -34,7 +33,7 @@ def demo(once: bool, data_dir: Path) -> None:
     with local_failures():
         settings = settings_of_terminal()
         instance = local_instance(data_dir, takes_env_file=False)
-        from app.demo.show import Show  # noqa: PLC0415  # needs packages of an extra
+        from app.demo.show import Show  # needs packages of an extra
 
         # A shell starts background jobs with SIGINT ignored; then only SIGKILL would end it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,6 +51,4 @@ def _screen() -> Screen:
     console = Console()
     if not console.is_terminal or console.is_dumb_terminal:
         return LineScreen(colours)
-    from app.demo.live_screen import LiveScreen  # noqa: PLC0415
-
     return LiveScreen(colours, console)

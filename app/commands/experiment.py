@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 import msgspec
+from rich import box
+from rich.table import Table
 
 from app.commands.arms import ArmSummary, Estimate
 from app.commands.moment import Moment
@@ -119,8 +121,6 @@ def _plain(value: Any) -> Any:
 
 
 def _show(figures: list[dict[str, Any]]) -> None:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, title in _COLUMNS.items():

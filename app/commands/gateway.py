@@ -37,12 +37,12 @@ def gateway(host: str | None, port: int | None) -> None:
 
 
 async def _serve(settings: Settings) -> None:
-    from app.gateway.auth.access import Access, OpenHostError  # noqa: PLC0415 - slow to import
-    from app.gateway.auth.jwt import TokenSettingsError  # noqa: PLC0415
-    from app.gateway.auth.keys import KeysError  # noqa: PLC0415
-    from app.gateway.gateway import new_gateway  # noqa: PLC0415
-    from app.gateway.middleware.access_log import write_access_log  # noqa: PLC0415 - slow to import
-    from app.gateway.server import (  # noqa: PLC0415  # noqa: PLC0415
+    from app.gateway.auth.access import Access, OpenHostError
+    from app.gateway.auth.jwt import TokenSettingsError
+    from app.gateway.auth.keys import KeysError
+    from app.gateway.gateway import new_gateway
+    from app.gateway.middleware.access_log import write_access_log
+    from app.gateway.server import (
         TlsError,
         address_of,
         listen,
@@ -51,11 +51,11 @@ async def _serve(settings: Settings) -> None:
         serve,
         tls_options,
     )
-    from app.gateway.sharing.port import host_of  # noqa: PLC0415
-    from app.gateway.sharing.trust import SharingError  # noqa: PLC0415
-    from app.gateway.tools import ToolsFileError  # noqa: PLC0415
-    from app.policy.file import PolicyError  # noqa: PLC0415
-    from app.telemetry.tracing import TracingError  # noqa: PLC0415
+    from app.gateway.sharing.port import host_of
+    from app.gateway.sharing.trust import SharingError
+    from app.gateway.tools import ToolsFileError
+    from app.policy.file import PolicyError
+    from app.telemetry.tracing import TracingError
 
     if settings.gateway_access_log:
         write_access_log()

@@ -13,8 +13,7 @@ import click
 
 from app.commands.terminal import WrongUseError, plain_failures, warn_of_unknown_settings
 from app.kafka.topics import TopicsError
-from app.local.errors import LocalError
-from app.local.report import timed
+from app.local.report import LocalError, timed
 from app.settings import UnknownSettingWarning
 from app.settings.sources import SettingsError
 
@@ -87,7 +86,7 @@ def status(data_dir: Path) -> None:
 
 def local_instance(folder: Path, *, takes_env_file: bool = True) -> LocalInstance:
     try:
-        from app.local.instance import LocalInstance  # noqa: PLC0415  # needs packages of an extra
+        from app.local.instance import LocalInstance  # needs packages of an extra
     except ModuleNotFoundError as error:
         raise WrongUseError(f"the package {error.name} is missing: pip install 'parley[local]'") from None
     return LocalInstance(folder, takes_env_file=takes_env_file)

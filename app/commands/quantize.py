@@ -86,13 +86,13 @@ def quantize(
         )
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")
-    from models.checkpoints import CheckpointError, load_checkpoint  # noqa: PLC0415  torch takes seconds
-    from models.demo import CALIBRATION, HELD_OUT  # noqa: PLC0415
-    from models.quantization.dialogues import of_file  # noqa: PLC0415
-    from models.quantization.gptq import QuantizationError  # noqa: PLC0415
-    from models.quantization.quality import compare  # noqa: PLC0415
-    from models.quantization.solver import Recipe  # noqa: PLC0415
-    from models.quantization.solver import quantize as solve  # noqa: PLC0415
+    from models.checkpoints import CheckpointError, load_checkpoint
+    from models.demo import CALIBRATION, HELD_OUT
+    from models.quantization.dialogues import of_file
+    from models.quantization.gptq import QuantizationError
+    from models.quantization.quality import compare
+    from models.quantization.solver import Recipe
+    from models.quantization.solver import quantize as solve
 
     try:
         shown = of_file(calibration or CALIBRATION)

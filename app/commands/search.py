@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from rich.console import Console
 
+from app.commands.hits_view import show
 from app.commands.moment import Moment
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.printable import printable, printable_json
@@ -17,6 +19,7 @@ from app.search.query import Hit, Query, TurnSearch
 from app.search.rows import Role
 from app.search.vector_store import IndexAwayError, IndexMismatchError, SearchError, VectorStore, open_vectors
 from app.settings import Settings
+from models.embedder import EmbedderError, load_embedder
 
 if TYPE_CHECKING:
     from models.embedder import Embedder
@@ -61,16 +64,13 @@ def print_hits(hits: list[Hit], text: str, user: str) -> None:
     if not hits:
         note(f"nothing found in the history of {printable(user)}")
         return
-    from rich.console import Console  # noqa: PLC0415
-
-    from app.commands.hits_view import show  # noqa: PLC0415
 
     show(hits, text, Console())
 
 
 async def _reindex(settings: Settings) -> None:
     async with _opened(settings) as (vectors, embedder):
-        from app.commands.reindex import reindex  # noqa: PLC0415 - slow to import
+        from app.commands.reindex import reindex
 
         await reindex(settings, vectors, embedder)
 
@@ -86,7 +86,6 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[VectorStore, Embedd
     """The index and the embedder. Their failures are raised as `click.ClickException`, with one line."""
     if settings.embedder == "none":
         raise WrongUseError("PARLEY_EMBEDDER=none keeps no history; name an embedder")
-    from models.embedder import EmbedderError, load_embedder  # noqa: PLC0415 - slow to import
 
     vectors = open_vectors(settings)
     try:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from rich.console import Console
 
 from app.kafka.clients import KafkaUnusableError
 from app.process_end import end_at_signals
@@ -94,8 +95,6 @@ def _leave(_number: int, _frame: object) -> NoReturn:
 
 def print_table(table: Table) -> None:
     """Print a table of rich; into a pipe as wide as its columns need."""
-    from rich.console import Console  # noqa: PLC0415 - slow to import
-
     console = Console()
     if not console.is_terminal:
         console.width = _PIPE_WIDTH

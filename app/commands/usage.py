@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 import msgspec
+from rich import box
+from rich.table import Table
 
 from app.commands.moment import Moment
 from app.commands.scan import records_since
@@ -51,8 +53,6 @@ async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
 
 
 def _show(sums: list[Sum]) -> None:
-    from rich import box  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("from", no_wrap=True)

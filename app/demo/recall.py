@@ -6,8 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from app.demo.errors import DemoError
-from app.demo.script import Recall
+from app.demo.script import DemoError, Recall
 from app.demo.talk import Talk
 from app.search.query import Hit, Query, TurnSearch
 from app.search.vector_store import SearchError, open_vectors

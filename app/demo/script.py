@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class DemoError(Exception):
+    """A step of the demo failed; one line for people."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     prompt: str

@@ -9,22 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from app.demo.alive import while_alive
-from app.demo.gateway import DemoGateway
+from app.demo.parts import DemoGateway, DemoPart, DemoTools, DemoWorker, while_alive
+from app.demo.recall import recall
 from app.demo.screen import Screen
 from app.demo.script import RECALL, SPEAKERS
-from app.demo.tool_program import DemoTools
-from app.demo.worker import DemoWorker
+from app.demo.talk import talk
 from app.folder_lock import locked
-from app.local.errors import LocalError
 from app.local.instance import Addresses, LocalInstance
 from app.local.jars import kafka_jars
-from app.local.report import Report, silent
+from app.local.report import LocalError, Report, silent
 from app.reader import TokenReader
 from app.settings import Settings
 
 READY_TIMEOUT_S = 180.0
-DemoPart = DemoWorker | DemoGateway | DemoTools
 
 
 class Show:
@@ -64,9 +61,6 @@ class Show:
     async def _perform(
         self, addresses: Addresses, worker: DemoWorker, gateway: DemoGateway, tools: DemoTools, begun: float
     ) -> None:
-        from app.demo.recall import recall  # noqa: PLC0415  # takes long to import; Kafka and Milvus start first
-        from app.demo.talk import talk  # noqa: PLC0415
-
         settings = self._settings.model_copy(update={"broker": addresses.broker, "milvus_uri": addresses.milvus_uri})
         async with TokenReader(settings.cluster, settings.topic("tokens")) as reader:
             worker.spawn(addresses.as_settings())

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 
 from app.chat_session import ChatSession
-from app.demo.errors import DemoError
 from app.demo.screen import Screen
-from app.demo.script import Line, Speaker
+from app.demo.script import DemoError, Line, Speaker
 from app.reader import Answer, Following
 from app.settings import Settings
 

@@ -7,28 +7,23 @@ Two commands on one folder run one after the other.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from app.folder_lock import locked
+from app.kafka.topics import create_topics
 from app.local.env_file import EnvFile
-from app.local.errors import LocalError, LocalUsageError
-from app.local.instance_ports import (
-    InstancePorts,
-    choose_ports,
-    free_controller_port,
-    remember_ports,
-    remembered_ports,
-    require_free,
-)
 from app.local.kafka import KafkaCluster, KafkaNode
 from app.local.milvus import MilvusNode
-from app.local.report import Report, silent
+from app.local.ports import free_port, port_is_free
+from app.local.report import LocalError, LocalUsageError, Report, silent
 from app.settings import load_settings
 
+PORTS_FILE = "ports.json"
 Part = KafkaNode | MilvusNode
 
 
@@ -51,6 +46,15 @@ class PartStatus:
     answers: bool
 
 
+@dataclass(frozen=True, slots=True)
+class InstancePorts:
+    """Chosen once and stored in the folder, so that a restarted server keeps its address."""
+
+    kafka: int
+    kafka_controller: int
+    milvus: int
+
+
 class LocalInstance:
     def __init__(self, folder: Path, working_directory: Path | None = None, *, takes_env_file: bool = True) -> None:
         """`takes_env_file`: write the address file even if it belongs to another instance."""
@@ -62,16 +66,16 @@ class LocalInstance:
         """Start what is not running. On a failure, what this call started is stopped again."""
         with self._locked(report):
             before = remembered_ports(self.folder)
-            ports = choose_ports(before, kafka_port, milvus_port)
+            ports = _chosen_ports(before, kafka_port, milvus_port)
             if before is not None:
                 self._refuse_moves(before, ports)
             kafka, milvus = self._parts(ports)
             if kafka.pid is None:
-                require_free("Kafka", ports.kafka, kafka_port)
-                ports = free_controller_port(ports)
+                _require_free("Kafka", ports.kafka, kafka_port)
+                ports = _with_free_controller_port(ports)
                 kafka, milvus = self._parts(ports)
             if milvus.pid is None:
-                require_free("Milvus", ports.milvus, milvus_port)
+                _require_free("Milvus", ports.milvus, milvus_port)
             remember_ports(self.folder, ports)
             parts: tuple[Part, Part] = (kafka, milvus)
             missing = [part for part in parts if part.pid is None]
@@ -178,7 +182,54 @@ def _wait(parts: Sequence[Part], missing: Sequence[Part], report: Report) -> Non
 
 
 def _create_topics(addresses: Addresses) -> None:
-    from app.kafka.topics import create_topics  # noqa: PLC0415  # aiokafka takes time to import; Kafka starts meanwhile
-
     settings = load_settings().model_copy(update={"broker": addresses.broker})
     asyncio.run(create_topics(settings))
+
+
+def remembered_ports(folder: Path) -> InstancePorts | None:
+    path = folder / PORTS_FILE
+    try:
+        values = json.loads(path.read_text())
+        return InstancePorts(**{name: int(port) for name, port in values.items()})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise LocalError(f"{path} cannot be read ({error}): delete it") from error
+
+
+def remember_ports(folder: Path, ports: InstancePorts) -> None:
+    partial = folder / f"{PORTS_FILE}.part"
+    partial.write_text(json.dumps(asdict(ports)))
+    partial.replace(folder / PORTS_FILE)
+
+
+def _chosen_ports(before: InstancePorts | None, kafka: int | None, milvus: int | None) -> InstancePorts:
+    """None: as before. 0: a new free port."""
+    ports = before or InstancePorts(kafka=free_port(), kafka_controller=free_port(), milvus=free_port())
+    if kafka is not None:
+        ports = replace(ports, kafka=kafka or free_port())
+    if milvus is not None:
+        ports = replace(ports, milvus=milvus or free_port())
+    if ports.kafka == ports.milvus:
+        raise LocalUsageError(f"Kafka and Milvus cannot both have port {ports.kafka}")
+    return ports
+
+
+def _with_free_controller_port(ports: InstancePorts) -> InstancePorts:
+    """No client knows the controller's port, so it may change."""
+    taken = {ports.kafka, ports.milvus}
+    while ports.kafka_controller in taken or not port_is_free(ports.kafka_controller):
+        ports = replace(ports, kafka_controller=free_port())
+    return ports
+
+
+def _require_free(name: str, port: int, given: int | None) -> None:
+    if port_is_free(port):
+        return
+    option = f"--{name.lower()}-port"
+    if given:
+        raise LocalUsageError(f"port {port} is in use by another process: choose another one for {name} with {option}")
+    raise LocalError(
+        f"port {port}, which {name} had before, is in use by another process: "
+        f"stop that process, or choose a new port with {option} 0"
+    )

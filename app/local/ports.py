@@ -34,16 +34,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def answers(port: int, hello: bytes, patience: float = 2.0) -> bool:
-    """Whether a server answers a protocol handshake; a hung server still accepts connections."""
-    try:
-        with socket.create_connection((LOOPBACK, port), timeout=patience) as connection:
-            connection.sendall(hello)
-            return bool(connection.recv(1))
-    except OSError:
-        return False
-
-
 def _first_ephemeral() -> int:
     try:
         return int(EPHEMERAL.read_text().split()[0])

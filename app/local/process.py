@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from app.local.errors import LocalError
+from app.local.ports import LOOPBACK
+from app.local.report import LocalError, Report, silent
 
 LOG_TAIL = 300
+_ANSWER_S = 2.0
 
 
 @contextmanager
@@ -94,7 +97,7 @@ class BackgroundProcess:
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         _, left = psutil.wait_procs(session, timeout=timeout)
-        _finish(left)
+        _end(left)
         self._pid = None
         return True
 
@@ -102,7 +105,7 @@ class BackgroundProcess:
         """SIGKILL, like a crash; returns when it is gone."""
         pid = self.pid
         if pid is not None:
-            _finish(_session(pid))
+            _end(_session(pid))
             self._pid = None
 
     def signal(self, number: int) -> None:
@@ -137,6 +140,59 @@ class BackgroundProcess:
         return (telling or lines or ["the log is empty"])[-1].strip()[:LOG_TAIL]
 
 
+class LocalServer:
+    """A server on one port; its folder keeps its data across restarts."""
+
+    def __init__(self, process: BackgroundProcess, folder: Path, port: int, hello: bytes, timeout_s: float) -> None:
+        """`hello`: what a client sends first, and the server answers. `timeout_s`: for a start."""
+        self.process = process
+        self.folder = folder
+        self.port = port
+        self._hello = hello
+        self._timeout_s = timeout_s
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid
+
+    def start(self, timeout: float | None = None, report: Report = silent) -> None:
+        """Start it and wait until it accepts connections."""
+        self.spawn(report)
+        self.wait_ready(timeout)
+
+    def spawn(self, report: Report = silent) -> None:
+        raise NotImplementedError
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        self.process.wait_until(self.answers, timeout or self._timeout_s)
+
+    def answers(self) -> bool:
+        """Whether it answers a protocol handshake; a hung server still accepts connections."""
+        try:
+            with socket.create_connection((LOOPBACK, self.port), timeout=_ANSWER_S) as connection:
+                connection.sendall(self._hello)
+                return bool(connection.recv(1))
+        except OSError:
+            return False
+
+    def stop(self, timeout: float = 20.0) -> bool:
+        return self.process.stop(timeout)
+
+    def kill(self) -> None:
+        self.process.kill()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def suspend(self) -> None:
+        """Suspend it: it is silent, as behind a broken network."""
+        self.process.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.signal(signal.SIGCONT)
+
+
 def _session(leader: int) -> list[psutil.Process]:
     """The leader and all processes of its session, including forked children."""
     return [process for process in psutil.process_iter() if _in_session(process.pid, leader)]
@@ -149,7 +205,7 @@ def _in_session(pid: int, leader: int) -> bool:
         return False
 
 
-def _finish(processes: list[psutil.Process]) -> None:
+def _end(processes: list[psutil.Process]) -> None:
     for process in processes:
         try:
             process.kill()

@@ -1,4 +1,4 @@
-"""Progress lines of the local servers while they start."""
+"""What people read of the local servers: lines of progress, and errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,18 @@ from collections.abc import Callable
 from time import monotonic
 
 Report = Callable[[str], None]
+
+
+class LocalError(Exception):
+    """A local server cannot be provided; the message is one line with the remedy."""
+
+    exit_code = 1
+
+
+class LocalUsageError(LocalError):
+    """The request cannot be carried out with these arguments."""
+
+    exit_code = 2
 
 
 def silent(_line: str) -> None:

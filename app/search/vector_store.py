@@ -92,7 +92,7 @@ OpenVectors = Callable[[Settings], VectorStore]
 def open_vectors(settings: Settings) -> VectorStore:
     """The collection of the settings, over a new connection."""
     # pymilvus takes longer to import than all the rest of a process.
-    from app.search.milvus.connection import Milvus  # noqa: PLC0415
-    from app.search.milvus.store import MilvusStore  # noqa: PLC0415
+    from app.search.milvus.connection import Milvus
+    from app.search.milvus.store import MilvusStore
 
     return MilvusStore(Milvus(settings.milvus_uri, settings.milvus_token), settings.milvus_collection)

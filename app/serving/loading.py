@@ -175,7 +175,7 @@ def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
 
 
 def _paced(wanted: _Wanted) -> ServedModel:
-    from models.paced import NAME, paced  # noqa: PLC0415
+    from models.paced import NAME, paced
 
     serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
     own = frozenset[str]() if wanted.is_from_policy else serving.names | {wanted.settings.model}
@@ -187,8 +187,8 @@ _IMPATIENT_S = 1.0
 
 
 def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
-    from models.remote import RemoteEngine, RemoteOptions, RemotePrompts  # noqa: PLC0415
-    from models.remote.engine import ABSENT  # noqa: PLC0415
+    from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
+    from models.remote.engine import ABSENT
 
     key = os.environ.get(spec.api_key_env or "", "")
     if spec.api_key_env and not key:
@@ -219,7 +219,7 @@ def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], taken: fl
     if not wanted:
         return []
     # These modules import torch, which takes seconds.
-    from models.adapters import AdapterError, AdapterFiles  # noqa: PLC0415
+    from models.adapters import AdapterError, AdapterFiles
 
     found: list[list[ServedModel]] = []
     try:
@@ -250,7 +250,7 @@ def _draft(wanted: _Wanted) -> Checkpoint | None:
 
 
 def _load(settings: Settings) -> Callable[..., Checkpoint]:
-    from models.checkpoints import load_checkpoint  # noqa: PLC0415
+    from models.checkpoints import load_checkpoint
 
     return partial(
         load_checkpoint,
@@ -264,9 +264,9 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
 
 def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
     settings = wanted.settings
-    from models.checkpoints import describe_checkpoint  # noqa: PLC0415
-    from models.prompts import PromptBuilder  # noqa: PLC0415
-    from models.vllm import VllmOptions, create_vllm_engine  # noqa: PLC0415
+    from models.checkpoints import describe_checkpoint
+    from models.prompts import PromptBuilder
+    from models.vllm import VllmOptions, create_vllm_engine
 
     for name in ("adapters", "draft_model", "quantize"):
         if getattr(settings, name):
@@ -314,8 +314,8 @@ def _serving(
     taken: float = 0.0,
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU; `taken`: the shares of those that have one."""
-    from models.engine import EngineOptions, SpeculationMode, TorchEngine  # noqa: PLC0415
-    from models.prompts import PromptBuilder  # noqa: PLC0415
+    from models.engine import EngineOptions, SpeculationMode, TorchEngine
+    from models.prompts import PromptBuilder
 
     settings = wanted.settings
     kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, taken)
@@ -344,7 +344,7 @@ _CPU_CACHE_GB = 2.0
 
 def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, taken: float) -> tuple[float, float]:
     """GiB for the KV cache, 0 for what the engine takes by itself, and the part of a GPU's free memory."""
-    from models.engine.compute.cache import SHARE_OF_FREE_GPU  # noqa: PLC0415
+    from models.engine.compute.cache import SHARE_OF_FREE_GPU
 
     settings, share = wanted.settings, wanted.share
     if share is None:

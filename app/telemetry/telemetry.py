@@ -43,7 +43,7 @@ class Telemetry:
         observers: list[Observer] = [metrics, RequestLog(as_fields=settings.log_format == "json")]
         self._tracing = Tracing.of(settings, "parley-worker")
         if self._tracing is not None:
-            from app.telemetry.request_traces import RequestTraces  # noqa: PLC0415 - imports OpenTelemetry
+            from app.telemetry.request_traces import RequestTraces  # imports OpenTelemetry
 
             observers.insert(0, RequestTraces(self._tracing, settings))
         self.observer: Observer = Observers(*observers)

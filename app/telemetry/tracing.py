@@ -34,7 +34,7 @@ class Tracing:
     """Creates the spans of one service; `of` returns None if traces are off."""
 
     def __init__(self, provider: TracerProvider) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
         self._tracer = provider.get_tracer("parley")
@@ -47,10 +47,10 @@ class Tracing:
             return None
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
             raise TracingError(f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: pip install 'parley[otel]'")
-        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
-        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
-        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
         # The caller's context determines the trace's id, but not whether it is recorded: recording costs us.
         share = TraceIdRatioBased(settings.traces_sample)
@@ -69,7 +69,7 @@ class Tracing:
 
     def child(self, parent: Span, name: str, began_ns: int, ended_ns: int, attributes: Mapping[str, Any]) -> None:
         """A finished part of `parent`."""
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace import set_span_in_context
 
         context = set_span_in_context(parent)
         span = self._tracer.start_span(name, context=context, start_time=began_ns, attributes=dict(attributes))
@@ -77,7 +77,7 @@ class Tracing:
 
     def carry(self, span: Span) -> TraceHeaders:
         """The headers that make later work a part of `span`."""
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace import set_span_in_context
 
         headers: dict[str, str] = {}
         self._propagator.inject(headers, set_span_in_context(span))
@@ -91,11 +91,11 @@ class Tracing:
 
 def _exporter(kind: str) -> SpanExporter:
     if kind == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
         return ConsoleSpanExporter(formatter=lambda span: span.to_json(indent=None) + "\n")
     if find_spec("opentelemetry.exporter") is None:
         raise TracingError("PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: pip install 'parley[otel]'")
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

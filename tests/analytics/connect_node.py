@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from app.local.java import find_java
+from app.local.kafka import find_java
 from app.local.ports import LOOPBACK, free_port
 from app.local.process import BackgroundProcess
 from app.local.report import Report, silent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from app.local.java import find_java
+from app.local.kafka import find_java
 from app.local.process import BackgroundProcess
 from app.local.report import Report, silent
 from app.local.server_properties import LOGGING, as_text

@@ -12,8 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from dotenv import dotenv_values
 
 from app.local.env_file import EnvFile
-from app.local.instance import LocalInstance
-from app.local.instance_ports import InstancePorts, remember_ports, remembered_ports
+from app.local.instance import InstancePorts, LocalInstance, remember_ports, remembered_ports
 from app.local.ports import free_port
 from tests.integration.local.cli import begin_parley_local, parley_local, processes_below
 

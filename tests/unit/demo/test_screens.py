@@ -5,8 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from app.demo.live_screen import LiveScreen
-from app.demo.screen import LineScreen
+from app.demo.screen import LineScreen, LiveScreen
 
 COLOURS = {"nina": "cyan", "omar": "magenta"}
 

@@ -12,23 +12,23 @@ import pytest
 from chdb import session
 
 from app.kafka.topics import TopicName
-from app.local.jars import read_checksums
+from app.local.jars import KAFKA_VERSION, read_checksums
 from app.wire.codec import encode
 from app.wire.erasure import Erasure
 from app.wire.schemas import RECORDS
-from tests.analytics.jars import CHECKSUMS, JDBC, RUNTIME
+from tests.analytics.jars import CONNECT as CONNECT_JARS
+from tests.analytics.jars import MIRROR
 from tests.analytics.records import NOW, turn_of
 
 CONNECT = Path(__file__).parents[3] / "deploy" / "connect"
 CONNECTORS = sorted(CONNECT.glob("*/connector.json"))
 
 
-def test_every_jar_of_connect_has_a_checksum() -> None:
-    checksums = read_checksums(CHECKSUMS)
+def test_connect_and_mirrormaker_are_of_the_brokers_version() -> None:
+    checksums = read_checksums(CONNECT_JARS) | read_checksums(MIRROR)
     assert all(re.fullmatch(r"[0-9a-f]{64}", checksum) for checksum in checksums.values())
-    for coordinate in (*RUNTIME, *JDBC):
-        group, artifact, version = coordinate.split(":")
-        assert f"{group.replace('.', '/')}/{artifact}/{version}/{artifact}-{version}.jar" in checksums
+    for artifact in ("connect-runtime", "connect-json", "connect-transforms", "connect-mirror"):
+        assert f"org/apache/kafka/{artifact}/{KAFKA_VERSION}/{artifact}-{KAFKA_VERSION}.jar" in checksums
 
 
 @pytest.mark.parametrize("file", CONNECTORS, ids=lambda file: file.parent.name)

@@ -9,26 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-POM = """<project><modelVersion>4.0.0</modelVersion>
-<groupId>org.example</groupId><artifactId>{name}</artifactId><version>1.0</version>
-<dependencies>{dependencies}</dependencies></project>"""
-DEPENDENCY = (
-    "<dependency><groupId>org.example</groupId><artifactId>{name}</artifactId><version>1.0</version></dependency>"
-)
-
 
 class MavenServer:
     """Serves `org.example:<name>:1.0` for each name; `broken` counts how often a file is cut off before it is whole."""
 
-    def __init__(self, artifacts: dict[str, list[str]]) -> None:
+    def __init__(self, *names: str) -> None:
         self.broken: dict[str, int] = {}
         self.served: list[str] = []
-        self.files: dict[str, bytes] = {}
-        for name, dependencies in artifacts.items():
-            base = f"/org/example/{name}/1.0/{name}-1.0"
-            listed = "".join(DEPENDENCY.format(name=one) for one in dependencies)
-            self.files[f"{base}.pom"] = POM.format(name=name, dependencies=listed).encode()
-            self.files[f"{base}.jar"] = _jar(name)
+        self.files = {f"/org/example/{name}/1.0/{name}-1.0.jar": _jar(name) for name in names}
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         name = request.path.rsplit("/", 1)[-1]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from app.local import maven
-from app.local.errors import LocalError
 from app.local.jars import JarCache
+from app.local.report import LocalError
 from tests.unit.local.maven_server import MavenServer, serving
 
 
 @pytest.fixture
 def server() -> MavenServer:
-    return MavenServer({"broker": ["clients", "storage"], "clients": [], "storage": ["clients"]})
+    return MavenServer("broker", "clients", "storage")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def cache(server: MavenServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         checksums = {
             path.removeprefix("/"): hashlib.sha256(content).hexdigest() for path, content in server.files.items()
         }
-        yield JarCache(tmp_path / "cache", "Broker 1.0", ["org.example:broker:1.0"], checksums, repository)
+        yield JarCache(tmp_path / "cache", "Broker 1.0", checksums, repository)
 
 
 def _names(jars: list[Path]) -> set[str]:
@@ -38,7 +38,7 @@ def _names(jars: list[Path]) -> set[str]:
 ALL = {"broker-1.0.jar", "clients-1.0.jar", "storage-1.0.jar"}
 
 
-def test_downloads_what_is_named_and_what_it_depends_on(cache: JarCache) -> None:
+def test_downloads_what_is_listed(cache: JarCache) -> None:
     reported: list[str] = []
     assert _names(cache.jars(reported.append)) == ALL
     assert "downloading Broker 1.0" in reported[0]
@@ -52,7 +52,7 @@ def test_downloads_once(cache: JarCache, server: MavenServer) -> None:
 
 
 def test_a_broken_connection_is_tried_again(cache: JarCache, server: MavenServer) -> None:
-    server.broken = {"clients-1.0.jar": 2, "storage-1.0.pom": 1}
+    server.broken = {"clients-1.0.jar": 2, "storage-1.0.jar": 1}
     assert _names(cache.jars(print)) == ALL
 
 
@@ -74,7 +74,6 @@ def test_a_file_that_a_killed_download_left_half_is_fetched_again(
     half = tmp_path / "cache/maven/org/example/clients/1.0/clients-1.0.jar"
     half.parent.mkdir(parents=True)
     half.write_bytes(whole[:100])
-    half.with_name(half.name + maven.MARKER).touch()
     assert _names(cache.jars(print)) == ALL
     assert half.read_bytes() == whole
 
@@ -90,7 +89,7 @@ def test_a_jar_with_another_checksum_is_thrown_away(cache: JarCache, server: Mav
     assert _names(cache.jars(print)) == ALL
 
 
-def test_a_jar_that_changed_its_size_is_fetched_again(cache: JarCache) -> None:
+def test_a_jar_that_is_no_archive_is_fetched_again(cache: JarCache) -> None:
     jar = cache.jars(print)[0]
     jar.write_bytes(b"disk was full")
     assert _names(cache.jars(print)) == ALL

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.local.errors import LocalError
 from app.local.process import BackgroundProcess
+from app.local.report import LocalError
 
 SLEEP = "import time; print('here', flush=True); time.sleep(60)"
 STUBBORN = (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.demo.alive import while_alive
-from app.local.errors import LocalError
+from app.demo.parts import while_alive
 from app.local.process import BackgroundProcess
+from app.local.report import LocalError
 
 
 @pytest.fixture
