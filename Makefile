@@ -130,6 +130,6 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "$$python cannot make an environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }; \
 	fi
 	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	@echo "installing into .venv: some 6.6 GB, most of it PyTorch and the CUDA that comes with it; this takes minutes"
+	@echo "installing into .venv: some 8 GB, most of it PyTorch and the CUDA that comes with it; this takes minutes"
 	@$(BIN)/python -m uv pip install --compile-bytecode --python $(BIN)/python -e '.[$(EXTRAS)]' -c constraints.txt
 	@echo "$(CURDIR)" > $(STAMP)

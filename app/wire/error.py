@@ -38,7 +38,7 @@ MEANING: dict[ErrorCode, str] = {
     ErrorCode.RATE_LIMITED: "This user or tenant has used up its limit; retry after `Retry-After`.",
     ErrorCode.UNAVAILABLE: "A service that the gateway needs cannot be reached now; retry later.",
 }
-"""One sentence per code; the README's table is generated from it."""
+"""One sentence per code; the table in docs/errors.md has the same."""
 
 
 class WireError(Exception):

@@ -1,0 +1,134 @@
+"""The documents agree with the code and with each other: settings, errors, topics, the reader rule, paths, links."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.commands.settings import settings_table
+from app.delivery.commits.changelog import changelog_topic
+from app.kafka.topics import topic_specs
+from app.settings import Settings
+from app.wire.error import MEANING
+from tables.records import Table
+
+ROOT = Path(__file__).parents[2]
+VECTORS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "reader" / "vectors.json").read_text())
+READER = (ROOT / "app" / "reader" / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+DAY_S = 86400
+_COMING = (
+    "app/answering",
+    "app/features",
+    "agents/requests.py",
+    "app/delivery/sweeper.py",
+    "tests/unit/answering",
+    "tests/unit/features",
+)
+"""The house that the map describes is being built."""
+
+
+def pages() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Those that GitHub gives to the headings of a page."""
+    headings = re.findall(r"^#+ +(.*)$", without_code(page.read_text()), re.MULTILINE)
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", without_code(page.read_text())):
+        if re.match(r"[a-z]+:", target):
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked), f"{target}#{anchor}"
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop().resolve()
+        if page not in reached and page.suffix == ".md" and page.exists():
+            reached.add(page)
+            waiting += [page.parent / target for target in re.findall(r"\]\(([^)#:\s]+)", page.read_text())]
+    assert {page for page in pages() if page.is_relative_to(ROOT / "docs")} <= reached
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+def test_the_settings_tables_are_those_of_the_settings() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert settings_table() in page, "put the output of `parley settings --markdown` into docs/settings.md"
+
+
+def test_every_error_code_has_its_row() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    for code, meaning in MEANING.items():
+        assert f"| `{code}` | {meaning} |" in page
+
+
+def test_every_topic_has_its_row() -> None:
+    page, settings = (ROOT / "docs" / "topics.md").read_text(), Settings(_env_file=None)
+    for spec in topic_specs(settings):
+        (row,) = re.findall(rf"^\| `{spec.name}` \|(.*)\|$", page, re.MULTILINE)
+        *_, cleanup, retention, timestamps, missing = (cell.strip() for cell in row.split("|"))
+        assert (cleanup, timestamps) == (spec.config["cleanup.policy"], spec.config["message.timestamp.type"])
+        assert retention.startswith(f"{spec.retention_s // DAY_S} days")
+        assert missing == ("by a worker" if spec.by_worker else "refused")
+    for table in Table:
+        assert f"`{table.value}`" in page
+        assert changelog_topic(settings, table) == f"parley-{table.value}-changelog"
+
+
+def test_every_path_that_contributing_names_is_there() -> None:
+    named = re.findall(r"`((?:app|agents|models|tables|tests|docs|deploy)(?:/[\w./-]*)?)`", CONTRIBUTING)
+    assert len(named) > 50
+    assert [name for name in named if not (ROOT / name).exists() and not name.startswith(_COMING)] == []
+
+
+def test_python_of_the_readme_is_python() -> None:
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
+        ast.parse(code)
+
+
+def test_the_reader_rule_is_short_and_valid_python() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", READER, re.DOTALL)
+    ast.parse(code)
+    assert len([line for line in code.splitlines() if line]) <= 15
+
+
+NEVER_SENT = "a lower index within an epoch is left out"
+
+
+@pytest.mark.parametrize("vector", [one for one in VECTORS if one["name"] != NEVER_SENT], ids=lambda one: one["name"])
+def test_the_reader_rule_reads_the_shared_vectors(vector: dict[str, Any]) -> None:
+    """As far as it goes: it keeps parts, and leaves out what other records than workers' may be."""
+    (code,) = re.findall(r"```python\n(.*?)```", READER, re.DOTALL)
+    scope: dict[str, Any] = {"json": json}
+    exec(code, scope)
+    for partition, offset, event in vector["records"]:
+        if event["type"] == "fence" or {"epoch", "request_id"} <= event.keys():
+            scope["read"](SimpleNamespace(partition=partition, offset=offset, value=json.dumps(event)))
+    texts = {"/".join(key): "".join(part.get("text", "") for part in parts) for key, parts in scope["answers"].items()}
+    expected = {key: answer for key, answer in vector["expect"]["answers"].items() if not answer["missing"]}
+    assert {key: texts[key] for key in expected} == {key: answer["text"] for key, answer in expected.items()}
