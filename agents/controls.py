@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 
 import msgspec
 
-from agents.auditing import audit_of_erasure, audit_of_gateway
-from agents.history import History
-from agents.outcomes import dead_letter_of
+from agents.turns import Turns
+from app.audit.records import audit_of_erasure, audit_of_gateway
 from app.delivery.cancels import REMEMBERED_S, Cancels
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import InFlightRequest
+from app.delivery.dead_letters import rejected
+from app.delivery.inflight import Forgets, InFlight
 from app.delivery.partition import Partition, State
+from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import decode, encode
@@ -47,16 +48,29 @@ _REST_S = 0.02
 
 class Controls:
     def __init__(
-        self, settings: Settings, cancels: Cancels, history: History, forget: Callable[[str], None] = lambda _user: None
+        self,
+        settings: Settings,
+        partitions: Partitions,
+        cancels: Cancels,
+        turns: Turns,
+        forget: Callable[[str], None] = lambda _user: None,
     ) -> None:
         """`forget` drops what caches hold of a user."""
         self._forget_cached = forget
         self._settings = settings
+        self._partitions = partitions
         self._cancels = cancels
-        self._history = history
+        self._turns = turns
         self._erasing: dict[tuple[int, int], float] = {}
 
-    def handle(self, partition: Partition, record: Record) -> None:
+    async def agent(self, stream: AsyncIterable[Record]) -> None:
+        """The Faust agent."""
+        async for record in stream:
+            if (partition := self._partitions.accept(record)) is not None:
+                partition.process(record, self.receive)
+
+    def receive(self, partition: Partition, record: Record) -> None:
+        """Called in offset order, again after each take-over; must not block."""
         try:
             record.check_readable()
             control = decode(Control, record.value, record.headers)
@@ -64,7 +78,7 @@ class Controls:
             if not isinstance(control, Erase):
                 check_partition(control, record.partition, self._settings.partitions)
         except WireError as error:
-            partition.spawn(partition.commit(Commit(record, (), (dead_letter_of(record, error, self._settings),))))
+            partition.spawn(partition.commit(rejected(record, error, self._settings)))
             return
         match control:
             case Cancel():
@@ -80,7 +94,7 @@ class Controls:
         now = ownership.clock.now()
         remembered_for = REMEMBERED_S - (now - record.timestamp) / 1000
 
-        def settle() -> None:
+        def commit() -> None:
             if partition.state is State.OWNED and partition.ownership is ownership:
                 partition.spawn(partition.commit(Commit(record)))
 
@@ -89,12 +103,12 @@ class Controls:
             # The cancel stays uncommitted as long as the request: the next owner of the request must read the cancel
             # again.
             inflight.stop.is_cancelled = True
-            inflight.on_commit.append(settle)
+            inflight.on_commit.append(commit)
             inflight.stop.now(FinishReason.CANCELLED)
         elif inflight is not None or ownership.known(key, now) or remembered_for <= 0:
-            settle()
+            commit()
         else:
-            self._cancels.remember(key, settle, min(remembered_for, REMEMBERED_S))
+            self._cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
         place = (record.partition, record.offset)
@@ -123,7 +137,7 @@ class Controls:
                     mark = msgspec.structs.replace(mark, indexed=at)
         if not mark.done:
             await _delete_rows(partition, user_id, mark)
-            await self._history.erase(partition, user_id, mark.at)
+            await self._turns.erase(partition, user_id, mark.at)
             mark = msgspec.structs.replace(mark, indexed=mark.at)
         async with ownership.mark_locks.of(user_id):
             newest = mark_of(ownership.store, user_id)
@@ -135,7 +149,7 @@ class Controls:
         """Do steps 1 and 2. Commits that are already queued run before ours, so what they write is hidden, too."""
         ownership = partition.ownership
         for inflight in ownership.inflight_requests.values():
-            if inflight.request.user_id == user_id:
+            if inflight.accepted.request.user_id == user_id:
                 _forget_inflight(inflight, at)
         is_first = not is_forwarded(record.headers)
         now = ownership.clock.now()
@@ -180,13 +194,14 @@ async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None
                 await asyncio.sleep(_REST_S)
 
 
-def _forget_inflight(inflight: InFlightRequest, at: int) -> None:
-    inflight.forget_history = True
-    if inflight.at <= at:
-        inflight.forget = True
+def _forget_inflight(inflight: InFlight, at: int) -> None:
+    if inflight.accepted.at <= at:
+        inflight.forgets = Forgets.ALL
         inflight.stop.now(FinishReason.CANCELLED)
-    elif inflight.recalled:
-        inflight.forget = True  # asked after the erasure, but it may quote what was erased
+    elif inflight.reads_past:
+        inflight.forgets = Forgets.ALL  # asked after the erasure, but it may quote what was erased
+    else:
+        inflight.forgets = max(inflight.forgets, Forgets.HISTORY)
 
 
 def _marked(user_id: str, mark: Erased) -> Change:

@@ -20,14 +20,15 @@ from functools import partial
 import msgspec
 from aiokafka import ConsumerRecord
 
-from agents.containment import Containment
-from agents.outcomes import dead_letter_of
 from app.delivery.commits.commit import Commit
+from app.delivery.dead_letters import dead_letter_of, unexpected_in
 from app.delivery.escalation import ESCALATING
 from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TOOL_RESULTS, Outgoing, Record
 from app.delivery.resume.recovery import RequestKey
+from app.features.open_calls import OpenCalls
+from app.features.tool_rounds import ToolsOverKafka
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import ErrorCode, WireError
@@ -42,9 +43,9 @@ _POLL_MS = 250
 
 
 class ToolResults:
-    def __init__(self, settings: Settings, containment: Containment) -> None:
+    def __init__(self, settings: Settings, tools: ToolsOverKafka) -> None:
         self._settings = settings
-        self._containment = containment
+        self._tools = tools
 
     def begin(self, partition: Partition) -> None:
         """Read results until the ownership ends."""
@@ -53,12 +54,12 @@ class ToolResults:
     async def _read_when_needed(self, partition: Partition) -> None:
         read = partial(self._read, partition)
         while True:
-            await partition.ownership.calls.some.wait()
+            await self._tools.calls_of(partition.ownership).some.wait()
             await follow(partition, TOOL_RESULTS, partial(_next_of, partition), read, wait_ms=_POLL_MS)
 
     async def _read(self, partition: Partition, results: Follower) -> None:
         """Read while an answer waits."""
-        calls = partition.ownership.calls
+        calls = self._tools.calls_of(partition.ownership)
         while calls.some.is_set():
             if reads := calls.reads:
                 end = await results.end()
@@ -70,26 +71,27 @@ class ToolResults:
     async def _poll(self, partition: Partition, results: Follower) -> None:
         consumed, position = await results.poll(_POLL_MS)
         if consumed:
-            await self._take(partition, consumed, position)
+            await self._commit(partition, consumed, position)
 
-    async def _take(self, partition: Partition, found: Sequence[ConsumerRecord], position: int) -> None:
+    async def _commit(self, partition: Partition, batch: Sequence[ConsumerRecord], position: int) -> None:
+        calls = self._tools.calls_of(partition.ownership)
         changes: dict[RequestKey, Change] = {}
         letters: list[Outgoing] = []
-        for consumed in found:
+        for consumed in batch:
             record = Record.of(TOOL_RESULTS, consumed)
             try:
                 record.check_readable()
                 result = decode(ToolResultRecord, record.value, record.headers)
                 validate_tool_result(result, record.key)
                 check_partition(result, record.partition, self._settings.partitions)
-                rounds = _rounds_without(partition, result)
+                rounds = _rounds_without(partition, calls, result)
                 if rounds is None:
                     continue
                 error = self._too_large(partition, result, rounds)
                 content = result.content if error is None else f"error: {error.message}"
                 outcome = ToolOutcome(result.tool_call_id, content)
                 key = (result.user_id, result.request_id)
-                changes[key] = partition.ownership.calls.decide(key, rounds.answered(outcome))
+                changes[key] = calls.decide(key, rounds.answered(outcome))
                 if error is not None:
                     letters.append(dead_letter_of(record, error, self._settings))
             except WireError as error:
@@ -97,17 +99,17 @@ class ToolResults:
             except ESCALATING:
                 raise
             except Exception as error:  # noqa: BLE001 - of this record
-                letters.append(dead_letter_of(record, self._containment.refusal(record, error), self._settings))
+                letters.append(dead_letter_of(record, unexpected_in(record, error), self._settings))
         progress = Change(Table.CALLS, PROGRESS, records.encode(Progress(position)))
         await partition.commit(Commit(None, (*changes.values(), progress), tuple(letters)), urgent=bool(changes))
-        partition.ownership.calls.wake(changes)
+        calls.wake(changes)
 
     def _too_large(self, partition: Partition, result: ToolResultRecord, rounds: ToolRounds) -> WireError | None:
         size, most = len(result.content.encode()), self._settings.max_prompt_bytes
         if size > most:
             return WireError(ErrorCode.PROMPT_TOO_LONG, f"the tool's result has {size} bytes, the limit is {most}")
         inflight = partition.ownership.inflight_requests.get((result.user_id, result.request_id))
-        beside = 0 if inflight is None else inflight.kept_bytes
+        beside = 0 if inflight is None or inflight.answer is None else inflight.answer.beside_bytes
         if not fits(rounds.answered(ToolOutcome(result.tool_call_id, result.content)), beside):
             return WireError(ErrorCode.PROMPT_TOO_LONG, "the results of this answer are too large together")
         return None
@@ -119,14 +121,14 @@ def _next_of(partition: Partition) -> int:
     return 0 if raw is None else msgspec.json.decode(raw, type=Progress).next
 
 
-def _rounds_without(partition: Partition, result: ToolResultRecord) -> ToolRounds | None:
+def _rounds_without(partition: Partition, calls: OpenCalls, result: ToolResultRecord) -> ToolRounds | None:
     """The rounds of the request that waits for this result; None if it does not wait any more, or its user is erased.
 
     Raises:
         WireError: the request has not made this call.
     """
     key = (result.user_id, result.request_id)
-    rounds = partition.ownership.calls.decided(key)
+    rounds = calls.decided(key)
     if rounds is None and (_has_ended(partition, key) or mark_of(partition.ownership.store, result.user_id)):
         return None
     if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):

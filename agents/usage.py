@@ -49,7 +49,7 @@ _EVERY_S = 1.0  # least time between two commits of one partition
 _GRACE_WINDOWS = 5  # a turn that is later than these is counted in the current window
 
 
-class UsageWindows:
+class Usage:
     def __init__(self, settings: Settings, prices: PriceList) -> None:
         self._settings = settings
         self._prices = prices
@@ -76,7 +76,7 @@ class UsageWindows:
             windows.next = position
             if not records and windows.due_at is not None and windows.due_at <= clock.now():
                 await _pass_time(turns, windows, clock.now())
-            await self._tell(partition, windows)
+            await self._publish(partition, windows)
 
     async def _count_batch(self, records: Iterable[ConsumerRecord], windows: Windows, now: int) -> None:
         for number, record in enumerate(records, 1):
@@ -92,7 +92,7 @@ class UsageWindows:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    async def _tell(self, partition: Partition, windows: Windows) -> None:
+    async def _publish(self, partition: Partition, windows: Windows) -> None:
         outputs = tuple(self._record(partition, key, tally) for key, tally in windows.close())
         if rows := windows.drain():
             await partition.commit(Commit(None, rows, outputs))

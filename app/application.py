@@ -87,7 +87,7 @@ class ParleyApp(consumer.App):
     def hurry(self) -> None:
         """Leave without the rest of the grace period."""
         if self.worker is not None:
-            self.worker.owner.hurry()
+            self.worker.partitions.hurry()
 
     async def _leave(self) -> None:
         if self.watching is not None:  # a start may fail before that
@@ -276,7 +276,9 @@ def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
         async for event in stream.noack().events():  # type: ignore[attr-defined]
             assert app.worker is not None
             try:
-                app.worker.owner.receive(_record(topic, event.message, app.consumer.handed_before(event.message)))
+                record = _record(topic, event.message, app.consumer.handed_before(event.message))
+                if (partition := app.worker.partitions.accept(record)) is not None:
+                    app.worker.receive(partition, record)
             except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
                 app.end_with(error)
                 return
@@ -302,12 +304,12 @@ def _record(topic: str, message: Any, after: int) -> Record:
 async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
     if app.worker is not None:
         standbys = {tp.partition for tp in app.assignor.assigned_standbys()}
-        await app.worker.owner.assigned({tp.partition for tp in assigned}, standbys)
+        await app.worker.partitions.assigned({tp.partition for tp in assigned}, standbys)
 
 
 async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
     if app.worker is not None:
-        await app.worker.owner.revoked()
+        await app.worker.partitions.revoked()
 
 
 async def _close(app: ParleyApp, **_: Any) -> None:

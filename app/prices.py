@@ -70,6 +70,11 @@ class PriceList:
     def use(self, policy: Policy) -> None:
         self._prices = Prices.by(self._settings, policy)
 
+    @property
+    def is_on(self) -> bool:
+        """Whether any model has a price."""
+        return bool(self._prices.of_model)
+
     def cost(self, model_version: str, usage: Usage, *, is_cached: bool) -> float:
         return 0.0 if is_cached else self._prices.find(model_version).of(usage)
 

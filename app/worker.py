@@ -9,29 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from agents.answering import Answering
-from agents.auditing import audit_of_retreat
-from agents.candidates import Candidates
-from agents.charging import Charging
-from agents.comparing import Comparing
-from agents.containment import Containment
 from agents.controls import Controls
-from agents.conversations import Conversations
-from agents.decisions import Decisions
-from agents.handlers import Handlers
-from agents.history import History
-from agents.masking import Masking
-from agents.moderating import Moderating
-from agents.recalling import Recalling
-from agents.sweeper import Sweeper
+from agents.requests import Requests
 from agents.tool_results import ToolResults
-from agents.usage import UsageWindows
-from app.delivery.batches import Batches
+from agents.turns import Turns
+from agents.usage import Usage
+from app.answering.answers import Answers
+from app.answering.batches import Batches
+from app.answering.pipeline import Pipeline
+from app.audit.records import audit_of_retreat
 from app.delivery.cancels import Cancels
 from app.delivery.clients import Clients
 from app.delivery.commits.commit import Commit
@@ -39,24 +30,21 @@ from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
-from app.delivery.partition_manager import Flow, PartitionManager
-from app.delivery.resume.attempts import Attempts
+from app.delivery.partitions import Flow, Partitions
+from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
+from app.delivery.sweeper import Sweeper
+from app.features.order import features_of
 from app.guard.analyzer import AnalyzerError
 from app.guard.guard import Guard, GuardStats
 from app.guard.judges.judges import Judges
 from app.policy.canary import Canaries
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
-from app.policy.health import ModelHealth
 from app.policy.load_figures import LoadFigures
-from app.policy.planner import Planner
-from app.policy.response_cache import ResponseCache
 from app.policy.router import Router
-from app.policy.shadows import Shadows
 from app.policy.tenant_figures import TenantFigures
 from app.policy.tenants import Tenants
 from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
-from app.prices import PriceList
 from app.search.index import HideError, IndexStats, RecallStats
 from app.search.opening import open_index, open_related
 from app.search.vector_store import OpenVectors, open_vectors
@@ -102,8 +90,20 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
     return Loaded(servings, embedder, policy, loader, guard)
 
 
+class Agent(Protocol):
+    """The agent on one topic of the group."""
+
+    async def agent(self, stream: AsyncIterable[Record]) -> None: ...
+
+    def receive(self, partition: Partition, record: Record) -> None:
+        """Called in offset order, again after each take-over; must not block."""
+
+
 class Worker:
-    """The parts of one worker while its event loop runs. `broken` is called with an error that must end the process."""
+    """The parts of one worker while its event loop runs, and the host of its partitions.
+
+    `broken` is called with an error that must end the process.
+    """
 
     def __init__(
         self,
@@ -117,90 +117,80 @@ class Worker:
         observer: Observer = UNOBSERVED,
         open_vectors: OpenVectors = open_vectors,
     ) -> None:
-        rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
         self._settings = settings
         self._loaded = loaded
         self._broken = broken
-        cancels = Cancels()
-        batches = Batches(
-            max_size=settings.batch_max_size,
-            budget_s=settings.batch_budget_ms / 1000,
-            observe=observer.batch_left,
-        )
+        models = loaded.servings
         self._guard = loaded.guard or Guard(loaded.policy)
         self._index = open_index(
             settings,
             loaded.embedder,
             open_vectors,
             fatal=broken,
-            owns=lambda number: self.owner.confirms(number),  # noqa: PLW0108 - `owner` is created last
+            owns=lambda number: self.partitions.confirms(number),  # noqa: PLW0108 - `partitions` come later
             hide=self._indexed_turn,
         )
-        self._history = History(settings, self._index, UNOBSERVED if loaded.embedder is None else observer)
-        load = LoadFigures(lambda: sum(engine.stats.waiting for engine in loaded.servings.engines))
-        self.canaries = Canaries(loaded.policy, self._retreated)
-        observer = Observers(observer, load, self.canaries)
-        self.router = Router(loaded.policy, time.monotonic, load.now, self.canaries.is_out)
-        self.cache = ResponseCache(loaded.policy, time.monotonic)
-        planner = Planner(self.router, loaded.servings, ModelHealth(time.monotonic))
+        self._related = open_related(settings, loaded.embedder, open_vectors)
+        load = LoadFigures(lambda: sum(engine.stats.waiting for engine in models.engines))
+        observer = Observers(observer, load)
+        self.partitions = Partitions(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
+        canaries = Canaries(loaded.policy, self._retreated)
+        self.features = features_of(
+            settings,
+            loaded.policy,
+            models,
+            self._guard,
+            Tenants(
+                loaded.policy,
+                TenantFigures(self.partitions.now, lambda: self.partitions.all, settings.partitions),
+                region=settings.region,
+                group=settings.worker_group,
+            ),
+            Router(loaded.policy, time.monotonic, load.now, canaries.is_out),
+            canaries,
+            self._related,
+            loaded.embedder,
+            time.monotonic,
+        )
+        batches = Batches(
+            max_size=settings.batch_max_size,
+            budget_s=settings.batch_budget_ms / 1000,
+            observe=observer.batch_left,
+        )
         self._models = None
         if loaded.loader is not None:
-            self._models = ModelChanges(loaded.loader, loaded.servings, batches.forget)
-        prices = PriceList(settings, loaded.policy)
-        self._related = open_related(settings, loaded.embedder, open_vectors)
-        self._masking = Masking(self._guard)
-        recalling = Recalling(settings, loaded.policy, self._related)
-        decisions = Decisions(planner, self._masking, Moderating(self._guard), recalling)
-        self.tenants = Tenants(
-            loaded.policy,
-            TenantFigures(lambda: self.owner.now(), lambda: self.owner.partitions, settings.partitions),  # noqa: PLW0108
-            region=settings.region,
-            group=settings.worker_group,
-        )
-        attempts, containment = Attempts(), Containment(settings, loaded.servings)
-        answering = Answering(
-            settings,
-            loaded.servings,
-            rules,
-            batches,
-            decisions,
-            self.cache,
-            Candidates(batches, loaded.embedder),
-            self.tenants,
-            attempts,
-        )
-        shadows = Shadows(loaded.policy)
-        conversations = Conversations(
-            settings,
-            loaded.servings,
-            rules,
-            cancels,
-            observer,
-            decisions,
-            Charging(prices, self.tenants, loaded.servings),
-            answering,
-            Comparing(settings, loaded.servings, batches, shadows, prices),
-            attempts,
-            containment,
-        )
-        self._followers = (self.router, self.canaries, self.cache, recalling, prices, shadows, self.tenants)
-        self._controls = Controls(settings, cancels, self._history, self._forget_cached)
-        handlers = Handlers(
-            settings,
-            conversations,
-            self._controls,
-            self._history,
-            UsageWindows(settings, prices),
-            ToolResults(settings, containment),
-            containment,
-            expect_rebalance=self._expect_rebalance,
-            broken=broken,
-        )
-        self.owner = PartitionManager(
-            settings, handlers, flow, clients=clients, open_store=open_store, observer=observer
-        )
-        self._sweeper = Sweeper(settings, rules, self.owner, self._history, observer)
+            self._models = ModelChanges(loaded.loader, models, batches.forget)
+        rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
+        answers = Answers(Pipeline(settings, models, rules, batches, self.features.all), observer)
+        cancels = Cancels()
+        self._turns = Turns(settings, self.partitions, self._index, UNOBSERVED if loaded.embedder is None else observer)
+        self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget_cached)
+        self.agents: dict[str, Agent] = {
+            REQUESTS: Requests(settings, self.partitions, answers, cancels, observer),
+            CONTROLS: self._controls,
+            TURNS: self._turns,
+        }
+        self._usage = Usage(settings, self.features.quota.prices)
+        self._tool_results = ToolResults(settings, self.features.tools)
+        self._sweeper = Sweeper(settings, rules, self.partitions, self._turns, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def receive(self, partition: Partition, record: Record) -> None:
+        partition.process(record, self.agents[record.topic].receive)
+
+    def owned(self, partition: Partition) -> None:
+        self._usage.begin(partition)
+        self._tool_results.begin(partition)
+
+    def released(self, partition: Partition) -> None:
+        self._turns.release(partition.number)
+
+    def fenced(self, partition: Partition, error: FencedError) -> None:
+        log.warning("%s; its answers continue there", error)
+        self._tasks.add(asyncio.create_task(self._await_rebalance(partition, error), name="fenced"))
+
+    def broken(self, error: BaseException) -> None:
+        self._broken(error)
 
     @property
     def model_version(self) -> str:
@@ -241,12 +231,12 @@ class Worker:
             watch = PolicyWatch(
                 self._settings.policy,
                 self._loaded.policy,
-                self._followers,
+                self.features.all,
                 (self._guard,) if self._models is None else (self._models, self._guard),
-                (self.router.update, self.cache.update),
+                (self.features.routing.router.update, self.features.cache.update),
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
-            feed = UsageFeed(self._settings, self.tenants)
+            feed = UsageFeed(self._settings, self.features.quota.tenants)
             self._tasks.add(asyncio.create_task(feed.run(), name="usage-feed"))
 
     async def release(self, *, broken: bool = False) -> None:
@@ -258,7 +248,7 @@ class Worker:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.owner.drain(0.0 if broken else self._settings.drain_s, orderly=not broken)
+        await self.partitions.drain(0.0 if broken else self._settings.drain_s, orderly=not broken)
 
     async def stop(self) -> None:
         """Close everything else. The partitions are released, so nothing of it is worth a long wait: what hangs is left
@@ -277,11 +267,8 @@ class Worker:
             embedder=_nothing() if embedder is None else asyncio.to_thread(embedder.close),
         )
 
-    def _expect_rebalance(self, partition: Partition, error: FencedError) -> None:
-        self._tasks.add(asyncio.create_task(self._await_rebalance(partition, error), name="fenced"))
-
     async def _await_rebalance(self, partition: Partition, error: FencedError) -> None:
-        if not await self.owner.settle_fenced(partition):
+        if not await self.partitions.await_rebalance(partition):
             self._broken(error)
 
     async def _sweep(self) -> None:
@@ -296,20 +283,20 @@ class Worker:
                 await asyncio.sleep(self._settings.sweep_interval_s)
 
     def _retreated(self, number: int, experiment: str, arm: str) -> None:
-        if (partition := self.owner.owned(number)) is not None:
+        if (partition := self.partitions.owned(number)) is not None:
             audit = audit_of_retreat(experiment, arm, partition.ownership.clock.now())
             partition.spawn(partition.commit(Commit(audit=audit)))
 
     def _forget_cached(self, user_id: str) -> None:
         """Drop what memories of this process hold of an erased user."""
-        self.cache.forget(user_id)
+        self.features.cache.forget(user_id)
         self._guard.forget(user_id)
 
     async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
         """The turn as the index may have it; None if its partition has left. Raises `HideError`."""
-        partition = self.owner.owned(number)
+        partition = self.partitions.owned(number)
         try:
-            return None if partition is None else await self._masking.indexed(partition, turn)
+            return None if partition is None else await self.features.masking.indexed(partition, turn)
         except AnalyzerError as error:
             raise HideError(str(error)) from error
 

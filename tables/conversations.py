@@ -26,7 +26,7 @@ class MemoryRules:
     def expired(self, conversation: Conversation | Activity, at: int) -> bool:
         return at - conversation.last_activity > self.ttl_ms
 
-    def recall(self, conversation: Conversation | None, at: int, last: str | None = None) -> tuple[Turn, ...]:
+    def visible(self, conversation: Conversation | None, at: int, last: str | None = None) -> tuple[Turn, ...]:
         """The turns that a request of the time `at` sees, oldest first.
 
         `last`: the request whose turn is the last one that it sees; nothing is seen if there is no such turn.
@@ -41,7 +41,7 @@ class MemoryRules:
 
         A turn whose steps contain the calls in which an earlier one ended contains that one, and replaces it.
         """
-        known = self.recall(conversation, at)
+        known = self.visible(conversation, at)
         if conversation is not None and any(t.request_id == turn.request_id for t in known):
             return conversation
         contained = {call.id for step in turn.steps for call in step.calls}

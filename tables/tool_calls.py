@@ -126,6 +126,9 @@ class ToolRounds(msgspec.Struct, frozen=True):
         return rounds
 
 
+NO_ROUNDS = ToolRounds()
+
+
 class Progress(msgspec.Struct, frozen=True):
     """`next`: the offset in `tool-results` of the next record to read."""
 

@@ -8,9 +8,9 @@ import click
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
+from app.features.guard.texts import indexed_turn
 from app.guard.analyzer import AnalyzerError
 from app.guard.guard import Guard
-from app.guard.hidden_turn import hidden_turn
 from app.guard.turns import Asker, Patience
 from app.kafka.clients import KafkaUnusableError
 from app.policy.file import PolicyError, read_policy
@@ -43,4 +43,4 @@ async def hide(guard: Guard, turn: Turn, secret: bytes) -> Turn:
         about = f"turn {turn.user_id}/{turn.request_id}"
         asker = Asker(turn.user_id, turn.tenant or "", about, Patience.BACKGROUND)
         values = await guard.find([turn.prompt, turn.answer], asker)
-    return hidden_turn(turn, secret, values)
+    return indexed_turn(turn, secret, values)

@@ -1,134 +1,75 @@
-"""A request in flight: one that this worker has accepted and not committed yet."""
+"""A request in flight: what has arrived, what a former owner has left of it, and how far this owner has got."""
 
 from __future__ import annotations
 
+import enum
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from app.delivery.record import Record
-from app.delivery.resume.quarantine import Beginning
+from app.delivery.resume.quarantine import AttemptCount
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.stop_handle import StopHandle
-from app.delivery.timeline import Timeline
 from app.reader.answer import Answer
-from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn, TokenEvent
+from app.wire.event import NO_PLAN, Plan, TokenEvent
 from app.wire.request import Request
-from models.private.mask import NO_MASK, Mask
-from tables.records import Turn
-from tables.tool_calls import ToolRounds
 
 if TYPE_CHECKING:
     from app.delivery.resume.answer_log import AnswerLog
-    from app.policy.tenants import TenantRefusal
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class InFlightRequest:
-    """A request from its record to its commit, and its state on the way.
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What the log holds of a request that a former owner has accepted; nothing if the request is new.
 
-    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
-        of the broker's clock.
-    logged: The decisions about its answer that a former owner has recorded in the log.
-    plan: The decisions that are in force.
-    recovered: The part of the answer that readers have already, from a former owner.
-    replayed: Its record was in the log before this ownership began.
-    retried: Its model has failed in this answer and is tried again.
-    failed_models: The models that have failed in this answer, by name.
-    lost_attempts, attempts_from, lost_at: How many workers in a row were lost while they tried to continue its answer
-        from that token index, and when the last of these attempts was recorded (resume/quarantine.py).
-    is_attempting: The log counts one more attempt, that of this worker.
-    beginning: That attempt, until its first token.
-    made: The calls of tools over Kafka that it has made, and their results, as committed.
-    rounds: Those of them that precede the tokens written so far; all, unless `tokens` has lost records.
-    related: Older turns that may stand in its prompt; None if none were looked for.
-    memory: The turns of its conversation that it sees.
-    kept_bytes: Bytes, as JSON, of what its turn keeps beside the answer (agents/outcomes.py).
-    recalled: Its prompt contains earlier turns.
-    mask: Hides private values from the model.
-    seen: The request as the model sees it, and the mask that made it so.
-    refusal: Why it ends before a model, a judge or the index sees it.
-    redacts, kept: Whether private values are hidden in what is kept of the turn, and the mask that does it.
-    private: The mask of the private values that its turn may contain; None if nothing has looked for them.
-    forget: Nothing of it may be kept: its user was erased after it was sent, or while it used erased turns.
-    forget_history: Its history may not be kept: its user was erased while it waited.
-    trace_headers: Added to every record that is written for it.
-    spent: Tokens that were computed for it and that the usage of its end does not have.
-    cost, saved: By the prices of the models; what the cache or a cheaper model has saved.
-    span: Belongs to the observer.
-    on_commit: Called after its commit.
+    answer: The part of its answer that readers have.
+    plan: What was decided about it.
+    is_replayed: Its record was in the log before this ownership began.
     """
 
-    record: Record
-    request: Request
-    at: int = 0
-    stop: StopHandle = field(default_factory=StopHandle)
-    timeline: Timeline = field(default_factory=Timeline)
-    recovered: Answer | None = None
-    logged: PlanDetails = NO_PLAN
-    plan: PlanDetails = NO_PLAN
-    replayed: bool = False
-    retried: bool = False
-    failed_models: set[str] = field(default_factory=set)
-    lost_attempts: int = 0
-    attempts_from: int = 0
-    lost_at: int = 0
-    is_attempting: bool = False
-    beginning: Beginning | None = None
-    made: ToolRounds = field(default_factory=ToolRounds)
-    rounds: ToolRounds = field(default_factory=ToolRounds)
-    related: tuple[RecalledTurn, ...] | None = None
-    kept_bytes: int = 0
-    recalled: bool = False
-    memory: tuple[Turn, ...] = ()
-    mask: Mask = NO_MASK
-    seen: tuple[Mask, Request] | None = None
-    refusal: TenantRefusal | None = None
-    redacts: bool = False
-    kept: Mask = NO_MASK
-    private: Mask | None = None
-    forget: bool = False
-    forget_history: bool = False
-    trace_headers: tuple[tuple[str, bytes], ...] = ()
-    spent: int = 0
-    cost: float = 0.0
-    saved: float = 0.0
-    span: Any = None
-    answer: AnswerLog | None = None
-    on_commit: list[Callable[[], None]] = field(default_factory=list)
+    answer: Answer | None = None
+    plan: Plan = NO_PLAN
+    is_replayed: bool = False
 
     @property
     def is_admitted(self) -> bool:
         """Whether a former owner has admitted it."""
-        return self.recovered is not None or self.logged != NO_PLAN
+        return self.answer is not None or self.plan.is_made
 
     @property
-    def is_resumed(self) -> bool:
-        """Whether a former owner has written tokens of the answer."""
-        return self.recovered is not None and bool(self.recovered.segments)
+    def has_begun(self) -> bool:
+        """Whether readers have tokens of its answer."""
+        return self.answer is not None and bool(self.answer.segments)
 
     @property
-    def written(self) -> list[TokenEvent]:
-        """What the current model has written under former owners."""
-        events = self.recovered.segments if self.recovered is not None else []
-        return [event for event in events if (event.index or 0) >= (self.plan.from_index or 0)]
+    def position(self) -> int:
+        """The index of the next token."""
+        return 0 if self.answer is None else self.answer.position
 
     @property
-    def is_beginning(self) -> bool:
-        """Whether its attempt has written no token yet."""
-        return self.beginning is not None and not self.beginning.is_over
+    def end(self) -> TokenEvent | None:
+        return None if self.answer is None else self.answer.end
 
-    def has_begun(self) -> None:
-        """Its attempt has got somewhere: other replayed requests may begin."""
-        if self.beginning is not None:
-            self.beginning.leave()
+    def written_from(self, index: int) -> list[TokenEvent]:
+        """The events of the answer from the token `index` on."""
+        events = [] if self.answer is None else self.answer.segments
+        return [event for event in events if (event.index or 0) >= index]
 
-    @property
-    def begin(self) -> int:
-        """The token index from which the current model reads its current prompt: behind the last round of calls, and
-        behind what a model has written that failed.
-        """
-        return max(self.rounds.end, self.plan.from_index or 0)
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The facts about a request: nothing of them changes.
+
+    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
+        of the broker's clock.
+    """
+
+    record: Record
+    request: Request
+    at: int
+    former: Former = field(default_factory=Former)
 
     @property
     def key(self) -> RequestKey:
@@ -138,23 +79,94 @@ class InFlightRequest:
     def conversation(self) -> tuple[str, str]:
         return self.request.user_id, self.request.conversation_id
 
+    def time_of(self, now: int) -> int:
+        """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""
+        return max(self.at, now)
+
+
+class Forgets(enum.IntEnum):
+    """What of a request may not be kept, because its user was erased.
+
+    HISTORY: The turns before it: the erasure came while it waited.
+    ALL: Anything: it was sent before the erasure, or its answer may quote what was erased.
+    """
+
+    NOTHING = 0
+    HISTORY = 1
+    ALL = 2
+
+
+@dataclass(slots=True)
+class Timeline:
+    """When a request passed each point on its way. Unix nanoseconds; None for a point that it has not passed.
+
+    arrived: Its record reached the partition's owner.
+    started: No earlier request of its conversation was open; by the broker's clock.
+    batched: Its batch was submitted to the engine.
+    admitted: The engine began its prefill.
+    """
+
+    arrived: int = field(default_factory=time.time_ns)
+    started: int | None = None
+    batched: int | None = None
+    admitted: int | None = None
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class InFlight:
+    """The progress of a request from its record to its commit.
+
+    answer: What readers have of it, with the plan in force; None until its turn comes.
+    attempts: How often workers were lost with it.
+    forgets: What of it may not be kept.
+    reads_past: Its prompt contains earlier turns, so its answer may quote them.
+    trace_headers: Added to every record that is written for it; an observer may replace them when it is admitted.
+    on_commit: Called after its commit.
+    """
+
+    accepted: Accepted
+    stop: StopHandle = field(default_factory=StopHandle)
+    timeline: Timeline = field(default_factory=Timeline)
+    attempts: AttemptCount = field(default_factory=AttemptCount)
+    answer: AnswerLog | None = None
+    forgets: Forgets = Forgets.NOTHING
+    reads_past: bool = False
+    trace_headers: tuple[tuple[str, bytes], ...] = ()
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def key(self) -> RequestKey:
+        return self.accepted.key
+
     @property
     def written_end(self) -> TokenEvent | None:
         """The end that readers have, or will get; None if the answer is open."""
         if self.answer is not None and self.answer.end is not None:
             return self.answer.end
-        return None if self.recovered is None else self.recovered.end
+        return self.accepted.former.end
 
     @property
     def is_committing(self) -> bool:
         """Whether the answer's end is written, so that only the commit is missing."""
         return self.answer is not None and self.answer.ended_at is not None
 
-    def time_of(self, now: int) -> int:
-        """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""
-        return max(self.at, now)
-
     def abandon(self) -> None:
         """The request leaves this worker."""
         self.stop.close()
-        self.has_begun()
+        self.attempts.end_beginning()
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """A request that is committed, for observers.
+
+    spent: Tokens that were computed for it and that the usage of its end does not have.
+    cost, saved: By the prices of the models; what the cache or a cheaper model has saved.
+    """
+
+    inflight: InFlight
+    answer: AnswerLog
+    end: TokenEvent
+    spent: int = 0
+    cost: float = 0.0
+    saved: float = 0.0

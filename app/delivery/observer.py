@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any
 
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import Record
-from app.delivery.resume.answer_log import AnswerLog
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.batcher import Flush
@@ -23,10 +22,10 @@ log = logging.getLogger(__name__)
 class Observer:
     """Called on the event loop. No method may block. A subclass has those for which it does something."""
 
-    def admitted(self, partition: int, inflight: InFlightRequest) -> None:
+    def admitted(self, partition: int, inflight: InFlight) -> None:
         """A request was accepted and is queued."""
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
+    def answered(self, partition: int, outcome: Outcome) -> None:
         """A request is committed."""
 
     def refused(self, record: Record, event: TokenEvent) -> None:

@@ -35,17 +35,18 @@ from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.open_calls import OpenCalls
 from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer, stop_producer
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
 from app.settings import Settings
-from app.wire.codec import encode
+from app.wire.codec import decode, encode
+from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
+from app.wire.request import Request
 from tables import records
 from tables.expiry import mark_of
 from tables.records import Ended, Erased, Table
@@ -108,7 +109,7 @@ class Ownership:
         self,
         context: PartitionContext,
         producer: AIOKafkaProducer,
-        tokens: TokenLog,
+        token_log: TokenLog,
         store: PartitionStore,
         start: Start,
         clock: BrokerClock,
@@ -116,13 +117,11 @@ class Ownership:
         self.context = context
         self.clock = clock
         self.watermark = Watermark()
-        self.tokens = tokens
+        self.token_log = token_log
         self.store = store
         self.offsets = {topic: Offsets.resume(head, start.ahead.get(topic, ())) for topic, head in start.heads.items()}
-        self.inflight_requests: dict[RequestKey, InFlightRequest] = {}
+        self.inflight_requests: dict[RequestKey, InFlight] = {}
         self.refused: set[RequestKey] = set()
-        self.calls = OpenCalls(store)
-        self.secret_lock = asyncio.Lock()  # while the guard's secret is drawn
         self.erasing: dict[str, Erased] = {}  # marks whose commit is under way
         # Held from the read of an erasure mark until what follows from it is committed: otherwise the end of a slow
         # erasure can replace the mark of a newer one whose commit is under way.
@@ -150,7 +149,7 @@ class Ownership:
 
     @property
     def epoch(self) -> int:
-        return self.tokens.epoch
+        return self.token_log.epoch
 
     async def run(self) -> None:
         """Commit until a commit fails, and raise its error."""
@@ -174,7 +173,7 @@ class Ownership:
 
     def open(self, record: Record) -> bool:
         """Open the record; False if it was opened or finished before."""
-        tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.tokens.position
+        tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.token_log.position
         return self.offsets[record.topic].add(record.offset, tokens_from, record.after)
 
     @property
@@ -191,6 +190,16 @@ class Ownership:
     def is_replayed(self, record: Record) -> bool:
         """Whether the record was in the log before this ownership began, so that a former owner may have begun it."""
         return self._resume_until is None or record.offset < self._resume_until
+
+    def has_begun(self, record: Record) -> bool:
+        """Whether a former owner has begun the request of this record, or it is no request at all."""
+        if not self.is_replayed(record):
+            return False
+        try:
+            request = decode(Request, record.value, record.headers)
+        except WireError:
+            return True
+        return self.recovered.has((request.user_id, request.request_id))
 
     def known(self, key: RequestKey, at: int) -> bool:
         """Whether a request of the time `at` (Unix ms) is running, or has ended within `PARLEY_DEDUP_S` before that.
@@ -211,12 +220,12 @@ class Ownership:
         value, headers = encode(TokenEvent(type=EventType.FENCE), self.context.settings.wire_format)
         fence = Outgoing(self.context.settings.topic("tokens"), None, value, headers)
         async with self._fencing:
-            await self.tokens.hold()
+            await self.token_log.hold()
             sent_at = time.monotonic()
             receipt = await self.finisher.fence(fence, mine, above=self._lost_epoch)
             self.clock.acknowledged(receipt, sent_at)
             self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
-            self.tokens.open(receipt.offset)
+            self.token_log.open(receipt.offset)
 
     @property
     def needs_new_fence(self) -> bool:
@@ -225,7 +234,7 @@ class Ownership:
 
         Until a fence stands after that epoch, readers that did not notice drop all events as late.
         """
-        return self.epoch <= self._lost_epoch < self.tokens.position
+        return self.epoch <= self._lost_epoch < self.token_log.position
 
     async def is_confirmed(self) -> bool:
         """Whether the broker has confirmed within the session timeout that this worker still owns the partition.
@@ -245,7 +254,7 @@ class Ownership:
 
     async def end(self) -> None:
         """Release everything. The broker aborts an open transaction when the next owner starts."""
-        self.tokens.close()
+        self.token_log.close()
         await stop_producer(self._producer)
         self.store.close()
 
@@ -254,7 +263,7 @@ class Ownership:
         since, floor = self._inherited(epoch)
         if not self.resuming:
             began = self.offsets[REQUESTS].tokens_from(finished)
-            since = self.tokens.position if began is None else began
+            since = self.token_log.position if began is None else began
             floor = floor if self._first_epoch is None or since <= self._first_epoch else self._first_epoch
         return Checkpoint(
             head=self.offsets[REQUESTS].head(finished),
@@ -288,7 +297,7 @@ class Ownership:
         logs = changelogs(self.context.settings, self.context.number)
         self.restored = await restore(reader, self.store, logs)
 
-    async def recall(self, reader: AIOKafkaConsumer) -> None:
+    async def read_log(self, reader: AIOKafkaConsumer) -> None:
         """Read the events before the fence, and up to which request they may matter."""
         self._log_lost_records()
         requests = self.context.topic_partition("requests")
@@ -327,7 +336,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
         ownership = _own(context, producer, await context.token_producer.current(), store, start)
         await ownership.restore(reader)
         await ownership.write_fence(mine)
-        await ownership.recall(reader)
+        await ownership.read_log(reader)
         await reader.stop()
     except BaseException:
         await _give_up(store, producer, reader)
@@ -397,7 +406,7 @@ def _own(
         ownership.fail(error)
 
     clock = BrokerClock()
-    tokens = TokenLog(
+    token_log = TokenLog(
         token_producer,
         context.settings.topic("tokens"),
         context.number,
@@ -407,5 +416,5 @@ def _own(
         clock=clock,
         pace=context.token_producer.pace,
     )
-    ownership = Ownership(context, producer, tokens, store, start, clock)
+    ownership = Ownership(context, producer, token_log, store, start, clock)
     return ownership

@@ -71,7 +71,7 @@ class ParkedReader:
             for consumed in found:
                 if due.get(consumed.key) == consumed.offset:
                     self._records.unpark(consumed.key)
-                    self._partition.admit(Record.of(REQUESTS, consumed))
+                    self._partition.unpark(Record.of(REQUESTS, consumed))
                     self._go_on(due, consumed.key)
             self._position = await reader.position(self._at)
             end = None if found else (await reader.end_offsets([self._at]))[self._at]

@@ -16,13 +16,14 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Protocol
 
+from app.delivery import dead_letters
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
 from app.delivery.commits.offsets import LostRecordError
 from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
 from app.delivery.gaps import Gaps
-from app.delivery.inflight import InFlightRequest
-from app.delivery.keyed_executor import KeyedExecutor
+from app.delivery.inflight import InFlight
+from app.delivery.lanes import Lanes
 from app.delivery.open_records import OpenRecords, Share
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
 from app.delivery.parked_reader import ParkedReader
@@ -62,23 +63,13 @@ _NEXT = {
 }
 
 
-class Agent(Protocol):
-    """How a partition's records are processed."""
+class Host(Protocol):
+    """What a partition tells the worker that it belongs to."""
 
-    def handle(self, partition: Partition, record: Record) -> None:
-        """Called in offset order for each new record; must not block. Raises only what escalates (escalation.py)."""
-
-    def has_begun(self, partition: Partition, record: Record) -> bool:
-        """Whether a former owner has begun the record's request, or it is no request at all."""
-
-    async def answer(self, partition: Partition, inflight: InFlightRequest) -> None:
-        """Called when no earlier request of the conversation is open. Raises only what escalates."""
-
-    def reduced(self, commit: Commit, reason: str) -> Commit:
-        """What to commit instead of a commit that cannot be made."""
-
-    def failed(self, record: Record, error: Exception) -> Commit:
-        """What to commit for a record whose processing has failed."""
+    def receive(self, partition: Partition, record: Record) -> None:
+        """Called in offset order for each new record that does not come from its agent at once: early, replayed or
+        parked ones. Must not block.
+        """
 
     def owned(self, partition: Partition) -> None:
         """An ownership has begun; open records are processed next."""
@@ -86,13 +77,14 @@ class Agent(Protocol):
     def released(self, partition: Partition) -> None:
         """The ownership has ended; its open records are processed again, here or by the next owner."""
 
-    def fenced(self, partition: Partition, error: FencedError) -> None: ...
+    def fenced(self, partition: Partition, error: FencedError) -> None:
+        """Another worker owns the partition."""
 
     def broken(self, error: BaseException) -> None:
         """The worker must stop (escalation.py)."""
 
 
-def _place_of(commit: Commit) -> str:
+def _position_of(commit: Commit) -> str:
     record = commit.record
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
@@ -105,20 +97,20 @@ def _arrived_in_order(record: Record) -> Record:
 class Partition:
     """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
 
-    def __init__(self, context: PartitionContext, agent: Agent, on_load: Callable[[Partition], None]) -> None:
+    def __init__(self, context: PartitionContext, host: Host, on_load: Callable[[Partition], None]) -> None:
         self.context = context
         self.state = State.TAKING_OVER
         self.paused: set[str] = set()
-        self._agent = agent
+        self._host = host
         self._on_load = on_load
         self._ownership: Ownership | None = None
-        self._lanes: KeyedExecutor[InFlightRequest] | None = None
+        self._lanes: Lanes[InFlight] | None = None
         self._mine: set[int] = set()
         self.records = OpenRecords(Share.of(context.settings))
         self._arrived = dict.fromkeys(SOURCES, -1)
         self._gaps = Gaps(_SESSIONS * context.settings.session_timeout_s)
         self._corrupt_at = -math.inf
-        self._taken_back: list[InFlightRequest] = []
+        self._taken_back: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,55 +128,74 @@ class Partition:
         return self._ownership
 
     @property
-    def lanes(self) -> KeyedExecutor[InFlightRequest]:
+    def lanes(self) -> Lanes[InFlight]:
         assert self._lanes is not None
         return self._lanes
 
-    def receive(self, record: Record) -> None:
-        """Accept a record. Duplicates, and records that arrive while the partition is not owned, are handled."""
+    def accept(self, record: Record) -> bool:
+        """Whether the record is to be processed now: it is new, and the partition is owned and has room for it."""
         if record.after <= self._arrived[record.topic]:
             record = _arrived_in_order(record)
-        if self._receive(record):
+        arrived, is_due = self._accept(record)
+        if arrived:
             self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
+        return is_due
 
-    def _receive(self, record: Record, *, parked: bool = False) -> bool:
-        """False if a record before it is missing, so that it must be delivered again."""
+    def _accept(self, record: Record, *, parked: bool = False) -> tuple[bool, bool]:
+        """Whether no record before it is missing, and whether it is to be processed now."""
         try:
             if self.state is not State.OWNED:
                 self.records.add_early(record)
             elif self.ownership.open(record):
                 # Under the next ownership the records between may be finished and no longer delivered.
                 record = _arrived_in_order(record)
-                if parked or (self.records.exceeds(record) and not self._agent.has_begun(self, record)):
+                if parked or (self.records.exceeds(record) and not self.ownership.has_begun(record)):
                     self.records.park(record)
                 else:
-                    self.admit(record)
+                    self.records.hold(record)
+                    return True, True
         except LostRecordError as error:
             begin = self.ownership.offsets[record.topic].next
             self._gaps.expect_again(record, begin, error)
             self._arrived[record.topic] = begin - 1
-            return False
+            return False, False
         except CorruptStoreError as error:
             self.ownership.fail(error)  # the record is open, and handled again
         finally:
             self._on_load(self)
-        return True
+        return True, False
 
-    def admit(self, record: Record) -> None:
-        """Process a record that is open."""
+    def unpark(self, record: Record) -> None:
+        """Process a record that was parked."""
         self.records.hold(record)
-        self._agent.handle(self, record)
+        self._host.receive(self, record)
+
+    def process(self, record: Record, receive: Callable[[Partition, Record], None]) -> None:
+        """Let `receive` deal with an accepted record. What is unexpected about it makes it a dead letter."""
+        try:
+            receive(self, record)
+        except CorruptStoreError as error:
+            self.ownership.fail(error)  # the record is open, and handled again
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this record
+            self.spawn(self.commit(self._failed(record, error)))
+        finally:
+            self._on_load(self)
+
+    def _failed(self, record: Record, error: Exception) -> Commit:
+        return dead_letters.failed(record, error, self.context.settings)
 
     @contextmanager
-    def without_slot(self, inflight: InFlightRequest) -> Iterator[None]:
+    def without_slot(self, inflight: InFlight) -> Iterator[None]:
         """While a running request waits for tools: it occupies no slot, and keeps no further records in Kafka."""
-        self.records.lend(inflight.record)
+        self.records.lend(inflight.accepted.record)
         self._on_load(self)
         try:
             with self.lanes.without_slot():
                 yield
         finally:
-            self.records.take_back(inflight.record)
+            self.records.take_back(inflight.accepted.record)
 
     def begin(self) -> None:
         """No other part of this process holds anything of the partition."""
@@ -198,7 +209,7 @@ class Partition:
                 self.context.queue.hurry()
             await committed
         except RecordRefusedError as error:
-            log.error("partition %s: %s cannot be committed as it is: %s", self.number, _place_of(commit), error)
+            log.error("partition %s: %s cannot be committed as it is: %s", self.number, _position_of(commit), error)
             await self._commit_reduced(self._reduced(commit, str(error)))
         if commit.record is not None:
             self.records.finish(commit.record)
@@ -206,16 +217,18 @@ class Partition:
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:
         try:
-            return self._agent.reduced(commit, reason)
+            return dead_letters.reduced(commit, reason, self.context.settings)
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
-            log.critical("partition %s: %s leaves no record: %s", self.number, _place_of(commit), type_and_place(error))
+            log.critical(
+                "partition %s: %s leaves no record: %s", self.number, _position_of(commit), type_and_place(error)
+            )
             return Commit(commit.record)
 
     async def _commit_reduced(self, commit: Commit) -> None:
         try:
             await self.context.queue.put(commit)
         except RecordRefusedError as error:
-            log.critical("partition %s: %s leaves no record behind: %s", self.number, _place_of(commit), error)
+            log.critical("partition %s: %s leaves no record behind: %s", self.number, _position_of(commit), error)
             await self.context.queue.put(Commit(commit.record))
 
     def spawn(self, work: Coroutine[Any, Any, None], about: Record | None = None) -> asyncio.Task[None]:
@@ -285,15 +298,16 @@ class Partition:
         with suppress(LostError, *RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):
-                    if inflight.is_attempting and inflight not in self._taken_back:
+                    if inflight.attempts.is_recorded and inflight not in self._taken_back:
                         self._taken_back.append(inflight)
-                        await write_attempt(self.ownership.tokens, inflight, inflight.lost_attempts)
+                        await write_attempt(self.ownership.token_log, inflight, inflight.attempts.lost)
 
     def _count_attempts_again(self) -> None:
         taken_back, self._taken_back = self._taken_back, []
         for inflight in taken_back:
-            if inflight.is_attempting and self.ownership.inflight_requests.get(inflight.key) is inflight:
-                self.spawn(write_attempt(self.ownership.tokens, inflight, inflight.lost_attempts + 1))
+            count = inflight.attempts
+            if count.is_recorded and self.ownership.inflight_requests.get(inflight.key) is inflight:
+                self.spawn(write_attempt(self.ownership.token_log, inflight, count.lost + 1))
 
     async def _run(self) -> None:
         failures, unexpected, clock = 0, 0, asyncio.get_running_loop().time
@@ -301,9 +315,9 @@ class Partition:
             try:
                 await self._settled.wait()
                 self._ownership = await take_over(self.context, self._mine)
-                self._lanes = KeyedExecutor(self.context.settings.max_in_flight, self._answer, self._on_error)
+                self._lanes = Lanes(self.context.settings.max_in_flight, self._on_error)
                 self._become(State.OWNED)
-                self._agent.owned(self)
+                self._host.owned(self)
                 self._take_again()
                 self.spawn(ParkedReader(self, self.records).run())
                 began = clock()
@@ -315,7 +329,7 @@ class Partition:
             except FencedError as error:
                 self._become(State.FENCED)
                 self.context.queue.close()
-                self._agent.fenced(self, error)
+                self._host.fenced(self, error)
                 return
             except RETRIABLE_ERRORS as error:
                 self._become(State.TAKING_OVER)
@@ -323,7 +337,7 @@ class Partition:
             except CorruptStoreError as error:
                 self._become(State.TAKING_OVER)
                 if clock() - self._corrupt_at < _CORRUPT_AGAIN_S:
-                    self._agent.broken(StoreUnusableError(f"{error}, but soon after the last time: check the disk"))
+                    self._host.broken(StoreUnusableError(f"{error}, but soon after the last time: check the disk"))
                     return
                 self._corrupt_at = clock()
                 log.warning("partition %s: %s", self.number, error)
@@ -331,7 +345,7 @@ class Partition:
                 self._become(State.TAKING_OVER)
                 unexpected += 1
                 if isinstance(error, WORKER_ERRORS) or unexpected > _MOST_UNEXPECTED:
-                    self._agent.broken(error)
+                    self._host.broken(error)
                     return
                 log.exception("partition %s: an unexpected error; taking it over again", self.number)
             finally:
@@ -351,7 +365,12 @@ class Partition:
         again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
         missing: set[str] = set()
         for record, parked in again:
-            if record.topic not in missing and not self._receive(record, parked=parked):
+            if record.topic in missing:
+                continue
+            arrived, is_due = self._accept(record, parked=parked)
+            if is_due:
+                self._host.receive(self, record)
+            elif not arrived:
                 missing.add(record.topic)
 
     async def _let_go(self) -> None:
@@ -365,16 +384,18 @@ class Partition:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.context.queue.drop()
-        self._agent.released(self)
+        self._host.released(self)
         self._taken_back = []
         await self._ownership.end()
         self._ownership = self._lanes = None
 
-    async def _answer(self, inflight: InFlightRequest) -> None:
-        try:
-            await self._agent.answer(self, inflight)
-        finally:
-            self._on_load(self)
+    def release(self, inflight: InFlight) -> None:
+        """The request is committed."""
+        self.ownership.inflight_requests.pop(inflight.key, None)
+        self.begun.pop(inflight.key, None)
+        self.context.refused.discard(inflight.key)
+        inflight.abandon()
+        self._on_load(self)
 
     def _worked(self, about: Record | None, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -384,12 +405,12 @@ class Partition:
         if about is None or not is_open or not isinstance(error, Exception) or isinstance(error, _NOT_OF_RECORDS):
             self._on_error(error)
         else:
-            self.spawn(self.commit(self._agent.failed(about, error)))
+            self.spawn(self.commit(self._failed(about, error)))
 
     def _on_error(self, error: BaseException) -> None:
         """An error of a task that is not about one request: those are contained by the agents."""
         if isinstance(error, WORKER_ERRORS):
-            self._agent.broken(error)
+            self._host.broken(error)
         elif not isinstance(error, PARTITION_ERRORS):
             self.ownership.fail(error)
 

@@ -8,7 +8,6 @@
 | remembered.py | verdicts about a user's last texts |
 | presidio.py | Presidio's engine and recognizers |
 | packaged_pipeline.py | the default spaCy pipeline |
-| hidden_turn.py | a record of `turns` as the index has it |
 
 Placeholders are models/private; the key of a partition's placeholders is app/delivery/guard_secret.py.
 """

@@ -17,15 +17,12 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from app.delivery.inflight import InFlightRequest
-from app.delivery.observer import Observer
-from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.inflight import Outcome
 from app.policy.file import Policy, Retreat
 from app.wire.error import ErrorCode
-from app.wire.event import TokenEvent
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +82,7 @@ OnRetreat = Callable[[int, str, str], None]
 """Called with the partition of the answer that was one too many, the experiment, and the arm that is out."""
 
 
-class Canaries(Observer):
+class Canaries:
     """The canaries of one worker, by experiment."""
 
     def __init__(self, policy: Policy, on_retreat: OnRetreat = lambda *_: None) -> None:
@@ -113,16 +110,17 @@ class Canaries(Observer):
         """Whether the canary is out, by experiment and arm."""
         return {(name, canary.rules.arm): canary.is_out for name, canary in self._of.items()}
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
-        plan = inflight.plan
+    def answered(self, outcome: Outcome, failed_models: Collection[str]) -> None:
+        """Count a committed answer, in which these models have failed."""
+        accepted, answer, end, plan = outcome.inflight.accepted, outcome.answer, outcome.end, outcome.answer.plan
         canary = self._of.get(plan.experiment or "")
         if canary is None or plan.arm is None or plan.cached is not None:
             return
-        if plan.model != plan.arm and plan.arm not in inflight.failed_models:
+        if plan.model != plan.arm and plan.arm not in failed_models:
             return  # its model is left out, so another one has answered
-        failed = plan.arm in inflight.failed_models or (end.error is not None and end.error.code in _FAILURES)
-        is_measured = inflight.recovered is None and not failed and answer.first_at is not None
-        wait_ms = max(0, (answer.first_at or 0) - inflight.at) if is_measured else None
+        failed = plan.arm in failed_models or (end.error is not None and end.error.code in _FAILURES)
+        is_measured = accepted.former.answer is None and not failed and answer.first_at is not None
+        wait_ms = max(0, (answer.first_at or 0) - accepted.at) if is_measured else None
         if plan.arm != canary.rules.arm:
             canary.count_other(failed=failed, wait_ms=wait_ms)
             return
@@ -136,4 +134,4 @@ class Canaries(Observer):
                 plan.arm,
                 why,
             )
-            self._on_retreat(partition, plan.experiment or "", plan.arm)
+            self._on_retreat(accepted.record.partition, plan.experiment or "", plan.arm)

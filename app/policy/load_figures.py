@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.delivery.observer import Observer
 
 _WINDOW_MS = 10_000
@@ -34,9 +34,9 @@ class LoadFigures(Observer):
     def __init__(self, queue: Callable[[], int]) -> None:
         self._queue = queue
         self._waits: deque[tuple[int, int]] = deque(maxlen=_MOST)  # when the first token came, and how long it took
-        self._waiting: WeakSet[InFlightRequest] = WeakSet()
+        self._waiting: WeakSet[InFlight] = WeakSet()
 
-    def admitted(self, partition: int, inflight: InFlightRequest) -> None:  # noqa: ARG002
+    def admitted(self, partition: int, inflight: InFlight) -> None:  # noqa: ARG002
         self._waiting.add(inflight)
 
     def now(self) -> Load:
@@ -45,7 +45,7 @@ class LoadFigures(Observer):
         for inflight in list(self._waiting):
             answer = inflight.answer
             if answer is not None and answer.first_at is not None:
-                self._waits.append((now // 1_000_000, max(0, answer.first_at - inflight.at)))
+                self._waits.append((now // 1_000_000, max(0, answer.first_at - inflight.accepted.at)))
             elif answer is None or answer.ended_at is None:
                 waiting.append((now - inflight.timeline.arrived) // 1_000_000)
                 continue

@@ -141,6 +141,10 @@ class ResponseCache:
         rules = policy.cache or CacheRules(ttl_s=0)
         self._complete = TTLCache(rules.max_mb * 1e6, rules.ttl_s, timer=self._clock, getsizeof=lambda one: one.size)
 
+    @property
+    def is_on(self) -> bool:
+        return self._rules is not None
+
     def update(self) -> None:
         """Free what has expired."""
         self._complete.expire()

@@ -8,7 +8,7 @@ from app.policy.arms import arm_of
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy, Route
 from app.policy.load_figures import Load
 from app.policy.relief import Relief
-from app.wire.event import PlanDetails
+from app.wire.event import Plan
 from app.wire.request import Request
 
 _FRESH_S = 0.1
@@ -55,7 +55,7 @@ class Router:
         """The routes that depend on load, by name."""
         return {route.name: relief for route, relief in self._routes if relief is not None}
 
-    def decide(self, request: Request, prompt_tokens: Callable[[], int]) -> PlanDetails | None:
+    def decide(self, request: Request, prompt_tokens: Callable[[], int]) -> Plan | None:
         """None if no route takes the request. `prompt_tokens` counts the tokens of the request's own prompt."""
         if request.model not in {None, AUTO_MODEL} or not self._routes:
             return None
@@ -66,13 +66,13 @@ class Router:
                 return self._decision(route, request)
         return None
 
-    def _decision(self, route: Route, request: Request) -> PlanDetails:
+    def _decision(self, route: Route, request: Request) -> Plan:
         if route.experiment is None:
-            return PlanDetails(model=route.model or DEFAULT_MODEL, route=route.name, notice=route.notice)
+            return Plan(model=route.model or DEFAULT_MODEL, route=route.name, notice=route.notice)
         experiment = route.experiment
         arms = [arm for arm in route.arms if not self._is_out(experiment, arm.model)]
         arm = arm_of(experiment, request.user_id, arms)
-        return PlanDetails(model=arm.model, route=route.name, experiment=experiment, arm=arm.model, notice=route.notice)
+        return Plan(model=arm.model, route=route.name, experiment=experiment, arm=arm.model, notice=route.notice)
 
     def update(self) -> None:
         """Compare the load with the conditions of the routes."""

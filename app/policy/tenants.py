@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-import msgspec
-
 from app.policy.file import AUTO_MODEL, Policy, TenantRule
 from app.policy.tenant_figures import EVERYBODY_ELSE, MINUTE_S, TenantFigures
 from app.wire.error import ErrorCode
@@ -39,13 +37,8 @@ class TenantRefusal:
 
 
 def charged_tenant(request: Request) -> str:
-    """Whose request this is; empty without a tenant. That of the user counts, and `tenant` for users without one."""
-    return tenant_of(request.user_id) or request.tenant or ""
-
-
-def with_tenant(request: Request) -> Request:
-    """The request as all parts behind its decoding see it: `tenant` is the one that it counts for."""
-    return msgspec.structs.replace(request, tenant=charged_tenant(request) or None)
+    """Whose request this is; empty without a tenant."""
+    return request.tenant or ""
 
 
 class Tenants:
@@ -67,6 +60,11 @@ class Tenants:
         self._named = frozenset(in_routes | policy.tenants.keys() - {EVERYBODY_ELSE})
         shares_answers = policy.cache is not None and policy.cache.scope == "tenant"
         self._tells_apart = bool(self._named or policy.tenants or shares_answers)
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the policy says anything of tenants."""
+        return bool(self._rules) or self._tells_apart
 
     @property
     def has_quotas(self) -> bool:

@@ -33,15 +33,15 @@ class WorkerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         self._metrics.pass_time()
         worker = self._worker()
-        partitions = [] if worker is None else list(worker.owner.partitions.values())
+        partitions = [] if worker is None else list(worker.partitions.all.values())
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _index_families(IndexStats() if worker is None else worker.index_figures)
         yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
         yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
-        yield _canary_family({} if worker is None else worker.canaries.states)
-        yield from _cache_families(CacheStats() if worker is None else worker.cache.stats)
-        yield _budget_family({} if worker is None else worker.tenants.budgets())
+        yield _canary_family({} if worker is None else worker.features.routing.canaries.states)
+        yield from _cache_families(CacheStats() if worker is None else worker.features.cache.stats)
+        yield _budget_family({} if worker is None else worker.features.quota.tenants.budgets())
         yield GaugeMetricFamily(
             "parley:erasure_age_seconds",
             "Seconds since the oldest erasure under way began at this worker; 0 without one.",

@@ -41,7 +41,7 @@ class Health:
 def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = False) -> Health:
     if worker is None:
         return Health(alive=True, ready=False, details={"status": "starting"})
-    found = [worker.owner.partitions[number] for number in sorted(worker.owner.partitions)]
+    found = [worker.partitions.all[number] for number in sorted(worker.partitions.all)]
     slowest = max((engine.stats.step_s for engine in worker.engines), default=0.0)
     troubles = [*_engine(slowest), *_broker(watch), *_partitions(found)]
     details = {

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.observer import Observer
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
@@ -130,33 +130,34 @@ class Metrics(Observer):
         self._expired = counter("expired", "Rows deleted because they expired.", "table")
         self._index_lag = self._seconds("index_seconds", "Seconds from a turn's end to its rows in Milvus.", _SECONDS)
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
-        asked = inflight.record.timestamp
-        if inflight.recovered is None:
-            self._timed(inflight, answer)
+    def answered(self, partition: int, outcome: Outcome) -> None:  # noqa: ARG002
+        answer, end, plan, accepted = outcome.answer, outcome.end, outcome.answer.plan, outcome.inflight.accepted
+        asked = accepted.record.timestamp
+        if accepted.former.answer is None:
+            self._timed(outcome.inflight, answer)
         if answer.ended_at is not None:
             self._whole.observe(max(0, answer.ended_at - asked) / 1000)
         self._gaps.observe_all(answer.gaps)
         if end.usage is not None:
-            self._spent(inflight.request.tenant or "", end.model_version or "", end.usage)
+            self._spent(accepted.request.tenant or "", end.model_version or "", end.usage)
             self._cost.labels(
-                self._tenant(inflight.request.tenant or ""),
+                self._tenant(accepted.request.tenant or ""),
                 self._model(end.model_version or ""),
-                inflight.plan.arm or "",
-            ).inc(inflight.cost)
-            if inflight.saved:
-                self._saved.labels("cache" if inflight.plan.cached else "route").inc(inflight.saved)
-        if inflight.plan.model is not None:
-            self._routed.labels(inflight.plan.route or "", inflight.plan.model).inc()
-        if inflight.plan.notice in {DEGRADED, FALLBACK}:
-            self._notices.labels(inflight.plan.notice).inc()
+                plan.arm or "",
+            ).inc(outcome.cost)
+            if outcome.saved:
+                self._saved.labels("cache" if plan.cached else "route").inc(outcome.saved)
+        if plan.model is not None:
+            self._routed.labels(plan.route or "", plan.model).inc()
+        if plan.notice in {DEGRADED, FALLBACK}:
+            self._notices.labels(plan.notice).inc()
         if end.error is not None:
             self._failed.labels(end.error.code).inc()
         elif end.finish_reason is not None:
             self._done.labels(end.finish_reason.value).inc()
 
-    def _timed(self, inflight: InFlightRequest, answer: AnswerLog) -> None:
-        asked = inflight.record.timestamp / 1000
+    def _timed(self, inflight: InFlight, answer: AnswerLog) -> None:
+        asked = inflight.accepted.record.timestamp / 1000
         timeline = inflight.timeline
         if timeline.admitted is None:
             if timeline.started is not None:

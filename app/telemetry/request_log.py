@@ -9,11 +9,9 @@ import logging
 import re
 from collections.abc import Mapping
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import Outcome
 from app.delivery.observer import Observer
 from app.delivery.record import Record
-from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.timeline import milliseconds
 from app.wire.event import TokenEvent
 
 log = logging.getLogger("parley.requests")
@@ -29,13 +27,14 @@ class RequestLog(Observer):
     def __init__(self, *, as_fields: bool) -> None:
         self._as_fields = as_fields
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:
+    def answered(self, partition: int, outcome: Outcome) -> None:
         if not log.isEnabledFor(logging.INFO):
             return
-        request, timeline = inflight.request, inflight.timeline
+        inflight, answer, end, plan = outcome.inflight, outcome.answer, outcome.end, outcome.answer.plan
+        record, request, timeline = inflight.accepted.record, inflight.accepted.request, inflight.timeline
 
         def since(at_ms: int | None) -> int | None:
-            return None if at_ms is None else at_ms - inflight.record.timestamp
+            return None if at_ms is None else at_ms - record.timestamp
 
         values = {
             "request_id": request.request_id,
@@ -43,17 +42,17 @@ class RequestLog(Observer):
             "conversation_id": request.conversation_id,
             "tenant": request.tenant,
             "partition": partition,
-            "offset": inflight.record.offset,
+            "offset": record.offset,
             "model": end.model_version,
-            "route": inflight.plan.route,
-            "arm": inflight.plan.arm,
-            "cached": inflight.plan.cached,
+            "route": plan.route,
+            "arm": plan.arm,
+            "cached": plan.cached,
             "end": end.finish_reason.value if end.finish_reason is not None else None,
             "error": end.error.code if end.error is not None else None,
             "prompt_tokens": end.usage.prompt_tokens if end.usage is not None else None,
             "cached_tokens": end.usage.cached_tokens if end.usage is not None else None,
             "completion_tokens": answer.index,
-            "resumed": inflight.recovered is not None or None,
+            "resumed": inflight.accepted.former.answer is not None or None,
             "taken_ms": since(milliseconds(timeline.arrived)),
             "batched_ms": since(milliseconds(timeline.batched)),
             "engine_ms": since(milliseconds(timeline.admitted)),
@@ -97,3 +96,8 @@ def _trace_of(trace_headers: tuple[tuple[str, bytes], ...]) -> str | None:
         if name == "traceparent" and len(parts) >= 4 and _TRACE_ID.fullmatch(parts[1]):
             return parts[1].decode()
     return None
+
+
+def milliseconds(at: int | None) -> int | None:
+    """A point of the timeline in the unit of records."""
+    return None if at is None else at // 1_000_000

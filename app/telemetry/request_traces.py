@@ -20,16 +20,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.observer import Observer
 from app.delivery.record import Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.wire.event import TokenEvent
 from app.wire.headers import trace_headers_of
 from app.wire.request import Request
 from app.wire.turn import Turn
@@ -41,30 +41,31 @@ class RequestTraces(Observer):
     def __init__(self, tracing: Tracing, settings: Settings) -> None:
         self._tracing = tracing
         self._settings = settings
+        self._spans: WeakKeyDictionary[InFlight, Span] = WeakKeyDictionary()
 
-    def admitted(self, partition: int, inflight: InFlightRequest) -> None:
-        model = inflight.request.model or self._settings.model
+    def admitted(self, partition: int, inflight: InFlight) -> None:
+        model = inflight.accepted.request.model or self._settings.model
         span = self._tracing.start(
             f"chat {model}",
             SpanKind.CONSUMER,
             inflight.trace_headers,
-            start_time=inflight.record.timestamp * _MS,
-            attributes=_asked(inflight.request, model) | self._place(inflight.record, partition),
+            start_time=inflight.accepted.record.timestamp * _MS,
+            attributes=_asked(inflight.accepted.request, model) | self._place(inflight.accepted.record, partition),
         )
         if span.is_recording():
-            inflight.span = span
+            self._spans[inflight] = span
             inflight.trace_headers = self._tracing.carry(span)
 
-    def answered(self, partition: int, inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> None:  # noqa: ARG002
-        span: Span | None = inflight.span
-        if span is None:
+    def answered(self, partition: int, outcome: Outcome) -> None:  # noqa: ARG002
+        inflight, answer, end = outcome.inflight, outcome.answer, outcome.end
+        if (span := self._spans.pop(inflight, None)) is None:
             return
         now = time.time_ns()
         for name, began, ended in _stretches(inflight, answer, now):
             self._tracing.child(span, name, began, ended, {})
         if answer.first_at is not None:
             span.add_event("first token", timestamp=answer.first_at * _MS)
-        span.set_attributes(_attributes(inflight, answer, end))
+        span.set_attributes(_attributes(outcome))
         if end.error is not None:
             span.set_status(Status(StatusCode.ERROR, end.error.code))
         span.end(now)
@@ -114,16 +115,17 @@ def _asked(request: Request, model: str) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _attributes(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -> dict[str, Any]:
+def _attributes(outcome: Outcome) -> dict[str, Any]:
+    answer, end, plan = outcome.answer, outcome.end, outcome.answer.plan
     attributes: dict[str, Any] = {
         "gen_ai.response.model": end.model_version,
         "gen_ai.usage.output_tokens": answer.index,
-        "parley.resumed": inflight.recovered is not None,
-        "parley.route": inflight.plan.route,
-        "parley.experiment": inflight.plan.experiment,
-        "parley.arm": inflight.plan.arm,
-        "parley.cached": inflight.plan.cached,
-        "parley.taken_over_at": inflight.plan.from_index,
+        "parley.resumed": outcome.inflight.accepted.former.answer is not None,
+        "parley.route": plan.route,
+        "parley.experiment": plan.experiment,
+        "parley.arm": plan.arm,
+        "parley.cached": plan.cached,
+        "parley.taken_over_at": plan.from_index,
     }
     if end.usage is not None:
         attributes["gen_ai.usage.input_tokens"] = end.usage.prompt_tokens
@@ -135,13 +137,13 @@ def _attributes(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent) -
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _stretches(inflight: InFlightRequest, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
+def _stretches(inflight: InFlight, answer: AnswerLog, now: int) -> Iterator[tuple[str, int, int]]:
     """(name, began, ended) in Unix nanoseconds; each begins where its predecessor ended."""
     timeline = inflight.timeline
     # The first token of a resumed answer was written by a former owner.
-    first = None if answer.first_at is None or inflight.recovered is not None else answer.first_at * _MS
+    first = None if answer.first_at is None or inflight.accepted.former.answer is not None else answer.first_at * _MS
     attributes = None if answer.ended_at is None else answer.ended_at * _MS
-    began = inflight.record.timestamp * _MS
+    began = inflight.accepted.record.timestamp * _MS
     for name, ended in (
         ("queue", timeline.arrived),
         ("wait", timeline.started),

@@ -34,7 +34,7 @@ class Telemetry:
     def __init__(self, settings: Settings, worker: Callable[[], Worker | None]) -> None:
         def numbers() -> list[int]:
             running = worker()
-            return [] if running is None else list(running.owner.partitions)
+            return [] if running is None else list(running.partitions.all)
 
         self.registry = RegistryWithFormerNames()
         self._worker = worker

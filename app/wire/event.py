@@ -28,7 +28,7 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that a reader may display beside an answer; `details` are for programs. Ignore unknown codes.
 
     Two codes are also read by the next owner of the partition, so they are written before anything depends on them:
-    `plan` (decisions about this answer, see `PlanDetails`) and `attempt` (`{"attempt": n}`, see
+    `plan` (decisions about this answer, see `Plan`) and `attempt` (`{"attempt": n}`, see
     app/delivery/resume/quarantine.py).
     """
 
@@ -57,15 +57,21 @@ class RecalledTurn(msgspec.Struct, frozen=True):
     asked_at: int
 
 
-class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The request sees its conversation as of the time `at`, Unix milliseconds. `model` answers it, because of `route`,
-    and of `arm` if that is an experiment. `notice` is the code of the notice that tells readers of the route. After a
-    failure in the middle, `model` continues the answer from the token index `from_index` on. `cached` is the id of the
-    request whose answer is repeated. The turns `recalled` precede the conversation in the prompt; they are here with
-    their texts, so that the prompt does not depend on Milvus any more. Of the candidates of `best_of`, readers get the
-    one with the number `chosen`; the others have `other_tokens`. `private` are values that the model sees as
-    placeholders. `flagged` are categories that the guard has found in prompt or answer; because of the category
-    `filtered` the answer ends.
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was decided about one answer before the tokens that depend on it.
+
+    at: The request sees its conversation as of this time, Unix milliseconds.
+    model: Answers it.
+    route, experiment, arm: Because of these rules of the policy.
+    notice: The code of the notice that tells readers of the route.
+    from_index: After a failure in the middle, `model` continues the answer from this token on.
+    cached: The request whose answer is repeated.
+    recalled: Precede the conversation in the prompt; with their texts, so that it does not depend on Milvus any more.
+    chosen: Readers get the candidate of `best_of` with this number.
+    other_tokens: Those of the other candidates.
+    private: Values that the model sees as placeholders.
+    filtered: The category because of which the guard ends the answer.
+    flagged: Categories that the guard has found in prompt or answer.
     """
 
     at: int | None = None
@@ -84,12 +90,17 @@ class PlanDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     flagged: tuple[str, ...] | None = None
 
     @property
+    def is_made(self) -> bool:
+        """Whether anything has been decided."""
+        return self != NO_PLAN
+
+    @property
     def categories(self) -> tuple[str, ...]:
         """What the guard has found, each category once."""
         return tuple(dict.fromkeys((*([self.filtered] if self.filtered else ()), *(self.flagged or ()))))
 
 
-NO_PLAN = PlanDetails()
+NO_PLAN = Plan()
 
 
 class ErrorInfo(msgspec.Struct, frozen=True):

@@ -128,6 +128,13 @@ def foreign_tenant(request: Request) -> str | None:
     return f"tenant: is {request.tenant!r}, and the user {request.user_id!r} belongs to {own!r}"
 
 
+def with_tenant(request: Request) -> Request:
+    """The request as all parts behind its decoding see it: `tenant` is the one that it counts for. That of the user
+    counts, and `tenant` for users without one.
+    """
+    return msgspec.structs.replace(request, tenant=tenant_of(request.user_id) or request.tenant or None)
+
+
 def prompt_bytes(request: Request) -> int:
     """Bytes of everything that the prompt is built from."""
     messages = request.messages or ()

@@ -10,7 +10,7 @@ import msgspec
 
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.event import NO_PLAN, PLAN, EventType, PlanDetails, TokenEvent
+from app.wire.event import NO_PLAN, PLAN, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
 from tests.faults.verdict import Fetched, Key, read_topic
 
@@ -27,7 +27,7 @@ def wrong_moderation(tokens: Iterable[Fetched], turns: Iterable[Fetched]) -> dic
     its partition writes no blocked text; what else it writes, readers ignore.
     """
     wrong: dict[Key, str] = {}
-    plans: dict[Key, PlanDetails] = {}
+    plans: dict[Key, Plan] = {}
     epochs: defaultdict[int, int] = defaultdict(lambda: -1)
     for record in tokens:
         event = decode(TokenEvent, record.value, record.headers)
@@ -43,7 +43,7 @@ def wrong_moderation(tokens: Iterable[Fetched], turns: Iterable[Fetched]) -> dic
         if event.type is EventType.TOKEN and before.filtered is not None:
             wrong[key] = f"a token follows the decision {before.filtered}"
         if event.notice is not None and event.notice.code == PLAN:
-            plans[key] = plan = msgspec.convert(event.notice.details, PlanDetails)
+            plans[key] = plan = msgspec.convert(event.notice.details, Plan)
             if not {*before.categories} <= {*plan.categories}:
                 wrong[key] = f"{before.categories} has become {plan.categories}"
     for record in turns:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.policy.file import DEFAULT_MODEL
 from app.reader import Answer, ReaderRule
-from app.wire.event import PlanDetails
+from app.wire.event import Plan
 from app.wire.turn import Turn
 from models.paced import BytePrompts, word
 
@@ -23,7 +23,7 @@ class Author:
     version: str
 
 
-def authors_of(takeovers: Sequence[PlanDetails], answer: Answer, turn: Turn) -> list[Author]:
+def authors_of(takeovers: Sequence[Plan], answer: Answer, turn: Turn) -> list[Author]:
     """The models that had to write the answer of the paced engine, the last one first. `takeovers` are the plans by
     which a model continued it.
     """
@@ -36,7 +36,7 @@ def authors_of(takeovers: Sequence[PlanDetails], answer: Answer, turn: Turn) -> 
     return [*authors, Author(0, 0, version or "")]
 
 
-def is_as_decided(plan: PlanDetails, answer: Answer, turn: Turn, *, paced: bool) -> bool:
+def is_as_decided(plan: Plan, answer: Answer, turn: Turn, *, paced: bool) -> bool:
     """Whether the turn names what the plan decided, and the model of the plan wrote the last part of the answer."""
     if (turn.route, turn.experiment, turn.arm) != (plan.route, plan.experiment, plan.arm):
         return False
@@ -48,7 +48,7 @@ def is_as_decided(plan: PlanDetails, answer: Answer, turn: Turn, *, paced: bool)
     return not paced or versions <= {"paced@1" if plan.model in {None, DEFAULT_MODEL} else f"{plan.model}@1"}
 
 
-def wrong_repeats(plans: Mapping[Key, PlanDetails], rule: ReaderRule, asked: Mapping[Key, dict]) -> Iterator[Key]:
+def wrong_repeats(plans: Mapping[Key, Plan], rule: ReaderRule, asked: Mapping[Key, dict]) -> Iterator[Key]:
     """Answers from the response cache that are not the whole answer to an equal request of the same user."""
     for key, plan in plans.items():
         if plan.cached is None or key not in rule.answers:
@@ -64,7 +64,7 @@ def wrong_repeats(plans: Mapping[Key, PlanDetails], rule: ReaderRule, asked: Map
             yield key
 
 
-def wrong_memories(plans: Mapping[Key, PlanDetails], turns: Mapping[Key, Turn]) -> Iterator[Key]:
+def wrong_memories(plans: Mapping[Key, Plan], turns: Mapping[Key, Turn]) -> Iterator[Key]:
     """Prompts with an older turn that is not the user's, or not as it was."""
     for key, plan in plans.items():
         for one in plan.recalled or ():

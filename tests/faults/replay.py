@@ -10,8 +10,9 @@ import asyncio
 import sys
 from collections import defaultdict
 
-from agents.jobs import job_of, prompt_of
-from app.delivery.inflight import InFlightRequest
+from app.answering.dialogue import Dialogue
+from app.answering.job import job_of, prompt_of
+from app.delivery.inflight import Accepted
 from app.delivery.record import REQUESTS, Record
 from app.reader import ReaderRule
 from app.serving.loading import load_servings
@@ -34,9 +35,7 @@ class Replay:
 
     async def __call__(self, requests: Records, tokens: Records, turns: Records) -> list[Key]:
         serving = (await asyncio.to_thread(load_servings, self._settings, _broken)).default
-        jobs = [
-            (inflight.key, await self._job(inflight, memory, serving)) for inflight, memory in _asked(requests, turns)
-        ]
+        jobs = [(one.key, await self._job(one, memory, serving)) for one, memory in _asked(requests, turns)]
         await serving.engine.start()
         try:
             recovered = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
@@ -50,12 +49,12 @@ class Replay:
             if key in texts and words[: len(texts[key])] != texts[key]
         ]
 
-    async def _job(self, inflight: InFlightRequest, memory: tuple[Turn, ...], serving: ServedModel) -> Job:
-        prompt = await prompt_of(inflight, memory, serving, self._settings)
-        return job_of(inflight, prompt, serving, self._settings)
+    async def _job(self, accepted: Accepted, memory: tuple[Turn, ...], serving: ServedModel) -> Job:
+        dialogue = Dialogue(accepted.request, memory)
+        return job_of(dialogue, await prompt_of(dialogue, serving, self._settings, 0), serving, self._settings)
 
 
-def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tuple[Turn, ...]]]:
+def _asked(requests: Records, turns: Records) -> list[tuple[Accepted, tuple[Turn, ...]]]:
     """Each request with what its conversation remembered."""
     answered = {(turn.user_id, turn.request_id): turn for turn in (decode(WireTurn, r.value, r.headers) for r in turns)}
     memory: dict[tuple[str, str], tuple[Turn, ...]] = defaultdict(tuple)
@@ -64,11 +63,11 @@ def _asked(requests: Records, turns: Records) -> list[tuple[InFlightRequest, tup
         whole = Record(
             REQUESTS, record.partition, record.offset, record.timestamp, record.key, record.value, tuple(record.headers)
         )
-        inflight = InFlightRequest(whole, decode(Request, record.value, record.headers))
-        asked.append((inflight, memory[inflight.conversation]))
-        if (turn := answered.get(inflight.key)) is not None and turn.answer:
+        accepted = Accepted(whole, decode(Request, record.value, record.headers), 0)
+        asked.append((accepted, memory[accepted.conversation]))
+        if (turn := answered.get(accepted.key)) is not None and turn.answer:
             recovered = Turn(turn.request_id, turn.prompt, turn.answer, turn.created_at)
-            memory[inflight.conversation] = (*memory[inflight.conversation], recovered)
+            memory[accepted.conversation] = (*memory[accepted.conversation], recovered)
     return asked
 
 

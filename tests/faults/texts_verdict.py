@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agents.seen import seen_steps
 from app.delivery.resume.answer_log import call_id
+from app.features.guard.texts import hidden_steps
 from app.reader import Answer, ReaderRule
 from app.settings import Settings
 from app.wire.event import NO_PLAN
@@ -115,11 +115,11 @@ def _prompt_ids(
 ) -> Sequence[int]:
     """What the model reads."""
     hidden = [
-        PastTurn(mask.hide(one.prompt), mask.hide(one.answer), seen_steps(one.steps, mask), one.before)
+        PastTurn(mask.hide(one.prompt), mask.hide(one.answer), hidden_steps(one.steps, mask), one.before)
         for one in before
     ]
     prompt = mask.hide(request.get("prompt") or "")
-    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=seen_steps(steps, mask)).ids
+    return BytePrompts().build(settings.system_prompt, hidden, prompt, steps=hidden_steps(steps, mask)).ids
 
 
 def _has_its_calls(

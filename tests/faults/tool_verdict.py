@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from agents.masking import without_result
-from agents.tool_rounds import CANCELLED, TIMED_OUT
 from app.delivery.resume.answer_log import call_id
+from app.features.guard.masking import without_result
+from app.features.tool_rounds import CANCELLED, TIMED_OUT
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError

@@ -20,7 +20,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from app.reader import ReaderRule
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, PlanDetails, TokenEvent
+from app.wire.event import FALLBACK, NO_PLAN, PLAN, RESUMED, EventType, Plan, TokenEvent
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 from models.generation import FinishReason
@@ -103,9 +103,9 @@ class Verdict:
     """Answers that could not be resumed, and ended as `partial`."""
     asked_at: dict[Key, int] = field(default_factory=dict)
     """The timestamp of each request's record."""
-    plans: dict[Key, PlanDetails] = field(default_factory=dict)
+    plans: dict[Key, Plan] = field(default_factory=dict)
     """The decisions about each request that has a notice `plan`."""
-    takeovers: dict[Key, list[PlanDetails]] = field(default_factory=dict)
+    takeovers: dict[Key, list[Plan]] = field(default_factory=dict)
     """Those by which another model continued the answer, in the order of their indexes."""
     errors: Counter[str] = field(default_factory=Counter)
     """Answers that ended in an error, by its code."""
@@ -272,7 +272,7 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) 
         repeated = rule.dropped.repeated
         update = rule.read(record.partition, record.offset, event)
         if update is not None and event.notice is not None and event.notice.code == PLAN:
-            plan = msgspec.convert(event.notice.details, PlanDetails)
+            plan = msgspec.convert(event.notice.details, Plan)
             known = verdict.plans.get(key, NO_PLAN)
             if mixed and not event.index and key in verdict.plans:
                 known = _routed_as(plan, known)
@@ -301,13 +301,13 @@ def _judge_tokens(records: Iterable[Fetched], verdict: Verdict, *, mixed: bool) 
     return rule
 
 
-def _routed_as(plan: PlanDetails, before: PlanDetails) -> PlanDetails:
+def _routed_as(plan: Plan, before: Plan) -> Plan:
     """The decisions before, with the route of this plan."""
     names = ("model", "route", "experiment", "arm", "notice", "cached")
     return msgspec.structs.replace(before, **{name: getattr(plan, name) for name in names})
 
 
-def _has_grown(before: PlanDetails, plan: PlanDetails) -> bool:
+def _has_grown(before: Plan, plan: Plan) -> bool:
     """Whether the guard has found more in what the model reads or writes next, or the rest of a repeated answer is
     generated, and all else is as it was decided.
     """

@@ -83,7 +83,8 @@ async def call(link: Link, effect: Callable[[], T]) -> T:
             return
         reply(KafkaConnectionError("lost after its effect") if chance < link.broker.trouble else None, result)
 
-    world.after(world.latency(), arrive)
+    if not link.loop.dead:  # coroutines that are closed run their last lines, which no dead process does
+        world.after(world.latency(), arrive)
     return await answered
 
 
@@ -98,6 +99,8 @@ class Pipe:
 
     def send(self, at: TopicPartition, effect: Callable[[], int]) -> asyncio.Future[RecordMetadata]:
         delivery: asyncio.Future[RecordMetadata] = self._link.loop.create_future()
+        if self._link.loop.dead:
+            return delivery
         if self.broken is not None:
             delivery.set_exception(self.broken)
             delivery.exception()

@@ -283,7 +283,7 @@ def suspended_sweep(seed: int) -> Simulation:
 
     def watch() -> None:
         for process in simulation.alive:
-            for partition in process.worker.owner.partitions.values():
+            for partition in process.worker.partitions.all.values():
                 queue = partition.context.queue
                 if any(_is_sweep(entry) for entry in (*queue.waiting, *queue.in_hand)):
                     process.suspend()
@@ -305,7 +305,7 @@ def suspended_fence(seed: int) -> Simulation:
 
     def watch() -> None:
         for process in simulation.alive:
-            partitions = process.worker.owner.partitions.values()
+            partitions = process.worker.partitions.all.values()
             if any(one.state is State.TAKING_OVER for one in partitions) and chance.random() < _SUSPENDED:
                 process.suspend()
                 simulation.world.after(chance.uniform(1.5, 3.5), process.resume)

@@ -128,7 +128,7 @@ class Findings:
         owners = [
             (process, partition)
             for process in self._sim.alive
-            for partition in process.worker.owner.partitions.values()
+            for partition in process.worker.partitions.all.values()
             if partition.state is State.OWNED and not process.broken
         ]
         if sorted(partition.number for _, partition in owners) != list(range(self._sim.partitions)):
@@ -338,7 +338,7 @@ class Findings:
             if is_older and turn.answer and turn.created_at > marked.get(turn.user_id, -1):
                 wrong.append(f"{turn.user_id} is erased and the turn of {turn.request_id} has text")
         for process in self._sim.alive:
-            owned = [one for one in process.worker.owner.partitions.values() if one.state is State.OWNED]
+            owned = [one for one in process.worker.partitions.all.values() if one.state is State.OWNED]
             for partition in owned:
                 store = partition.ownership.store
                 for key, value in store.scan(Table.CONVERSATIONS):

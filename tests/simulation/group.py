@@ -158,7 +158,9 @@ class Feed:
         if self._process.generation == self._generation:
             while self._fetched:
                 try:
-                    self._process.worker.owner.receive(self._fetched.popleft())
+                    worker, record = self._process.worker, self._fetched.popleft()
+                    if (partition := worker.partitions.accept(record)) is not None:
+                        worker.receive(partition, record)
                 except Exception as error:  # noqa: BLE001 - as app/application.py
                     self._process.end_with(error)
                     return
@@ -168,7 +170,7 @@ class Feed:
 
 
 class Flow:
-    """`app.delivery.partition_manager.Flow` over a process's feeds."""
+    """`app.delivery.partitions.Flow` over a process's feeds."""
 
     def __init__(self) -> None:
         self.feeds: dict[tuple[str, int], Feed] = {}

@@ -5,9 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
+from unittest.mock import patch
+from weakref import WeakSet
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.delivery.partition import State
+from app.features.routing.stage import Routed
+from models.generation import Failure
 from tests.simulation.faults import (
     crowded_storm,
     erasing_storm,
@@ -37,9 +41,22 @@ STORMS: tuple[Callable[[int], Simulation], ...] = (
     expiring_storm,
 )
 
+FAILED: WeakSet[InFlight] = WeakSet()
+"""The requests whose model has failed in this process."""
 _KILLS = 3
 _WITHIN_S = 15.0
 _APART_S = 0.2
+
+
+_GOES_ON = Routed._goes_on
+
+
+async def _note_failure(stage: Routed, failure: Failure) -> bool:
+    FAILED.add(stage.run.inflight)
+    return await _GOES_ON(stage, failure)
+
+
+patch.object(Routed, "_goes_on", _note_failure).start()
 
 
 def hostile_storm(seed: int, kinds: Sequence[str] = ()) -> Simulation:
@@ -116,13 +133,12 @@ def _fails_one(simulation: Simulation, process: Process) -> bool:
     """Whether a request has failed there, or is tried again after a kill. The first kill makes requests replayed."""
     has_killed = len(simulation.processes) > len(simulation.alive)
     return any(
-        (inflight.retried or inflight.failed_models or inflight.lost_attempts)
-        and (inflight.is_attempting or not has_killed)
+        (inflight in FAILED or inflight.attempts.lost) and (inflight.attempts.is_recorded or not has_killed)
         for inflight in _running(process)
     )
 
 
-def _running(process: Process) -> list[InFlightRequest]:
+def _running(process: Process) -> list[InFlight]:
     return [
         inflight
         for partition in process.partitions

@@ -12,7 +12,7 @@ from typing import cast
 
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition import Partition
-from app.delivery.partition_manager import PartitionManager
+from app.delivery.partitions import Partitions
 from app.delivery.resume.token_pace import TokenPace
 from app.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
@@ -141,7 +141,7 @@ class Process:
 
     @property
     def partitions(self) -> list[Partition]:
-        return [*self.worker.owner.partitions.values()] if hasattr(self, "worker") else []
+        return [*self.worker.partitions.all.values()] if hasattr(self, "worker") else []
 
     def kill(self) -> None:
         """Kill -9: what it has sent arrives for a moment longer."""
@@ -237,14 +237,14 @@ class Process:
             open_vectors=self._open_vectors,
         )
         if self._crowded:
-            _crowd(self.worker.owner)
+            _crowd(self.worker.partitions)
         await self.worker.start()
         self._group.join(self)
         while True:
             generation, numbers = await self._assignments.get()
             self.generation = 0  # nothing is handed out while a rebalance goes on
             if numbers is None:
-                await self.worker.owner.revoked()
+                await self.worker.partitions.revoked()
                 self.broker.world.after(self.broker.world.latency(), partial(self._group.ready, self, generation))
                 continue
             # Faust lets records flow as soon as it has announced the assignment, however long its handling takes.
@@ -254,7 +254,7 @@ class Process:
                 self.generation = generation
             others = set(range(self.settings.partitions)) - numbers
             standbys = {number for number in others if self.broker.world.random.random() < 0.5}
-            await self.worker.owner.assigned(numbers, standbys)
+            await self.worker.partitions.assigned(numbers, standbys)
             if not opened:
                 self._flow.open(self, generation, numbers)
             self.generation = generation
@@ -276,6 +276,6 @@ def _open_store(disk: Disk, owner: str, path: Path, *, now_ms: int, tombstones_k
     return MemoryStore.open_on(disk, path, owner=owner, now_ms=now_ms, tombstones_kept_ms=tombstones_kept_ms)
 
 
-def _crowd(owner: PartitionManager) -> None:
+def _crowd(owner: Partitions) -> None:
     owner._token_producer.pace = TokenPace(busy_at=1, busy_rate=1.0, window_s_per_rate=0.005)
     owner._pacer = CommitPacer(per_s=3.0, burst=1, longest_s=1.0)

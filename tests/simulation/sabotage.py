@@ -23,22 +23,26 @@ from models.paced import PacedStream, text_of, word
 from tests.simulation.world import SteppedLoop
 
 STAGES = {
-    "decode": ("agents.conversations", "decode"),
-    "validate": ("agents.conversations", "validate_request"),
-    "admit": ("agents.conversations", "left_of"),
-    "decide": ("app.policy.planner.Planner", "plan"),
-    "find": ("agents.masking.Masking", "look"),
-    "hide": ("agents.masking.Masking", "mask_of"),
-    "judge": ("agents.moderating.Moderating", "look"),
-    "recall": ("agents.recalling.Recalling", "find"),
-    "render": ("agents.answering", "prompt_of"),
-    "constrain": ("agents.answering", "job_of"),
-    "gate": ("agents.moderating.AnswerGate", "read"),
-    "keep": ("agents.masking.Masking", "settle"),
-    "commit": ("agents.conversations", "commit_of"),
-    "charge": ("agents.charging.Charging", "charge"),
-    "compare": ("agents.comparing.Comparing", "begin"),
-    "index": ("agents.masking.Masking", "indexed"),
+    "decode": ("agents.requests", "decode"),
+    "validate": ("agents.requests", "validate_request"),
+    "admit": ("agents.requests", "_left_s"),
+    "queue": ("agents.requests.Requests", "_queue"),
+    "begin": ("app.answering.pipeline.Run", "remembered"),
+    "refuse": ("app.features.quota.stage.Charged", "decide"),
+    "decide": ("app.features.routing.stage.Routing", "decide"),
+    "find": ("app.features.guard.masking.Masked", "decide"),
+    "hide": ("app.features.guard.masking.Masked", "see"),
+    "judge": ("app.features.guard.moderation.Moderated", "decide"),
+    "recall": ("app.features.recall.Recalling", "decide"),
+    "render": ("app.answering.pipeline", "prompt_of"),
+    "constrain": ("app.answering.pipeline", "job_of"),
+    "write": ("app.answering.pipeline.Run", "_write"),
+    "end": ("app.answering.pipeline.Run", "_end"),
+    "keep": ("app.features.guard.masking.Masked", "ended"),
+    "leave": ("app.features.guard.masking.Masked", "leave"),
+    "commit": ("app.answering.answers", "commit_of"),
+    "charge": ("app.features.quota.stage.Charged", "committed"),
+    "index": ("app.features.guard.masking.Masking", "indexed"),
 }
 """Where each exception is raised: the name of a function, or a method of a class, that has to do with one request."""
 
@@ -60,7 +64,7 @@ EXCEPTIONS: dict[str, Callable[[], BaseException]] = {
 
 DEATH = "Death"
 """No exception: the process ends there."""
-DEADLY = ("find", "judge", "recall", "render", "gate")
+DEADLY = ("find", "judge", "recall", "hide", "write")
 """Stages at which a process may end: they can wait until it has."""
 
 MODELS = ("raises", "submit", "text", "logprobs", "calls", "depth", "failure", "code", "endless", "kelvin", "surrogate",
@@ -126,7 +130,8 @@ def _id_in(arguments: Sequence[Any]) -> str:
     for one in arguments:
         if isinstance(one, bytes):
             return one.decode(errors="replace")
-        one = getattr(one, "_inflight", one)  # noqa: PLW2901 - a gate is about its request
+        one = getattr(one, "run", one)  # noqa: PLW2901 - a stage is about its request
+        one = getattr(one, "accepted", one)  # noqa: PLW2901
         found = getattr(getattr(one, "request", one), "request_id", None)
         if isinstance(found, str):
             return found

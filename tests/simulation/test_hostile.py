@@ -6,18 +6,22 @@ from typing import Any
 
 import pytest
 
-from agents import conversations
+from agents.requests import Requests
+from app.answering import answers, attempts
+from app.answering.answers import Answers
+from app.answering.attempts import Attempting
+from app.answering.pipeline import Run
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
 from app.delivery.record import Record
-from app.delivery.resume import attempts, tokens
-from app.delivery.resume.attempts import Attempts
+from app.delivery.resume import tokens
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.search.hiding import Hiding
 from app.search.intake import Write
 from tests.simulation.hostile import Hostile, besieged_by
 from tests.simulation.hostile_storms import (
+    FAILED,
     hostile_calm,
     hostile_index,
     hostile_storm,
@@ -94,28 +98,29 @@ def test_a_turn_without_a_verdict_holds_up_no_other(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-async def _contains_nothing(agent: Any, partition: Partition, inflight: InFlightRequest) -> None:
-    end, commit = await agent._answer(partition, inflight)
-    await agent._commit(partition, inflight, end, commit)
+async def _contains_nothing(all_: Answers, partition: Partition, inflight: InFlight) -> None:
+    run = Run(all_._pipeline, partition, inflight)
+    end = await run.to_its_end()
+    await all_._commit(partition, inflight, end, answers.commit_of(run, end, run.accepted.at), run)
 
 
-_BEGIN = Attempts.begin
+_BEGIN = Attempting._begin
 
 
-async def _begins_late(attempts: Attempts, partition: Partition, inflight: InFlightRequest, index: int) -> None:
+async def _begins_late(stage: Attempting) -> None:
     """Once there is a prompt."""
-    if inflight.answer is not None:
-        await _BEGIN(attempts, partition, inflight, index)
+    if stage.run.answer.prompt_digest is not None:
+        await _BEGIN(stage)
 
 
-async def _counts_failures(attempts: Attempts, partition: Partition, inflight: InFlightRequest, index: int) -> None:
+async def _counts_failures(stage: Attempting) -> None:
     """As if a model that fails were a worker that is lost."""
-    has_failed = inflight.retried or inflight.failed_models
-    if has_failed and inflight.is_attempting and inflight.attempts_from == index:
-        inflight.lost_attempts += 1
-        inflight.is_attempting = False
-        inflight.has_begun()
-    await _BEGIN(attempts, partition, inflight, index)
+    count = stage.run.inflight.attempts
+    if stage.run.inflight in FAILED and count.is_recorded and count.from_index == stage.run.answer.index:
+        count.lost += 1
+        count.is_recorded = False
+        count.end_beginning()
+    await _BEGIN(stage)
 
 
 async def _enters_at_once(isolation: Isolation, _attempt: int) -> Beginning:
@@ -150,26 +155,26 @@ def undecodable(seed: int) -> Simulation:
     return hostile_calm(seed, kinds=("undecodable",))
 
 
-_HANDLE = conversations.Conversations.handle
+_RECEIVE = Requests.receive
 
 
 def _skips_the_unreadable(agent: Any, partition: Partition, record: Record) -> None:
     if record.unreadable:
         partition.spawn(partition.commit(Commit(record)))
     else:
-        _HANDLE(agent, partition, record)
+        _RECEIVE(agent, partition, record)
 
 
 MUTANTS: dict[str, Mutant] = {
     "an exception about a request ends its worker": Mutant(
-        conversations.Conversations, "answer", _contains_nothing, staged
+        Answers, "answer", _contains_nothing, staged
     ),
     "an exception about a request is its partition's": Mutant(
-        conversations, "ESCALATING", (Exception,), staged
+        answers, "ESCALATING", (Exception,), staged
     ),
-    "an attempt is recorded late": Mutant(Attempts, "begin", _begins_late, deadly),
+    "an attempt is recorded late": Mutant(Attempting, "_begin", _begins_late, deadly),
     "a failure of the model counts as a lost attempt": Mutant(
-        Attempts, "begin", _counts_failures, killed_while_failing, hint=21
+        Attempting, "_begin", _counts_failures, killed_while_failing, hint=21
     ),
     "attempts are not apart, and suspects not alone": Mutant(
         attempts, "pause_before", lambda *_: 0.0, killed_thrice,
@@ -177,7 +182,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "an event that is too large is the broker's fault": Mutant(tokens, "RECORD_ERRORS", (), modelled),
     "an unreadable record is skipped without a letter": Mutant(
-        conversations.Conversations, "handle", _skips_the_unreadable, undecodable
+        Requests, "receive", _skips_the_unreadable, undecodable
     ),
     "a record is read that consumers cannot decode": Mutant(Record, "check_readable", lambda _: None, undecodable),
     "a turn without a verdict holds up the others": Mutant(Hiding, "add", _waits_for_the_first, hostile_index),

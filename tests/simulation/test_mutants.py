@@ -9,49 +9,56 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from agents import answering, controls, conversations, generating, outcomes, recalling, tool_results
-from agents.auditing import audit_of_request
+from agents import controls, requests, tool_results
 from agents.controls import Controls
-from agents.history import History
-from agents.jobs import job_of
-from agents.masking import Masking
-from agents.moderating import AnswerGate, Moderating
-from agents.recalling import Recalling
+from agents.requests import Requests
+from agents.turns import Turns
+from app.answering import outcome, pipeline
+from app.answering.job import job_of
+from app.answering.pipeline import Run
+from app.audit.records import audit_of_request
+from app.delivery import dead_letters
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.checkpoint import Checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
-from app.delivery.inflight import InFlightRequest
-from app.delivery.open_calls import OpenCalls
+from app.delivery.inflight import Accepted, Forgets, InFlight
 from app.delivery.open_records import OpenRecords
 from app.delivery.ownership import Ownership
 from app.delivery.partition import Partition
-from app.delivery.partition_manager import PartitionManager
+from app.delivery.partitions import Partitions
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
-from app.policy import planner, response_cache
-from app.policy.planner import Planner
+from app.features.cache import Cached
+from app.features.guard import masking
+from app.features.guard.masking import Masked
+from app.features.guard.moderation import Moderated
+from app.features.open_calls import OpenCalls
+from app.features.recall import Recalling
+from app.features.routing import stage as routing
+from app.features.routing.stage import Routed
+from app.policy import response_cache
 from app.policy.response_cache import Recording, ResponseCache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
-from app.wire.event import FALLBACK, NO_PLAN, PLAN, Notice, PlanDetails, TokenEvent
+from app.wire.event import FALLBACK, PLAN, Notice, Plan, TokenEvent
 from app.wire.turn import Turn
 from models.generation import Delta, Job, StreamEvent
-from models.registry import ServedModel
 from tables.records import Change, Conversation, Erased, Table, decode_row, encode, key
-from tables.tool_calls import BREAK, ToolRounds, row
+from tables.tool_calls import ToolRounds, row
 from tables.usage import Windows
 from tests.simulation.big_erasure import big_erasure
 from tests.simulation.broker import Broker, Writer
@@ -101,8 +108,8 @@ def _without_head(*arguments: Any) -> Any:
     return (), links
 
 
-def _audits_no_errors(inflight: InFlightRequest, answer: AnswerLog, end: TokenEvent, *rest: Any) -> Any:
-    return () if end.error is not None else audit_of_request(inflight, answer, end, *rest)
+def _audits_no_errors(accepted: Accepted, answer: AnswerLog, end: TokenEvent, *rest: Any) -> Any:
+    return () if end.error is not None else audit_of_request(accepted, answer, end, *rest)
 
 
 def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds) -> Change:
@@ -110,19 +117,19 @@ def _decides_nothing(calls: OpenCalls, key: tuple[str, str], rounds: ToolRounds)
     return row("no user", "nothing", None)
 
 
-def _all_of_them(partition: Partition, result: Any) -> ToolRounds | None:
-    rounds = partition.ownership.calls.decided((result.user_id, result.request_id))
+def _all_of_them(_partition: Partition, calls: OpenCalls, result: Any) -> ToolRounds | None:
+    rounds = calls.decided((result.user_id, result.request_id))
     if rounds is None or all(call.id != result.tool_call_id for call in rounds.calls):
         return None
     others = tuple(one for one in rounds.rounds[-1].outcomes if one.call_id != result.tool_call_id)
     return replace(rounds, rounds=(*rounds.rounds[:-1], replace(rounds.rounds[-1], outcomes=others)))
 
 
-def _only_breaks(answer: AnswerLog, rounds: ToolRounds) -> None:
-    answer._break = BREAK if rounds.text else ""
+def _reads_on_from_the_first_round(answer: AnswerLog, tokens: Sequence[int]) -> None:
+    answer._begin, answer._inherited = answer.plan.from_index or 0, tuple(tokens)
 
 
-_turn = outcomes._turn
+_turn = outcome._turn
 
 
 def _without_calls(*arguments: Any) -> Turn:
@@ -138,8 +145,8 @@ async def _recovers_nothing(ownership: Ownership, *_: Any) -> None:
 
 
 async def _writes_no_fence(ownership: Ownership, mine: set[int]) -> None:
-    ownership.tokens.open(max(0, ownership._former.tokens_offset))
-    mine.add(ownership.tokens.epoch)
+    ownership.token_log.open(max(0, ownership._former.tokens_offset))
+    mine.add(ownership.token_log.epoch)
 
 
 def _head_without_open(offsets: Offsets, _finishing: Any = ()) -> int:
@@ -163,7 +170,7 @@ def _drop_records_alone(queue: CommitQueue) -> None:
     queue.waiting = [entry for entry in queue.waiting if not entry.committed.cancelled()]
 
 
-async def _clock_as_watermark(_owner: PartitionManager, partition: Partition) -> int:
+async def _clock_as_watermark(_owner: Partitions, partition: Partition) -> int:
     return partition.ownership.clock.now()
 
 
@@ -197,8 +204,8 @@ def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Checkpoin
 
 
 def _forget_no_history(inflight: Any, at: int) -> None:
-    if inflight.at <= at:
-        inflight.forget = True
+    if inflight.accepted.at <= at:
+        inflight.forgets = Forgets.ALL
         inflight.stop.now(controls.FinishReason.CANCELLED)
 
 
@@ -206,9 +213,10 @@ def _forget_no_inflight(_claim: Any, _at: int) -> None:
     return None
 
 
-def _whatever_is_there(_: Any, partition: Partition, inflight: InFlightRequest) -> Conversation | None:
-    raw = partition.ownership.store.get(Table.CONVERSATIONS, key(*inflight.conversation))
-    return None if raw is None else decode_row(raw, Conversation)
+def _whatever_is_there(run: Run) -> Any:
+    raw = run.partition.ownership.store.get(Table.CONVERSATIONS, key(*run.accepted.conversation))
+    conversation = None if raw is None else decode_row(raw, Conversation)
+    return conversation, pipeline.memory_of(run.accepted, conversation, run.rules)
 
 
 _DELETE_ROWS = controls._delete_rows
@@ -243,17 +251,23 @@ class Mutant:
     more: tuple[tuple[Any, str, Any], ...] = ()
 
 
-_SAY = AnswerLog.say
-_PLAN = Planner.plan
-_WRITE_PLAN = AnswerLog.plan
+_WRITE = AnswerLog.write
+_DECIDE = AnswerLog.decide
+_INHERIT = AnswerLog.inherit
 _NOTE = RecoveredAnswers.note
-_CONTINUE_AS = AnswerLog.continue_as
-_REPEAT = generating.Generating._repeat
+_REPEATED = Cached._repeated
+_READ = Recalling.read
+_FIND = Masked.decide
+_JUDGE = Moderated.decide
 
 
-def _decides_anew(planner: Planner, inflight: InFlightRequest, prompt_tokens: int | None) -> PlanDetails:
-    inflight.logged = NO_PLAN
-    return _PLAN(planner, inflight, prompt_tokens)
+def _is_open(*_: Any) -> bool:
+    """As if no former owner had decided."""
+    return False
+
+
+async def _decides_silently(answer: AnswerLog, plan: Plan) -> None:
+    answer.plan = plan
 
 
 async def _gives_up(*_: Any) -> bool:
@@ -264,108 +278,86 @@ def _from_the_beginning(*arguments: Any) -> Job:
     return job_of(*arguments[:4])
 
 
-async def _writes_no_fallback(answer: AnswerLog, plan: PlanDetails) -> None:
-    if plan.notice != FALLBACK:
-        await _WRITE_PLAN(answer, plan)
+async def _writes_no_fallback(answer: AnswerLog, plan: Plan) -> None:
+    if plan.notice == FALLBACK:
+        answer.plan = plan
+    else:
+        await _DECIDE(answer, plan)
 
 
-def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
+def _notes_attempts_only(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int, at: int) -> None:
     if notice.code != PLAN:
-        _NOTE(recovered, key, notice, index)
+        _NOTE(recovered, key, notice, index, at)
 
 
-def _notes_no_index(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int) -> None:
-    if notice.code == PLAN:
-        notice = replace(notice, details={**(notice.details or {}), "from_index": None})
-    _NOTE(recovered, key, notice, index)
+def _without(field: str) -> Callable[..., None]:
+    def note(recovered: RecoveredAnswers, key: RequestKey, notice: Notice, index: int, at: int) -> None:
+        if notice.code == PLAN:
+            notice = replace(notice, details={**(notice.details or {}), field: None})
+        _NOTE(recovered, key, notice, index, at)
+
+    return note
 
 
-async def _inherits_nothing(answer: AnswerLog, serving: ServedModel, begin: int) -> None:
-    await _CONTINUE_AS(answer, serving, begin)
-    answer._inherited = ()
+def _inherits_nothing(answer: AnswerLog, _tokens: Sequence[int]) -> None:
+    _INHERIT(answer, ())
 
 
-async def _says_less_of_it(
-    generating_: generating.Generating, inflight: InFlightRequest, answer: AnswerLog, job: Job, found: Recording
-) -> Any:
-    found.events[:] = found.events[1:]
-    return await _REPEAT(generating_, inflight, answer, job, found)
+async def _is_free(_stage: Cached, job: Job, then: Any) -> AsyncGenerator[StreamEvent, None]:
+    async with aclosing(then(job)) as events:
+        async for event in events:
+            yield event
 
 
-_CHOOSE = Recalling.plan
+def _repeats_less(stage: Cached, job: Job, recording: Recording, then: Any) -> AsyncGenerator[StreamEvent, None]:
+    recording.events[:] = recording.events[1:]
+    return _REPEATED(stage, job, recording, then)
 
 
-def _recalls_anew(recalling: Recalling, partition: Partition, inflight: InFlightRequest, memory: Any) -> PlanDetails:
+def _recalls_anew(stage: Recalling, plan: Plan, memory: Any) -> Plan:
     """As if another search had found nothing."""
-    if inflight.logged.recalled is None:
-        return _CHOOSE(recalling, partition, inflight, memory)
-    return replace(inflight.plan, recalled=())
+    if stage.run.accepted.former.plan.recalled is None:
+        return _READ(stage, plan, memory)
+    return replace(plan, recalled=())
 
 
-_LOOK = Masking.look
+async def _finds_anew(stage: Masked, plan: Plan, then: Any) -> Plan:
+    return await _FIND(stage, replace(plan, private=None), then)
 
 
-async def _looks_anew(masking: Masking, partition: Partition, inflight: InFlightRequest, memory: Any) -> None:
-    """As if no former owner had decided."""
-    recovered, inflight.recovered = inflight.recovered, None
-    inflight.logged, logged = replace(inflight.logged, private=None), inflight.logged
-    inflight.plan = replace(inflight.plan, private=None)
-    await _LOOK(masking, partition, inflight, memory)
-    inflight.recovered, inflight.logged = recovered, logged
+async def _judges_anew(stage: Moderated, plan: Plan, then: Any) -> Plan:
+    return await _JUDGE(stage, replace(plan, flagged=None), then)
 
 
-def _forgets_past_values(masking: Masking, partition: Partition, inflight: InFlightRequest, memory: Any) -> Any:
-    return _MASK_OF(masking, partition, inflight, [])
-
-
-_MASK_OF = Masking.mask_of
-
-
-_JUDGE_PROMPT = Moderating.look
-
-
-async def _judges_anew(moderating: Moderating, inflight: InFlightRequest) -> None:
-    """As if no former owner had judged the request."""
-    recovered, inflight.recovered = inflight.recovered, None
-    inflight.logged, logged = replace(inflight.logged, flagged=None), inflight.logged
-    inflight.plan = replace(inflight.plan, flagged=None)
-    await _JUDGE_PROMPT(moderating, inflight)
-    inflight.recovered, inflight.logged = recovered, logged
-
-
-def _forgets_the_verdict(planner: Planner, inflight: InFlightRequest, prompt_tokens: int | None) -> PlanDetails:
-    """As if a next owner did not know that the guard has ended the answer."""
-    return replace(_PLAN(planner, inflight, prompt_tokens), filtered=None)
-
-
-_READ = AnswerGate.read
-
-
-async def _judges_behind_the_reader(gate: AnswerGate, event: StreamEvent) -> Sequence[StreamEvent]:
+async def _judges_behind_the_reader(stage: Moderated, job: Job, then: Any) -> AsyncGenerator[StreamEvent, None]:
     """Readers have the tokens while they are judged."""
-    if isinstance(event, Delta):
-        await gate._answer.say(event)
-    await _READ(gate, event)
-    return [] if isinstance(event, Delta) or gate._inflight.plan.filtered is not None else [event]
+    texts: list[str] = []
+    async with aclosing(then(job)) as events:
+        async for event in events:
+            yield event
+            if isinstance(event, Delta):
+                texts.append(event.text)
+                asker = masking.asker_of(stage.run.accepted, masking.Patience.BEGUN)
+                answer, actions = stage.run.answer, stage._guard.rules.answer
+                await stage.run.replan(await stage._judged(answer.plan, ["".join(texts)], actions, asker))
 
 
 async def _counts_events(answer: AnswerLog, delta: Delta) -> None:
-    await _SAY(answer, delta)
+    await _WRITE(answer, delta)
     answer.index = delta.index + 1
 
 
-async def _says_the_last_token(answer: AnswerLog, delta: Delta) -> None:
-    await _SAY(answer, Delta(delta.index, delta.tokens[-1:], delta.text))
+async def _writes_the_last_token(answer: AnswerLog, delta: Delta) -> None:
+    await _WRITE(answer, Delta(delta.index, delta.tokens[-1:], delta.text))
 
 
-def _ends_at_once(
-    agent: conversations.Conversations, partition: Partition, inflight: InFlightRequest, _reason: Any
-) -> None:
-    if inflight.recovered is None and partition.lanes.withdraw(inflight.conversation, inflight):
-        partition.spawn(agent.answer(partition, inflight))
+def _ends_at_once(agent: Requests, partition: Partition, inflight: InFlight, _reason: Any) -> None:
+    accepted = inflight.accepted
+    if accepted.former.answer is None and partition.lanes.withdraw(accepted.conversation, inflight):
+        partition.spawn(agent._answers.answer(partition, inflight))
 
 
-def _decides_all(plan: PlanDetails, route: PlanDetails) -> PlanDetails:
+def _decides_all(plan: Plan, route: Plan) -> Plan:
     return replace(route, at=plan.at)
 
 
@@ -401,7 +393,9 @@ MUTANTS: dict[str, Mutant] = {
     "an end does not wait for the deliveries before it": Mutant(
         AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=37
     ),
-    "a next owner does not recover the tokens of open answers": Mutant(Ownership, "recall", _recovers_nothing, hint=6),
+    "a next owner does not recover the tokens of open answers": Mutant(
+        Ownership, "read_log", _recovers_nothing, hint=6
+    ),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
     "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=9),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
@@ -412,17 +406,13 @@ MUTANTS: dict[str, Mutant] = {
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm
     ),
-    "a request that is stopped in its queue ends at once": Mutant(
-        conversations.Conversations, "_end_soon", _ends_at_once, hint=2
-    ),
+    "a request that is stopped in its queue ends at once": Mutant(Requests, "_end_soon", _ends_at_once, hint=2),
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
-        planner, "_routed", _decides_all, mixed_storm, hint=7
+        routing, "_routed", _decides_all, mixed_storm, hint=7
     ),
-    "an answer stays free whose repeat broke off": Mutant(
-        generating.Generating, "_pays", _nothing, routed_storm, hint=101
-    ),
+    "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=101),
     "a request that a former owner has begun is parked": Mutant(
-        conversations.Conversations, "has_begun", lambda *_: False, flooded_storm
+        Ownership, "has_begun", lambda *_: False, flooded_storm
     ),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
@@ -431,7 +421,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=21),
     "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=67),
-    "the watermark is the clock": Mutant(PartitionManager, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
+    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(
@@ -441,9 +431,7 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_forget_inflight", _forget_no_history, erasing, hint=347
     ),
     "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
-    "who reads a conversation does not ask the mark": Mutant(
-        conversations.Conversations, "_conversation", _whatever_is_there, big_erasure
-    ),
+    "who reads a conversation does not ask the mark": Mutant(Run, "remembered", _whatever_is_there, big_erasure),
     "the next owner does not go on with an erasure": Mutant(
         controls, "_delete_rows", _deletes_once, big_erasure, hint=9
     ),
@@ -451,52 +439,56 @@ MUTANTS: dict[str, Mutant] = {
         UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
-    "erased turns are indexed": Mutant(History, "_is_forgotten", lambda *_: False, replayed_turns, hint=15),
+    "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=15),
     "a record that Kafka refuses is trouble of the broker": Mutant(
-        commit, "RECORD_ERRORS", (), wide, hint=2, more=((outcomes, "dead_letter", _whole_dead_letter),)
+        commit, "RECORD_ERRORS", (), wide, hint=2, more=((dead_letters, "dead_letter", _whole_dead_letter),)
     ),
-    "attempts are not counted": Mutant(conversations, "lost_attempts", lambda *_: 0, wide, hint=5),
-    "an event counts as one token": Mutant(AnswerLog, "say", _counts_events, crowded_storm),
-    "an event holds its last token alone": Mutant(AnswerLog, "say", _says_the_last_token, crowded_storm),
+    "attempts are not counted": Mutant(requests, "lost_attempts", lambda *_: 0, wide, hint=5),
+    "an event counts as one token": Mutant(AnswerLog, "write", _counts_events, crowded_storm),
+    "an event holds its last token alone": Mutant(AnswerLog, "write", _writes_the_last_token, crowded_storm),
     "a resumed answer's calls have other ids": Mutant(AnswerLog, "call_id", _id_of_the_owner),
-    "a turn has no calls": Mutant(outcomes, "_turn", _without_calls),
+    "a turn has no calls": Mutant(outcome, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
     "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=8),
-    "a round of calls is no progress of its own": Mutant(AnswerLog, "continue_after", _only_breaks, tool_storm),
-    "a next owner decides anew": Mutant(Planner, "plan", _decides_anew, routed_storm, hint=2),
-    "decisions are not written": Mutant(AnswerLog, "plan", _nothing, routed_storm),
+    "a round of calls is no progress of its own": Mutant(
+        AnswerLog, "inherit", _reads_on_from_the_first_round, tool_storm
+    ),
+    "a next owner decides anew": Mutant(Routed, "is_decided", _is_open, routed_storm, hint=2),
+    "decisions are not written": Mutant(AnswerLog, "decide", _decides_silently, routed_storm),
     "a plan that was written is forgotten": Mutant(
         RecoveredAnswers, "note", _notes_attempts_only, routed_storm, hint=2
     ),
-    "a model that fails is not tried again": Mutant(answering.Answering, "_may_try_again", _gives_up, routed_storm),
-    "a model that is tried again begins anew": Mutant(answering, "job_of", _from_the_beginning, routed_storm, hint=3),
-    "a fallback is not written": Mutant(AnswerLog, "plan", _writes_no_fallback, routed_storm, hint=3),
+    "a model that fails is not tried again": Mutant(Routed, "_goes_on", _gives_up, routed_storm),
+    "a model that is tried again begins anew": Mutant(pipeline, "job_of", _from_the_beginning, routed_storm, hint=3),
+    "a fallback is not written": Mutant(AnswerLog, "decide", _writes_no_fallback, routed_storm, hint=3),
     "a model that takes over does not read the text so far": Mutant(
-        AnswerLog, "continue_as", _inherits_nothing, routed_storm, hint=3
+        AnswerLog, "inherit", _inherits_nothing, routed_storm, hint=3
     ),
     "a next owner forgets where another model took over": Mutant(
-        RecoveredAnswers, "note", _notes_no_index, routed_storm, hint=6
+        RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=6
     ),
     "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
-    "a cached answer is not written down": Mutant(outcomes, "_turn", _without_source, routed_storm, hint=13),
-    "a cached answer lacks its beginning": Mutant(
-        generating.Generating, "_repeat", _says_less_of_it, routed_storm, hint=13
-    ),
+    "a cached answer is not written down": Mutant(outcome, "_turn", _without_source, routed_storm, hint=13),
+    "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=13),
     "the cache keeps the answers of an erased user": Mutant(
         ResponseCache, "forget", lambda *_: None, routed_storm, hint=100
     ),
-    "a next owner recalls anew": Mutant(Recalling, "plan", _recalls_anew, recalling_storm, hint=12),
-    "a next owner looks for private values anew": Mutant(Masking, "look", _looks_anew, masking_storm, hint=1),
-    "private values of earlier turns are not hidden": Mutant(Masking, "mask_of", _forgets_past_values, masking_storm),
-    "a next owner judges a prompt anew": Mutant(Moderating, "look", _judges_anew, moderation_storm, hint=3),
-    "a next owner forgets that the guard has ended an answer": Mutant(
-        Planner, "plan", _forgets_the_verdict, moderation_storm, hint=355
+    "a next owner recalls anew": Mutant(Recalling, "read", _recalls_anew, recalling_storm, hint=12),
+    "a next owner looks for private values anew": Mutant(
+        Masked, "is_decided", _is_open, masking_storm, hint=1, more=((Masked, "decide", _finds_anew),)
     ),
-    "tokens leave before they are judged": Mutant(AnswerGate, "read", _judges_behind_the_reader, moderation_storm),
-    "erased turns are recalled": Mutant(recalling, "erased_at", lambda *_: -1, recalling_storm, hint=49),
+    "private values of earlier turns are not hidden": Mutant(masking, "past_values", lambda *_: (), masking_storm),
+    "a next owner judges a prompt anew": Mutant(
+        Moderated, "is_decided", _is_open, moderation_storm, hint=3, more=((Moderated, "decide", _judges_anew),)
+    ),
+    "a next owner forgets that the guard has ended an answer": Mutant(
+        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=355
+    ),
+    "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
+    "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=49),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
-    "errors are not audited": Mutant(outcomes, "audit_of_request", _audits_no_errors, hint=6),
+    "errors are not audited": Mutant(outcome, "audit_of_request", _audits_no_errors, hint=6),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
 }
 

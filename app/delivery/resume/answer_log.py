@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.delivery.resume.tokens import TokenLog
 from app.wire.error import ErrorCode
 from app.wire.event import (
@@ -27,7 +27,7 @@ from app.wire.event import (
     EventType,
     Logprob,
     Notice,
-    PlanDetails,
+    Plan,
     TokenEvent,
 )
 from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
@@ -51,58 +51,68 @@ class AnswerLog:
     `call_ends`: the last letter of each call of the current round that readers have seen grow.
     """
 
-    def __init__(self, tokens: TokenLog, inflight: InFlightRequest, serving: ServedModel) -> None:
+    def __init__(self, tokens: TokenLog, inflight: InFlight, model: ServedModel | None, default: ServedModel) -> None:
+        """`model` writes the answer; without one, the end names the author of the tokens so far, or the `default`."""
+        former = inflight.accepted.former.answer
+        self.plan = inflight.accepted.former.plan
         self._tokens = tokens
-        self._claim = inflight
-        self._model_version = serving.model_version
-        self._serving = serving
-        self.tokens = list(inflight.recovered.tokens) if inflight.recovered else []
-        self._recovered = inflight.recovered.segments if inflight.recovered else []
+        self._inflight = inflight
+        self._accepted = inflight.accepted
+        self._model = model or default
+        self._recovered = former.segments if former else []
+        self._version = self._model.model_version
+        if model is None:
+            self.keep_author()
+        self.token_ids = list(former.tokens) if former else []
         self._texts = [event.text or "" for event in self._recovered]
         self._ends = [event.next_index for event in self._recovered]  # the token index behind each text
-        if inflight.recovered and inflight.recovered.end:
-            self._add(inflight.recovered.end.text or "", inflight.recovered.position)
+        self.end: TokenEvent | None = None
+        if former and former.end:
+            self._add(former.end.text or "", former.position)
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
-        self._rounds = inflight.made
-        self._question_bytes = json_bytes(inflight.request.question)
-        self._measured = (inflight.made, _bytes_of(inflight.made))
+        self.rounds = ToolRounds()
+        self._rounds_bytes = 0
+        self.beside_bytes = json_bytes(self._accepted.request.question)
         self._used = self._bytes_of_round()
-        self._begin = self._rounds.end
+        self._begin = 0
         self._inherited: tuple[int, ...] = ()
         self.call_ends: dict[int, str] = {}
-        self.end: TokenEvent | None = None
         self._break = ""  # to write before the next text
-        self.index = inflight.recovered.position if inflight.recovered else 0
+        self.index = former.position if former else 0
         self.first_at = self._recovered[0].timestamp if self._recovered else None
-        self.ended_at = inflight.recovered.end.timestamp if inflight.recovered and inflight.recovered.end else None
+        self.ended_at = former.end.timestamp if former and former.end else None
         self.logprobs = [one.logprob for event in self._recovered for one in event.logprobs or ()]
         self.prompt_digest: str | None = None
         self._prompt_begins_unwritten = False
         self._prompt_start: str | None = None
         self.gaps: list[float] = []
-        self._spoke_at: float | None = None
+        self._wrote_at: float | None = None
 
-    async def continue_as(self, serving: ServedModel, begin: int) -> None:
-        """`serving` writes the tokens from the index `begin` on. What other models have written of the round before
-        that is the beginning of its job, in its own vocabulary.
-        """
-        self._model_version = serving.model_version
-        self._serving = serving
-        self._begin = begin
-        text = self._claim.mask.hide(self._text_before(begin)) if begin > self._rounds.end else ""
-        if len(text) <= _INLINE_CHARACTERS:
-            self._inherited = tuple(serving.prompts.ids_of(text)) if text else ()
-        else:
-            self._inherited = tuple(await asyncio.to_thread(serving.prompts.ids_of, text))
+    def write_as(self, model: ServedModel) -> None:
+        """This model writes what follows."""
+        self._model, self._version = model, model.model_version
 
     def keep_author(self) -> None:
         """The model that has written the tokens so far is not served here; unless another one goes on, the end names
         it.
         """
         if self._recovered:
-            self._model_version = self._recovered[-1].model_version or self._model_version
+            self._version = self._recovered[-1].model_version or self._version
 
-    def _text_before(self, index: int) -> str:
+    def inherit(self, tokens: Sequence[int]) -> None:
+        """The current model writes the tokens from `from_index` on. What other models have written of the round before
+        that is the beginning of its job: these tokens, in its own vocabulary.
+        """
+        self._begin, self._inherited = self.from_index, tuple(tokens)
+
+    @property
+    def from_index(self) -> int:
+        """The token from which the current model reads its current prompt: behind the last round of calls, and behind
+        what a model has written that failed.
+        """
+        return max(self.rounds.end, self.plan.from_index or 0)
+
+    def text_before(self, index: int) -> str:
         """The text of the round up to the token `index`, where an event begins."""
         text = "".join(text for text, end in zip(self._texts, self._ends, strict=True) if end <= index)
         return self._of_round(text)
@@ -115,7 +125,7 @@ class AnswerLog:
     @property
     def generated(self) -> tuple[int, ...]:
         """The tokens of the current job that readers have already."""
-        return (*self._inherited, *self.tokens[self._begin :])
+        return (*self._inherited, *self.token_ids[self._begin :])
 
     @property
     def _base(self) -> int:
@@ -130,14 +140,14 @@ class AnswerLog:
 
     @property
     def tokens_of_round(self) -> int:
-        return self.index - self._rounds.end
+        return self.index - self.rounds.end
 
     @property
     def text_of_round(self) -> str:
         return self._of_round(self.text)
 
     def _of_round(self, text: str) -> str:
-        return text[len(self._rounds.text) :].removeprefix(BREAK if self._rounds.text else "")
+        return text[len(self.rounds.text) :].removeprefix(BREAK if self.rounds.text else "")
 
     def _add(self, text: str, end: int) -> None:
         self._texts.append(text)
@@ -153,7 +163,7 @@ class AnswerLog:
 
     def continue_after(self, rounds: ToolRounds) -> None:
         """What follows counts from the end of these rounds: indexes, calls, usage."""
-        self._rounds = rounds
+        self.rounds, self._rounds_bytes = rounds, _bytes_of(rounds)
         self._begin, self._inherited = rounds.end, ()
         self.call_ends = {}
         for event in self._recovered:
@@ -163,14 +173,18 @@ class AnswerLog:
         self._break = BREAK if rounds.text and self.text == rounds.text else ""
         self._used = self._bytes_of_round()
 
+    def keep_room(self, size: int) -> None:
+        """The turn will keep so many bytes, as JSON, beside the answer and its rounds of calls."""
+        self.beside_bytes = max(self.beside_bytes, size)
+
     def _bytes_of_round(self) -> int:
         """Bytes of the current round's text and calls so far, as JSON."""
-        recovered = [event for event in self._recovered if (event.index or 0) >= self._rounds.end]
+        recovered = [event for event in self._recovered if (event.index or 0) >= self.rounds.end]
         calls = [call for event in recovered for call in event.tool_call_deltas or ()]
         return json_bytes(self.text_of_round) + sum(map(_bytes_of_call, calls))
 
     def _now(self) -> int:
-        return self._claim.time_of(self._tokens.now())
+        return self._accepted.time_of(self._tokens.now())
 
     def has_room_for(self, delta: Delta) -> bool:
         """Whether a turn that ends with this text still fits into a record, with the rounds of calls before it."""
@@ -181,20 +195,16 @@ class AnswerLog:
         return self.has_open_calls or self._has_room(sum(map(_bytes_of_call, calls)))
 
     def _has_room(self, size: int) -> bool:
-        rounds = self._claim.rounds
-        if rounds is not self._measured[0]:
-            self._measured = (rounds, _bytes_of(rounds))
-        beside = max(self._claim.kept_bytes, self._question_bytes) + self._measured[1]
-        return size <= MAX_TURN_BYTES - beside - self._used
+        return size <= MAX_TURN_BYTES - self.beside_bytes - self._rounds_bytes - self._used
 
-    async def say(self, delta: Delta) -> None:
+    async def write(self, delta: Delta) -> None:
         """Write the tokens, and return when the next ones may be written."""
         now = time.monotonic()
-        if self._spoke_at is not None:
-            self.gaps.append(now - self._spoke_at)
+        if self._wrote_at is not None:
+            self.gaps.append(now - self._wrote_at)
         elif self.first_at is None:
             self.first_at = self._now()
-        self._spoke_at = now
+        self._wrote_at = now
         logprobs = tuple(self._drawn(one, delta.index + at) for at, one in enumerate(delta.logprobs)) or None
         scores = tuple(
             self._logprob(one, begins=not at and self._prompt_begins_unwritten)
@@ -208,7 +218,7 @@ class AnswerLog:
             event = msgspec.structs.replace(event, **given)
         await self._send(event)
         self.index = event.next_index
-        self.tokens += delta.tokens
+        self.token_ids += delta.tokens
         self.logprobs += [one.logprob for one in delta.logprobs]
         self._add(text, self.index)
         self._used += _size(delta)
@@ -219,20 +229,20 @@ class AnswerLog:
     def _drawn(self, one: TokenLogprob, index: int) -> Logprob:
         """That of a token of the answer, whose texts joined are the answer's."""
         found = self._logprob(one, begins=index == 0)
-        return msgspec.structs.replace(found, text="") if one.token in self._serving.unwritten else found
+        return msgspec.structs.replace(found, text="") if one.token in self._model.unwritten else found
 
     def _logprob(self, one: TokenLogprob, *, begins: bool) -> Logprob:
-        text_of = self._serving.text_of
+        text_of = self._model.text_of
         rivals = tuple(Logprob(token, text_of(token, begins=begins), _finite(logprob)) for token, logprob in one.top)
         return Logprob(one.token, text_of(one.token, begins=begins), _finite(one.logprob), rivals, one.rank)
 
     def _call_delta(self, delta: CallDelta) -> ToolCallDelta:
         began = {"id": self.call_id(delta.index), "name": delta.name} if delta.name else {}
-        return ToolCallDelta(index=len(self._rounds.calls) + delta.index, arguments=delta.arguments, **began)
+        return ToolCallDelta(index=len(self.rounds.calls) + delta.index, arguments=delta.arguments, **began)
 
     def call_id(self, index: int) -> str:
         """The id of a call of the current round; the same for an answer that is resumed elsewhere."""
-        return call_id(*self._claim.key, len(self._rounds.calls) + index)
+        return call_id(*self._accepted.key, len(self.rounds.calls) + index)
 
     def _with_break(self, text: str) -> str:
         if text:
@@ -241,27 +251,26 @@ class AnswerLog:
 
     def show_start(self, prompt: BuiltPrompt) -> None:
         """Give readers the text of the prompt's first token, which has no log probability, if they want the others."""
-        request = self._claim.request
+        request = self._accepted.request
         if request.prompt_logprobs is None or self.index or not prompt.ids:
             return
         first = prompt.ids[0]
-        self._prompt_begins_unwritten = first in self._serving.unwritten
+        self._prompt_begins_unwritten = first in self._model.unwritten
         if request.is_raw:
-            self._prompt_start = self._serving.text_of(first, begins=True)
+            self._prompt_start = self._model.text_of(first, begins=True)
 
-    async def plan(self, plan: PlanDetails) -> None:
-        """Record the decisions about the answer. Tokens that depend on them follow in the same partition, and Kafka
-        keeps the order, so this does not wait for the delivery.
+    async def decide(self, plan: Plan) -> None:
+        """Put these decisions in force, and write them if they are new. Tokens that depend on them follow in the same
+        partition, and Kafka keeps the order, so this does not wait for the delivery.
         """
+        if plan == self.plan:
+            return
+        before, self.plan = self.plan, plan
         message = f"{plan.model or 'the default model'} answers"
         await self._send(self._notice(PLAN, message, msgspec.to_builtins(plan)))
-
-    async def show(self, plan: PlanDetails) -> None:
-        """Tell readers of a decision that has a notice of its own."""
-        if plan.notice is not None:
+        if plan.notice is not None and (plan.notice, plan.model) != (before.notice, before.model):
             why = "this worker is under load" if plan.notice == DEGRADED else "a model has failed"
-            message = f"{why}; {plan.model} answers"
-            await self.notice(plan.notice, message, {"model": plan.model, "route": plan.route})
+            await self.notice(plan.notice, f"{why}; {plan.model} answers", {"model": plan.model, "route": plan.route})
 
     async def notice(self, code: str, message: str, details: dict[str, Any]) -> None:
         """Show readers something that nothing depends on."""
@@ -285,10 +294,10 @@ class AnswerLog:
         """
         text = self._with_break(text)
         self._add(text, self.index)
-        past = self._rounds.usage
+        past = self.rounds.usage
         total = Usage(
             past.prompt_tokens + usage.prompt_tokens,
-            past.completion_tokens + self._completion(usage) + self._claim.plan.other_tokens,
+            past.completion_tokens + self._completion(usage) + self.plan.other_tokens,
             past.cached_tokens + usage.cached_tokens,
         )
         event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=total)
@@ -300,7 +309,7 @@ class AnswerLog:
         if not self._inherited:
             return usage.completion_tokens
         own = (self.index - self._begin) / max(1, self.index - self._base)
-        return self._begin - self._rounds.end + round(usage.completion_tokens * own)
+        return self._begin - self.rounds.end + round(usage.completion_tokens * own)
 
     async def error(self, code: ErrorCode, message: str) -> TokenEvent:
         return await self._end(
@@ -329,7 +338,7 @@ class AnswerLog:
         error: ErrorInfo | None = None,
         notice: Notice | None = None,
     ) -> TokenEvent:
-        request = self._claim.request
+        request = self._accepted.request
         return TokenEvent(
             type=event_type,
             request_id=request.request_id,
@@ -338,7 +347,7 @@ class AnswerLog:
             index=index,
             tokens=tokens,
             text=text,
-            model_version=self._model_version,
+            model_version=self._version,
             finish_reason=finish_reason,
             usage=usage,
             error=error,
@@ -348,7 +357,7 @@ class AnswerLog:
         )
 
     async def _send(self, event: TokenEvent) -> None:
-        self._deliveries.append(await self._tokens.send(event, self._claim.record.key, self._claim.trace_headers))
+        self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._inflight.trace_headers))
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:

@@ -78,6 +78,34 @@ def pause_before(number: int, lost_at: int, now: int) -> float:
     return min(apart_s, max(0.0, apart_s - (now - lost_at) / 1000))
 
 
+@dataclass(slots=True)
+class AttemptCount:
+    """The attempts to continue one request's answer.
+
+    lost: How many workers in a row were lost while they tried, without the attempt under way.
+    from_index: The token from which they tried.
+    lost_at: When the last of them was recorded, Unix milliseconds by the broker's clock.
+    is_recorded: The log counts one more attempt, that of this worker.
+    beginning: That attempt, until its first token.
+    """
+
+    lost: int = 0
+    from_index: int = 0
+    lost_at: int = 0
+    is_recorded: bool = False
+    beginning: Beginning | None = None
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the attempt has written no token yet."""
+        return self.beginning is not None and not self.beginning.is_over
+
+    def end_beginning(self) -> None:
+        """The attempt has written a token, or has ended: other replayed requests may begin."""
+        if self.beginning is not None:
+            self.beginning.leave()
+
+
 class Isolation:
     """Admits the replayed requests of a worker: first attempts together, suspects one at a time."""
 
@@ -85,6 +113,11 @@ class Isolation:
         self._together = 0
         self._is_alone = False
         self._changed = asyncio.Event()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a suspect begins at this moment."""
+        return self._is_alone
 
     async def pass_suspect(self) -> None:
         """Let the suspect that begins at this moment, if there is one, get to its first token."""

@@ -21,7 +21,7 @@ from app.reader.answer import Answer
 from app.reader.rule import ReaderRule
 from app.wire.codec import decode
 from app.wire.error import WireError
-from app.wire.event import PLAN, Notice, PlanDetails, TokenEvent
+from app.wire.event import PLAN, Notice, Plan, TokenEvent
 
 RequestKey = tuple[str, str]
 """(user_id, request_id): a request's identity."""
@@ -36,7 +36,7 @@ class RecoveredAnswers:
     """What the log holds of requests that may be unfinished."""
 
     answers: dict[RequestKey, Answer] = field(default_factory=dict)
-    plans: dict[RequestKey, PlanDetails] = field(default_factory=dict)
+    plans: dict[RequestKey, Plan] = field(default_factory=dict)
     attempts: dict[RequestKey, Attempt] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -62,7 +62,7 @@ class RecoveredAnswers:
         if attempt := Attempt.of(notice, index, at):
             self.attempts[key] = attempt
         elif notice.code == PLAN and notice.details is not None:
-            self.plans[key] = msgspec.convert(notice.details, PlanDetails)
+            self.plans[key] = msgspec.convert(notice.details, Plan)
 
 
 async def recover(

@@ -7,9 +7,9 @@ import logging
 from typing import Any, cast
 
 import pytest
-
 from agents.containment import Containment
 from agents.handlers import Handlers
+
 from app.delivery.escalation import ESCALATING
 from app.delivery.partition import Partition
 from app.delivery.record import CONTROLS, Record

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+from agents.history import History
 
 from agents.controls import Controls
-from agents.history import History
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.partition import Partition, State

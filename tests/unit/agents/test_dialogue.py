@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from agents.dialogue import (
     DialogueError,
     before_of,
@@ -14,6 +13,7 @@ from agents.dialogue import (
     question_of,
     steps_of,
 )
+
 from app.wire.request import Message, Request, Role
 from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
 from models.chat import ChatMessage, ToolCall
@@ -86,10 +86,10 @@ def test_a_turn_that_contains_an_earlier_ones_calls_replaces_it() -> None:
 def test_branches_of_a_conversation_do_not_see_each_other() -> None:
     turns = (turn("a"), turn("b"), turn("c", after="a"), turn("d", after="c"), turn("e", after="b"))
     talk = Conversation(1, turns)
-    assert [one.request_id for one in RULES.recall(talk, 1)] == ["a", "b", "c", "d", "e"]
-    assert [one.request_id for one in RULES.recall(talk, 1, "d")] == ["a", "c", "d"]
-    assert [one.request_id for one in RULES.recall(talk, 1, "e")] == ["a", "b", "e"]
-    assert RULES.recall(talk, 1, "z") == ()
+    assert [one.request_id for one in RULES.visible(talk, 1)] == ["a", "b", "c", "d", "e"]
+    assert [one.request_id for one in RULES.visible(talk, 1, "d")] == ["a", "c", "d"]
+    assert [one.request_id for one in RULES.visible(talk, 1, "e")] == ["a", "b", "e"]
+    assert RULES.visible(talk, 1, "z") == ()
 
 
 def test_a_turn_that_ends_in_calls_has_them_as_its_last_step() -> None:

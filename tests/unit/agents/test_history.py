@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-
 from agents.history import History
+
 from app.delivery.partition import Partition, State
 from app.delivery.record import TURNS, Record
 from app.search.index import Indexed, NoIndex

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-
 from agents.masking import Masking, kept_turn, private_in
+
 from app.guard.analyzer import AnalyzerError
 from app.guard.guard import Guard
 from app.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode
-from app.wire.event import PlanDetails, RecalledTurn
+from app.wire.event import Plan, RecalledTurn
 from app.wire.limits import MAX_PRIVATE_BYTES, MAX_PRIVATE_VALUES
 from models.generation import Delta, FinishReason
 from models.private.mask import Mask
@@ -119,7 +119,7 @@ async def test_want_of_time_is_no_verdict_and_never_lets_a_request_go_on_unmaske
 
 async def test_a_request_that_was_admitted_is_not_refused_for_want_of_time() -> None:
     inflight = inflight_of()
-    inflight.logged = PlanDetails(model="small")
+    inflight.logged = Plan(model="small")
     analyzer = Scripted(AnalyzerError("away"))
     await masking_of(analyzer).look(partition_with_secret(), inflight, ())
     assert [one.patience for one in analyzer.askers] == [Patience.BEGUN]

@@ -10,17 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
+from agents.outcomes import commit_of, kept_bytes, quarantine_of, refusal_of
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agents.outcomes import commit_of, kept_bytes, quarantine_of, refusal_of
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import PlanDetails, TokenEvent
+from app.wire.event import Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
 from app.wire.request import Message
 from app.wire.tools import ToolResult
@@ -98,7 +98,7 @@ async def test_a_turn_with_all_at_its_limits_fits(
         prompt=None, messages=messages, keep_context=True, user_id=name, conversation_id=name, tenant=name[:64]
     )
     values = tuple(PrivateValue("EMAIL_ADDRESS", f"{number:0150}") for number in range(private))
-    inflight.plan = PlanDetails(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
+    inflight.plan = Plan(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
     inflight.kept_bytes = kept_bytes(inflight)
     if inflight.kept_bytes > MAX_KEPT_BYTES:
         return  # refused before the first token
@@ -141,7 +141,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         results = (ToolResult(f"c{number - 1}", letter * (65536 // len(letter.encode()))),) if number else None
         values: dict[str, Any] = {"prompt": None if number else "go", "tool_results": results}
         inflight = inflight_of(request_id=f"r{number}", **values)
-        inflight.memory = RULES.recall(conversation, NOW)
+        inflight.memory = RULES.visible(conversation, NOW)
         inflight.kept_bytes = kept_bytes(inflight)
         if inflight.kept_bytes > MAX_KEPT_BYTES:
             break

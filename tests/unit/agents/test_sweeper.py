@@ -3,12 +3,12 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
-
-from agents import sweeper
 from agents.history import History
 from agents.sweeper import Sweeper
-from app.delivery.commits.commit import Commit, LostError
 from app.delivery.partition_manager import PartitionManager
+
+from agents import sweeper
+from app.delivery.commits.commit import Commit, LostError
 from app.search.index import NoIndex
 from app.settings import Settings
 from tables import expiry

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.delivery.keyed_executor import OVERTAKE, KeyedExecutor
+from app.delivery.lanes import OVERTAKE, KeyedExecutor
 
 items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
 

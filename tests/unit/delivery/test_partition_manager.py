@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from app.delivery.partition_manager import PartitionManager
 
 from app.delivery.partition import State
-from app.delivery.partition_manager import PartitionManager
 from app.delivery.record import CONTROLS, REQUESTS, TURNS
 from app.settings import Settings
 

@@ -10,7 +10,7 @@ from app.policy.canary import Canaries
 from app.policy.file import Arm, Policy, Retreat, Route
 from app.policy.load_figures import Load
 from app.policy.router import Router
-from app.wire.event import ErrorInfo, EventType, PlanDetails, TokenEvent
+from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
 from tests.unit.agents.inflight_requests import inflight_of
 
 ARMS = (Arm(model="default", weight=50), Arm(model="new", weight=50))
@@ -22,7 +22,7 @@ FAILED = TokenEvent(type=EventType.ERROR, index=0, error=ErrorInfo("engine_error
 
 def answered(canaries: Canaries, arm: str, *, end: TokenEvent = DONE, hidden: bool = False, wait_ms: int = 50) -> None:
     inflight = inflight_of()
-    inflight.plan = PlanDetails(model=arm, experiment="tone", arm=arm)
+    inflight.plan = Plan(model=arm, experiment="tone", arm=arm)
     if hidden:
         inflight.failed_models.add(arm)
     canaries.answered(0, inflight, cast(Any, SimpleNamespace(first_at=inflight.at + wait_ms)), end)
@@ -86,7 +86,7 @@ def test_users_of_an_arm_that_is_out_go_to_the_others_and_a_changed_route_is_a_n
     users = [inflight_of(user_id=f"u{number}").request for number in range(40)]
 
     def arms() -> set[str | None]:
-        return {(router.decide(user, lambda: 1) or PlanDetails()).arm for user in users}
+        return {(router.decide(user, lambda: 1) or Plan()).arm for user in users}
 
     assert arms() == {"default", "new"}
     for _ in range(20):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+from app.policy.planner import Planner
 
 from app.policy.file import DEFAULT_MODEL, Fallback, Policy, Route, When
 from app.policy.health import ModelHealth
 from app.policy.load_figures import Load
-from app.policy.planner import Planner
 from app.policy.router import Router
-from app.wire.event import NO_PLAN, PlanDetails, RecalledTurn
+from app.wire.event import NO_PLAN, Plan, RecalledTurn
 from app.wire.request import Message, Role
 from models.paced import paced
 from models.private.value import PrivateValue
@@ -31,13 +31,13 @@ class Planned:
         router = Router(Policy(routes=routes, fallback=fallback), lambda: self.now, Load)
         self.planner = Planner(router, models, ModelHealth(lambda: self.now))
 
-    def plan(self, **fields: Any) -> PlanDetails:
+    def plan(self, **fields: Any) -> Plan:
         return self.planner.plan(inflight_of(**fields))
 
 
 def test_the_requests_own_prompt_is_counted_and_not_its_conversation() -> None:
     planned = Planned(SHORT)
-    assert planned.plan(prompt="123456789") == PlanDetails(model="small", route="short")
+    assert planned.plan(prompt="123456789") == Plan(model="small", route="short")
     assert planned.plan(prompt="1234567890") == NO_PLAN
     two = (Message(Role.USER, "1234"), Message(Role.USER, "5678"))
     assert planned.plan(prompt=None, messages=two).model == "small"
@@ -47,15 +47,15 @@ def test_the_requests_own_prompt_is_counted_and_not_its_conversation() -> None:
 
 def test_what_a_former_owner_has_decided_stands() -> None:
     inflight = inflight_of(prompt="short")
-    inflight.logged = PlanDetails(model="large", route="other")
+    inflight.logged = Plan(model="large", route="other")
     assert Planned(SHORT).planner.plan(inflight) == inflight.logged
 
 
 def test_a_model_that_is_not_served_here_is_decided_anew_unless_it_has_begun() -> None:
     inflight = inflight_of(prompt="short")
-    inflight.logged = PlanDetails(at=5, model="gone", route="other")
-    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(at=5, model="small", route="short")
-    assert Planned().planner.plan(inflight) == PlanDetails(at=5, model=DEFAULT_MODEL)
+    inflight.logged = Plan(at=5, model="gone", route="other")
+    assert Planned(SHORT).planner.plan(inflight) == Plan(at=5, model="small", route="short")
+    assert Planned().planner.plan(inflight) == Plan(at=5, model=DEFAULT_MODEL)
     inflight.recovered = answer_with("a")
     assert Planned(SHORT).planner.plan(inflight) == inflight.logged
 
@@ -69,24 +69,24 @@ def test_what_is_decided_anew_is_the_route_alone() -> None:
         "recalled": (RecalledTurn("r0", "a", "b", 1),),
     }
     inflight = inflight_of(prompt="short")
-    inflight.logged = PlanDetails(
+    inflight.logged = Plan(
         **kept, model="gone", route="other", arm="gone", notice="fallback", cached="r1", chosen=2, other_tokens=9
     )
-    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(**kept, model="small", route="short")
-    assert Planned().planner.plan(inflight) == PlanDetails(**kept, model=DEFAULT_MODEL)
+    assert Planned(SHORT).planner.plan(inflight) == Plan(**kept, model="small", route="short")
+    assert Planned().planner.plan(inflight) == Plan(**kept, model=DEFAULT_MODEL)
 
 
 def test_a_former_owner_that_took_no_route_has_decided_too() -> None:
     inflight = inflight_of(prompt="short")
-    inflight.logged = PlanDetails(at=5)
+    inflight.logged = Plan(at=5)
     assert Planned(SHORT).planner.plan(inflight) == inflight.logged
 
 
 def test_a_time_ahead_of_the_brokers_clock_is_part_of_the_plan() -> None:
     inflight = inflight_of(prompt="short")
     inflight.at = inflight.record.timestamp - 1
-    assert Planned(SHORT).planner.plan(inflight) == PlanDetails(at=inflight.at, model="small", route="short")
-    assert Planned().planner.plan(inflight) == PlanDetails(at=inflight.at)
+    assert Planned(SHORT).planner.plan(inflight) == Plan(at=inflight.at, model="small", route="short")
+    assert Planned().planner.plan(inflight) == Plan(at=inflight.at)
 
 
 def test_the_chain_is_followed_from_the_model_that_failed_and_each_model_is_tried_once() -> None:
@@ -108,17 +108,17 @@ def test_a_model_that_keeps_failing_gets_no_requests_until_it_is_probed() -> Non
     planned = Planned(fallback=CHAIN)
     for _ in range(2):
         planned.planner.failed(inflight_of())
-    assert planned.plan() == PlanDetails(model="small", notice="fallback")
+    assert planned.plan() == Plan(model="small", notice="fallback")
     planned.now = 61.0
     assert planned.plan() == NO_PLAN
-    assert planned.plan() == PlanDetails(model="small", notice="fallback")
+    assert planned.plan() == Plan(model="small", notice="fallback")
 
 
 def test_a_model_that_cannot_continue_an_answer_takes_over_at_its_beginning_only() -> None:
     small = replace(paced(10, "small"), continues=False)
     planner = Planned(fallback=CHAIN, models=ModelRegistry(MODELS.default, small, paced(10, "large"))).planner
-    assert planner.next(inflight_of(), at=0) == PlanDetails(model="small", notice="fallback")
-    assert planner.next(inflight_of(), at=7) == PlanDetails(model="large", notice="fallback", from_index=7)
+    assert planner.next(inflight_of(), at=0) == Plan(model="small", notice="fallback")
+    assert planner.next(inflight_of(), at=7) == Plan(model="large", notice="fallback", from_index=7)
 
 
 def test_a_request_that_names_a_model_does_not_fall_back() -> None:
@@ -155,7 +155,7 @@ async def test_a_long_prompt_is_counted_beside_the_event_loop(size: int, is_besi
     ).planner
     inflight = inflight_of(prompt="x" * size)
     plan = planner.plan(inflight, await planner.count_long(inflight.request))
-    assert plan == PlanDetails(model="small", route="short")
+    assert plan == Plan(model="small", route="short")
     assert (threading.get_ident() not in observed.threads, len(observed.threads)) == (is_beside, 1)
 
 

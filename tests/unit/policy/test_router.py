@@ -3,7 +3,7 @@ from __future__ import annotations
 from app.policy.file import Arm, Policy, Route, Until, When
 from app.policy.load_figures import Load
 from app.policy.router import Router
-from app.wire.event import PlanDetails
+from app.wire.event import Plan
 from app.wire.request import Priority, Request
 
 SHORT = Route(name="short", when=When(prompt_tokens_below=5), model="small")
@@ -28,17 +28,15 @@ class Watched:
         self.load = Load()
         self.router = Router(Policy(routes=routes), lambda: self.now, lambda: self.load)
 
-    def decide(self, tokens: int = 10, **fields: object) -> PlanDetails | None:
+    def decide(self, tokens: int = 10, **fields: object) -> Plan | None:
         return self.router.decide(Request(**{"request_id": "r", "user_id": "u", **fields}), lambda: tokens)
 
 
 def test_the_first_route_whose_conditions_hold_decides() -> None:
     watched = Watched(SHORT, ACME, TONE)
-    assert watched.decide(4) == PlanDetails(model="small", route="short")
-    assert watched.decide(5, tenant="acme", priority=Priority.BATCH) == PlanDetails(model="large", route="acme")
-    assert watched.decide(5, tenant="acme") == PlanDetails(
-        model="small", route="tone-test", experiment="tone", arm="small"
-    )
+    assert watched.decide(4) == Plan(model="small", route="short")
+    assert watched.decide(5, tenant="acme", priority=Priority.BATCH) == Plan(model="large", route="acme")
+    assert watched.decide(5, tenant="acme") == Plan(model="small", route="tone-test", experiment="tone", arm="small")
 
 
 def test_a_request_that_names_a_model_is_not_routed() -> None:
@@ -55,7 +53,7 @@ def test_a_route_that_depends_on_load_is_taken_while_it_is_on() -> None:
     watched.load = Load(queue=3)
     assert watched.decide() is None
     watched.now = 6.0
-    assert watched.decide() == PlanDetails(model="small", route="relief", notice="degraded")
+    assert watched.decide() == Plan(model="small", route="relief", notice="degraded")
     watched.load, watched.now = Load(queue=0), 7.0
     watched.router.update()
     assert watched.decide() is None
@@ -68,6 +66,6 @@ def test_a_route_that_stays_the_same_keeps_its_state_when_the_policy_changes() -
     watched.now = 5.0
     watched.router.update()
     watched.router.use(Policy(routes=(SHORT, RELIEF)))
-    assert watched.decide() == PlanDetails(model="small", route="relief", notice="degraded")
+    assert watched.decide() == Plan(model="small", route="relief", notice="degraded")
     watched.router.use(Policy(routes=(TONE,)))
     assert watched.router.reliefs == {}

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import msgspec
+from app.policy.shadows import Shadows
 
 from app.policy.file import Arm, Policy, Route
-from app.policy.shadows import Shadows
-from app.wire.event import PlanDetails
+from app.wire.event import Plan
 
 ARMS = (Arm(model="default", weight=9), Arm(model="small", weight=1), Arm(model="new", weight=0))
 TONE = Route(name="tone-test", experiment="tone", arms=ARMS, shadow=0.05)
-PLAN = PlanDetails(model="default", route="tone-test", experiment="tone", arm="default")
+PLAN = Plan(model="default", route="tone-test", experiment="tone", arm="default")
 REQUESTS = [f"r{number}" for number in range(10_000)]
 
 
@@ -31,7 +31,7 @@ def test_only_answers_of_an_arm_have_shadows() -> None:
         msgspec.structs.replace(PLAN, model="small"),  # after a fallback
         msgspec.structs.replace(PLAN, experiment="before", arm="default"),  # a former owner had another file
         msgspec.structs.replace(PLAN, route="other"),
-        PlanDetails(),
+        Plan(),
     ):
         assert shadows.arm_for(other, "r") is None
 

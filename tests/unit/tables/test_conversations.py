@@ -25,7 +25,7 @@ def test_memory_is_the_last_turns_since_the_last_silence(rules: MemoryRules, pau
         expected.append(turn(number, now))
         conversation = rules.remember(conversation, expected[-1], now)
         expected = expected[-rules.turns :] if rules.turns else []
-        assert list(rules.recall(conversation, now)) == expected
+        assert list(rules.visible(conversation, now)) == expected
 
 
 @given(rules_of, times, times)
@@ -40,7 +40,7 @@ def test_the_same_turn_is_remembered_once(rules: MemoryRules, at: int, again: in
 @given(rules_of, times, times)
 def test_what_a_request_sees_depends_on_its_own_time_alone(rules: MemoryRules, last: int, asked: int) -> None:
     conversation = Conversation(last, (turn(1, last),))
-    seen = rules.recall(conversation, asked)
+    seen = rules.visible(conversation, asked)
     assert bool(seen) == (rules.turns > 0 and asked - last <= rules.ttl_ms)
 
 

@@ -4,9 +4,9 @@ import math
 import time
 
 import pytest
+from agents.auditing import audit_of_erasure
 from prometheus_client import CollectorRegistry, generate_latest
 
-from agents.auditing import audit_of_erasure
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
@@ -21,7 +21,7 @@ from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at
 from app.wire.dead_letters import dead_letter_headers
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, PlanDetails, TokenEvent
+from app.wire.event import DEGRADED, FALLBACK, NO_PLAN, ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.request import Request
 from app.wire.validation import validate_request
 from models.batcher import Flush, FlushReason
@@ -40,7 +40,7 @@ def value(reported: Metrics, name: str, **labels: str) -> float:
     return found
 
 
-def answered(reported: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: PlanDetails = NO_PLAN) -> None:
+def answered(reported: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: Plan = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
     inflight.plan = plan
     inflight.timeline.started = (ASKED_AT + 10) * 1_000_000
@@ -170,7 +170,7 @@ def test_a_refusal_is_an_error_to_its_sender() -> None:
 
 def test_a_decided_request_is_counted_by_its_route_and_its_model() -> None:
     reported = metrics()
-    plan = PlanDetails(model="small", route="fast")
+    plan = Plan(model="small", route="fast")
     for decided in (NO_PLAN, plan, plan):
         answered(reported, plan=decided)
     assert value(reported, "parley:request_routed_total", route="fast", model="small") == 2
@@ -196,7 +196,7 @@ def test_gpus_are_told_by_number_and_load_only_where_it_is_known() -> None:
 
 def test_notices_of_the_policy_and_records_of_the_audit_are_counted() -> None:
     reported = metrics()
-    answered(reported, plan=PlanDetails(notice=FALLBACK))
+    answered(reported, plan=Plan(notice=FALLBACK))
     answered(reported)
     assert value(reported, "parley:request_notices_total", code=FALLBACK) == 1
     assert value(reported, "parley:request_notices_total", code=DEGRADED) == 0

@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
+from app.delivery.inflight import Timeline
 from app.delivery.record import TURNS, Record
 from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.timeline import Timeline
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError
 from app.wire.error import ErrorCode
-from app.wire.event import ErrorInfo, EventType, PlanDetails, TokenEvent
+from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
 from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
@@ -80,7 +80,7 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
 
 def test_what_was_decided_about_an_answer_is_on_its_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
     inflight = inflight_of()
-    inflight.plan = PlanDetails(model="small", route="trial", experiment="tone", arm="small", from_index=7)
+    inflight.plan = Plan(model="small", route="trial", experiment="tone", arm="small", from_index=7)
     traces.admitted(0, inflight)
     traces.answered(0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP))
     found = exporter.get_finished_spans()[-1].attributes or {}

@@ -14,7 +14,7 @@ from app.delivery.resume.recovery import RecoveredAnswers, recover
 from app.kafka.reading import UnreadableRecord
 from app.reader.rule import ReaderRule
 from app.wire.codec import encode
-from app.wire.event import EventType, Notice, PlanDetails, TokenEvent
+from app.wire.event import EventType, Notice, Plan, TokenEvent
 
 TP = TopicPartition("tokens", 0)
 FENCE = TokenEvent(type=EventType.FENCE)
@@ -127,7 +127,7 @@ async def noted(log: list[TokenEvent]) -> RecoveredAnswers:
 async def test_the_last_plan_and_the_last_attempt_are_recalled() -> None:
     log = [FENCE, notice(0, "plan", at=5), notice(0, "attempt", attempt=1), FENCE, notice(3, "attempt", attempt=2)]
     found = await noted([*log, notice(3, "plan", at=9), FENCE])
-    assert found.plans == {("u", "r"): PlanDetails(9)}
+    assert found.plans == {("u", "r"): Plan(9)}
     assert found.attempts == {("u", "r"): Attempt(2, 0)}
     assert found.answers == {}
 

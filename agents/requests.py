@@ -1,0 +1,181 @@
+"""The agent on `requests`: each record gets one outcome.
+
+record -> not a valid request: an error event, and a dead letter
+-> known: nothing but its offset
+-> accepted: it waits for earlier requests of its conversation, then app/answering answers it
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable
+from functools import partial
+
+import msgspec
+
+from app.answering.answers import Answers
+from app.answering.job import PRIORITIES
+from app.answering.outcome import Refusal, refusal_of, refused_user
+from app.delivery.cancels import Cancels
+from app.delivery.commits.commit import Commit
+from app.delivery.dead_letters import unexpected_in
+from app.delivery.escalation import ESCALATING
+from app.delivery.inflight import Accepted, Forgets, Former, InFlight
+from app.delivery.observer import Observer
+from app.delivery.partition import Partition
+from app.delivery.partitions import Partitions
+from app.delivery.record import Record
+from app.delivery.resume.quarantine import AttemptCount, lost_attempts
+from app.delivery.resume.recovery import RequestKey
+from app.settings import Settings
+from app.wire.codec import decode
+from app.wire.error import WireError
+from app.wire.event import NO_PLAN
+from app.wire.headers import trace_headers_of
+from app.wire.request import Request
+from app.wire.validation import check_partition, validate_request, with_tenant
+from models.generation import FinishReason
+
+
+class Requests:
+    def __init__(
+        self, settings: Settings, partitions: Partitions, answers: Answers, cancels: Cancels, observer: Observer
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._answers = answers
+        self._cancels = cancels
+        self._observer = observer
+
+    async def agent(self, stream: AsyncIterable[Record]) -> None:
+        """The Faust agent."""
+        async for record in stream:
+            if (partition := self._partitions.accept(record)) is not None:
+                partition.process(record, self.receive)
+
+    def receive(self, partition: Partition, record: Record) -> None:
+        """Called in offset order, again after each take-over; must not block."""
+        at = partition.ownership.clock.time_of(record.timestamp)
+        try:
+            request = self._read(record)
+        except WireError as error:
+            self._refuse(partition, record, error, at)
+            return
+        if partition.ownership.known((request.user_id, request.request_id), at):
+            partition.spawn(partition.commit(Commit(record)))
+            return
+        inflight = _accepted(partition, record, request, at)
+        try:
+            self._admit(partition, inflight)
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this request
+            partition.lanes.withdraw(inflight.accepted.conversation, inflight)
+            partition.spawn(self._answers.end_contained(partition, inflight, error))
+
+    def _read(self, record: Record) -> Request:
+        """The valid request in the record; raises `WireError`."""
+        try:
+            record.check_readable()
+            request = decode(Request, record.value, record.headers)
+            validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
+            check_partition(request, record.partition, self._settings.partitions)
+            request = with_tenant(request)
+        except WireError:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this record
+            raise unexpected_in(record, error) from None
+        # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
+        return msgspec.structs.replace(request, metadata=None)
+
+    def _admit(self, partition: Partition, inflight: InFlight) -> None:
+        accepted, stop = inflight.accepted, inflight.stop
+        partition.ownership.inflight_requests[inflight.key] = inflight
+        inflight.forgets = _forgets(partition, accepted)
+        if on_commit := self._cancels.pop(inflight.key):
+            stop.is_cancelled = True
+            inflight.on_commit.append(on_commit)
+        if on_commit or inflight.forgets:
+            stop.now(FinishReason.CANCELLED)
+        self._observer.admitted(partition.number, inflight)
+        left_s = _left_s(accepted, partition.ownership.clock.now())
+        if left_s is not None and left_s <= 0:
+            stop.now(FinishReason.DEADLINE)
+        elif left_s is not None:
+            stop.after(left_s, FinishReason.DEADLINE)
+        stop.listen(partial(self._end_soon, partition, inflight))
+        self._queue(partition, inflight)
+        if stop.reason is not None:
+            self._end_soon(partition, inflight, stop.reason)
+
+    def _queue(self, partition: Partition, inflight: InFlight) -> None:
+        """Answer the request when earlier ones of its conversation are committed."""
+        accepted, lanes = inflight.accepted, partition.lanes
+        answer = partial(self._answers.answer, partition, inflight)
+        lanes.add(
+            accepted.conversation, inflight, answer, PRIORITIES[accepted.request.priority], accepted.request.user_id
+        )
+        front = lanes.front(accepted.conversation)
+        if front is not None and front is not inflight and front.is_committing:
+            partition.context.queue.hurry()
+
+    def _end_soon(self, partition: Partition, inflight: InFlight, _reason: FinishReason) -> None:
+        """A request that is stopped in its queue ends after those before it, so that `turns` keep the order of the
+        conversation, but waits for no slot: no model reads it.
+        """
+        partition.lanes.hurry(inflight.accepted.conversation, inflight)
+
+    def _refuse(self, partition: Partition, record: Record, error: WireError, at: int) -> None:
+        ownership = partition.ownership
+        key = (refused_user(record, error), error.request_id or "")
+        known = ownership.known(key, at)
+        refusal = refusal_of(record, error, known=known, settings=self._settings, now=ownership.clock.now())
+        former = ownership.recovered.answers.pop(key, None)
+        is_reported = former is not None and former.end is not None
+        if refusal.event is not None:
+            ownership.refused.add(key)  # a second request with this id is a duplicate from now on
+        partition.spawn(self._report_refusal(partition, record, key, refusal, is_reported=is_reported), about=record)
+
+    async def _report_refusal(
+        self, partition: Partition, record: Record, key: RequestKey, refusal: Refusal, *, is_reported: bool
+    ) -> None:
+        if refusal.event is not None and not is_reported:
+            token_log = partition.ownership.token_log
+            await (await token_log.send(refusal.event, record.key, trace_headers_of(record.headers)))
+        await partition.commit(refusal.commit)
+        if refusal.event is not None:
+            partition.ownership.refused.discard(key)
+            self._observer.refused(record, refusal.event)
+
+
+def _accepted(partition: Partition, record: Record, request: Request, at: int) -> InFlight:
+    """The request, with what the log holds of it if a former owner has begun it."""
+    ownership, key = partition.ownership, (request.user_id, request.request_id)
+    answer = ownership.recovered.answers.pop(key, None)
+    plan = ownership.recovered.plans.pop(key, NO_PLAN)
+    former = Former(answer, plan, is_replayed=ownership.is_replayed(record))
+    accepted = Accepted(record, request, at if plan.at is None else plan.at, former)
+    last = ownership.recovered.attempts.pop(key, None)
+    lost = lost_attempts(last, former.position)
+    lost -= bool(lost) and partition.begun.get(key) == lost  # that attempt was ours, and we are still here
+    attempts = AttemptCount(lost, former.position, 0 if last is None else last.at)
+    return InFlight(accepted, attempts=attempts, trace_headers=trace_headers_of(record.headers))
+
+
+def _left_s(accepted: Accepted, now: int) -> float | None:
+    """Seconds until the request's deadline, None if it has none. `now` is the broker's clock in Unix milliseconds."""
+    if accepted.request.deadline_ms is None:
+        return None
+    return (min(accepted.record.timestamp, now) + accepted.request.deadline_ms - now) / 1000
+
+
+def _forgets(partition: Partition, accepted: Accepted) -> Forgets:
+    """Nothing of it may be kept if it was sent before its user was erased, or if it began before the erasure was
+    applied, so that tokens already written may quote what was erased.
+    """
+    mark = partition.ownership.mark_of(accepted.request.user_id)
+    if mark is None:
+        return Forgets.NOTHING
+    answer = accepted.former.answer
+    first = answer.segments[0] if answer is not None and answer.segments else None
+    is_erased = accepted.at <= mark.at or (first is not None and (first.timestamp or 0) <= mark.applied)
+    return Forgets.ALL if is_erased else Forgets.NOTHING

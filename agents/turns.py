@@ -1,0 +1,110 @@
+"""The agent on `turns`: writes each turn to Milvus.
+
+Answers never wait for Milvus. The index accepts turns without blocking; a long backlog pauses this topic only.
+
+An erased row can come back in one way: Milvus executes a delayed call of a former owner. Therefore the deletion is
+repeated three times within the hour after an erasure (`_AGAIN_MS`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, Iterable
+from functools import partial
+
+from app.delivery.commits.commit import Commit
+from app.delivery.dead_letters import rejected
+from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.ownership import Ownership
+from app.delivery.partition import Partition, State
+from app.delivery.partitions import Partitions
+from app.delivery.record import Record
+from app.delivery.sweeper import REPEATED_FOR_MS
+from app.search.index import Index
+from app.settings import Settings
+from app.wire.codec import decode
+from app.wire.error import ErrorCode, WireError
+from app.wire.turn import Turn
+from tables.expiry import mark_of
+from tables.records import Erased
+
+_AGAIN_MS = (60_000, 600_000, 3_600_000)
+
+
+class Turns:
+    def __init__(
+        self,
+        settings: Settings,
+        partitions: Partitions,
+        index: Index,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._index = index
+        self._observer = observer
+        self._repeated: dict[tuple[int, str, int], int] = {}
+
+    async def agent(self, stream: AsyncIterable[Record]) -> None:
+        """The Faust agent."""
+        async for record in stream:
+            if (partition := self._partitions.accept(record)) is not None:
+                partition.process(record, self.receive)
+
+    def receive(self, partition: Partition, record: Record) -> None:
+        """Called in offset order, again after each take-over; must not block."""
+        try:
+            record.check_readable()
+            turn = decode(Turn, record.value, record.headers)
+        except WireError as error:
+            partition.spawn(partition.commit(rejected(record, error, self._settings)))
+            return
+        if turn.is_refused or self._is_forgotten(partition, turn):
+            partition.spawn(partition.commit(Commit(record)))
+            return
+        done = partial(self._indexed, partition, partition.ownership, record, turn, time.time_ns())
+        self._index.submit(turn, done, partition.number)
+
+    def release(self, partition: int) -> None:
+        """Drop the pending turns of a partition that was lost; its next owner reads them again."""
+        self._index.revoke({partition})
+
+    async def erase(self, partition: Partition, user_id: str, at: int) -> None:
+        """Delete the rows of all requests up to the time `at`; returns when Milvus has done it."""
+        deleted = asyncio.Event()
+        self._index.erase(user_id, at, partition.ownership.clock.now(), deleted.set, partition.number)
+        await deleted.wait()
+
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
+        """Repeat those deletions of the marks that are due; called at each sweep."""
+        now = partition.ownership.clock.now()
+        for user_id, mark in marks:
+            key = (partition.number, user_id, mark.at)
+            due = sum(now - mark.at >= age for age in _AGAIN_MS)
+            if mark.done and due > self._repeated.get(key, 0):
+                self._repeated[key] = due
+                self._index.erase(user_id, mark.at, mark.at, lambda: None, partition.number)
+        self._repeated = {key: due for key, due in self._repeated.items() if now - key[2] <= REPEATED_FOR_MS}
+
+    def expire(self, partition: Partition) -> None:
+        """Delete rows that are older than `PARLEY_INDEX_TTL_S`."""
+        if self._settings.index_ttl:
+            self._index.expire(partition.ownership.clock.now() - int(self._settings.index_ttl * 1000))
+
+    def _indexed(
+        self, partition: Partition, ownership: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
+    ) -> None:
+        # If the partition was lost meanwhile, its next owner indexes the turn again.
+        if partition.state is not State.OWNED or partition.ownership is not ownership:
+            return
+        if refusal is None:
+            self._observer.indexed(record, turn, taken_ns)
+            partition.spawn(partition.commit(Commit(record)))
+            return
+        error = WireError(ErrorCode.INVALID_REQUEST, refusal)
+        partition.spawn(partition.commit(rejected(record, error, self._settings)))
+
+    def _is_forgotten(self, partition: Partition, turn: Turn) -> bool:
+        mark = mark_of(partition.ownership.store, turn.user_id)
+        return not turn.outlives(0 if mark is None else mark.at)

@@ -1,0 +1,138 @@
+"""Answer requests, and end what an unexpected error is about, and nothing else.
+
+Errors that are expected end their request where they are understood, with a message of their own. Whatever else is
+raised about one request arrives here: it is logged once, by type and place, the request ends with an `error` event, and
+its record goes to `dead-letters` and is committed, so that nothing behind it waits. What may pass is a closed list
+(app/delivery/escalation.py). The same for records that lead to no answer stands in `Partition.process`.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from app.answering.outcome import Kept, commit_of, ended_row
+from app.answering.pipeline import Pipeline, Run
+from app.audit.records import audit_of_request
+from app.delivery import dead_letters
+from app.delivery.commits.commit import Commit
+from app.delivery.escalation import ESCALATING
+from app.delivery.inflight import InFlight, Outcome
+from app.delivery.observer import Observer
+from app.delivery.partition import Partition
+from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
+from app.wire.error import ErrorCode, WireError
+from app.wire.event import ErrorInfo, EventType, TokenEvent
+from app.wire.limits import shortened
+from models.unexpected import type_and_place
+
+log = logging.getLogger(__name__)
+
+
+class Answers:
+    """Answers the requests of one worker. Its methods raise only what escalates."""
+
+    def __init__(self, pipeline: Pipeline, observer: Observer) -> None:
+        self._pipeline = pipeline
+        self._observer = observer
+
+    async def answer(self, partition: Partition, inflight: InFlight) -> None:
+        """Run the request to its commit; called when no earlier request of its conversation is open."""
+        run: Run | None = None
+        try:
+            if inflight.key in partition.context.refused:
+                raise EventRefusedError
+            run = Run(self._pipeline, partition, inflight)
+            end = await run.to_its_end()
+            if end.type is EventType.DONE:
+                for stage in run.stages:
+                    await stage.ended()
+            commit = commit_of(run, end, run.accepted.time_of(partition.ownership.clock.now()))
+        except ESCALATING:
+            raise
+        except Exception as error:  # noqa: BLE001 - of this request
+            await self.end_contained(partition, inflight, error, run)
+        else:
+            await self._commit(partition, inflight, end, commit, run)
+
+    async def end_contained(
+        self, partition: Partition, inflight: InFlight, error: Exception, run: Run | None = None
+    ) -> None:
+        """End a request about which something unexpected was raised."""
+        try:
+            end, commit = await self._contained(partition, inflight, error, run)
+        except ESCALATING:
+            raise
+        except Exception as again:  # noqa: BLE001 - of the same request: its record is all that is left
+            await partition.commit(dead_letters.failed(inflight.accepted.record, again, self._pipeline.settings))
+            partition.release(inflight)
+        else:
+            await self._commit(partition, inflight, end, commit, run)
+
+    async def _contained(
+        self, partition: Partition, inflight: InFlight, error: Exception, run: Run | None
+    ) -> tuple[TokenEvent, Commit]:
+        """Write the end of the answer, unless readers have one already; returns it with the commit."""
+        log.warning(
+            "partition %s: request %s ends, its worker goes on: %s",
+            partition.number,
+            inflight.key,
+            type_and_place(error),
+        )
+        code, message = _cause_of(error)
+        end = inflight.written_end
+        if end is None:
+            end = _error_event(inflight, code, message)
+            token_log, record = partition.ownership.token_log, inflight.accepted.record
+            await token_log.delivered([await token_log.send(end, record.key, inflight.trace_headers)])
+        return end, self._letter(partition, inflight, end, WireError(code, message), run)
+
+    def _letter(
+        self, partition: Partition, inflight: InFlight, end: TokenEvent, error: WireError, run: Run | None
+    ) -> Commit:
+        accepted = inflight.accepted
+        now = accepted.time_of(partition.ownership.clock.now())
+        letter = dead_letters.dead_letter_of(accepted.record, error, self._pipeline.settings)
+        kept = Kept()
+        for stage in () if run is None else run.stages:
+            with suppress(Exception):  # of the same request: another stage still leaves what it has to
+                kept = stage.leave(kept)
+        audit = audit_of_request(accepted, inflight.answer, end, now)
+        return Commit(accepted.record, (*kept.changes, ended_row(accepted, now)), (*kept.outputs, letter), audit)
+
+    async def _commit(
+        self, partition: Partition, inflight: InFlight, end: TokenEvent, commit: Commit, run: Run | None
+    ) -> None:
+        await partition.commit(commit, urgent=partition.lanes.has_queue(inflight.accepted.conversation))
+        partition.release(inflight)
+        for on_commit in inflight.on_commit:
+            on_commit()
+        if run is None:
+            return
+        outcome = Outcome(inflight=inflight, answer=run.answer, end=end, spent=run.spent)
+        try:
+            for stage in run.stages:
+                stage.committed(outcome)
+            self._observer.answered(partition.number, outcome)
+        except Exception as error:  # noqa: BLE001 - the request is committed; what follows costs no other request
+            log.warning("request %s is committed, but not reported whole: %s", inflight.key, type_and_place(error))
+
+
+def _cause_of(error: Exception) -> tuple[ErrorCode, str]:
+    if isinstance(error, EventTooLargeError):
+        return ErrorCode.ENGINE_ERROR, f"a record of this answer is too large for Kafka: {error}"
+    if isinstance(error, EventRefusedError):
+        return ErrorCode.ENGINE_ERROR, "Kafka refuses a record of this answer for its size"
+    return ErrorCode.ENGINE_ERROR, f"the service failed on this request ({type(error).__name__}); it is not tried again"
+
+
+def _error_event(inflight: InFlight, code: ErrorCode, message: str) -> TokenEvent:
+    request = inflight.accepted.request
+    return TokenEvent(
+        type=EventType.ERROR,
+        request_id=request.request_id,
+        user_id=request.user_id,
+        conversation_id=request.conversation_id,
+        index=inflight.accepted.former.position if inflight.answer is None else inflight.answer.index,
+        error=ErrorInfo(code, shortened(message)),
+    )

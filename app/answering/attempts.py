@@ -1,0 +1,120 @@
+"""The attempts to answer a replayed request, and its quarantine, as the outermost stage of each answer.
+
+The protocol is in app/delivery/resume/quarantine.py. An attempt is recorded before anything is decided, and again when
+an answer goes on behind a failure or a round of calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+
+from app.answering.outcome import Kept
+from app.answering.pipeline import Run
+from app.answering.stage import Decide, Generate, Refused, Stage
+from app.delivery.dead_letters import dead_letter_of
+from app.delivery.inflight import Former
+from app.delivery.resume.attempts import write_attempt
+from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before
+from app.policy.file import Policy
+from app.wire.error import ErrorCode, WireError
+from app.wire.event import Plan
+from models.generation import Delta, Job, StreamEvent
+
+log = logging.getLogger(__name__)
+
+_QUARANTINED = (
+    f"{MOST_ATTEMPTS} workers in a row were lost while they ran this request before its next token; "
+    "it is not tried again"
+)
+
+
+class Attempts:
+    """The attempts of one worker's requests."""
+
+    def __init__(self) -> None:
+        self.isolation = Isolation()
+
+    def use(self, policy: Policy) -> None:
+        """The policy has no say."""
+
+    def stage(self, run: Run) -> Stage:
+        return Attempting(run, self.isolation)
+
+
+class Attempting(Stage):
+    """A request that was not in the log before this ownership has no attempts: it only waits for a suspect."""
+
+    def __init__(self, run: Run, isolation: Isolation) -> None:
+        super().__init__(run)
+        self._isolation = isolation
+        self._is_quarantined = False
+
+    def is_decided(self, former: Former) -> bool:
+        del former
+        return False
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        run = self.run
+        if run.inflight.attempts.lost >= MOST_ATTEMPTS:
+            self._is_quarantined = True
+            log.error("partition %s: request %s is quarantined: %s", run.partition.number, run.key, _QUARANTINED)
+            raise Refused(ErrorCode.ENGINE_ERROR, _QUARANTINED)
+        run.check()
+        await self._begin()
+        run.check()
+        return await then(plan)
+
+    def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+        is_free = not self.run.accepted.former.is_replayed and not self._isolation.is_alone
+        return then(job) if is_free else self._attempted(job, then)
+
+    async def _attempted(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+        await self._begin()
+        async with aclosing(then(job)) as events:
+            async for event in events:
+                yield event
+                if isinstance(event, Delta):  # it is written
+                    self.run.inflight.attempts.end_beginning()
+
+    async def _begin(self) -> None:
+        """Begin, or go on with, an attempt to continue the answer from its next token."""
+        run, index, count = self.run, self.run.answer.index, self.run.inflight.attempts
+        if not run.accepted.former.is_replayed:
+            await self._isolation.pass_suspect()
+            return
+        is_recorded = count.is_recorded and count.from_index == index
+        if is_recorded and count.is_beginning:
+            return
+        if count.from_index != index:  # the answer has grown
+            count.from_index, count.lost = index, 0
+        count.end_beginning()
+        await self._wait_apart()
+        count.beginning = await self._isolation.enter(count.lost + 1)
+        if not is_recorded:
+            count.is_recorded = True
+            run.partition.begun[run.key] = count.lost + 1
+            await write_attempt(run.partition.ownership.token_log, run.inflight, count.lost + 1)
+
+    async def _wait_apart(self) -> None:
+        """Keep the attempts of a suspect apart (quarantine.py, 5). One that is stopped has nothing to wait for."""
+        run, count = self.run, self.run.inflight.attempts
+        pause_s = pause_before(count.lost + 1, count.lost_at, run.partition.ownership.clock.now())
+        if pause_s <= 0:
+            return
+        stopped = asyncio.Event()
+        with (
+            run.partition.lanes.without_slot(),
+            run.inflight.stop.listening(lambda _reason: stopped.set()),
+            suppress(TimeoutError),
+        ):
+            async with asyncio.timeout(pause_s):
+                await stopped.wait()
+
+    def leave(self, kept: Kept) -> Kept:
+        if not self._is_quarantined:
+            return kept
+        error = WireError(ErrorCode.ENGINE_ERROR, _QUARANTINED, request_id=self.run.accepted.request.request_id)
+        return kept.with_output(dead_letter_of(self.run.accepted.record, error, self.run.settings))

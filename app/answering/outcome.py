@@ -1,0 +1,204 @@
+"""What a request leaves behind: table rows, output records and its offset."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from app.answering.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
+from app.audit.records import audit_of_refusal, audit_of_request
+from app.delivery.commits.commit import Commit
+from app.delivery.dead_letters import dead_letter_of
+from app.delivery.inflight import Accepted, Forgets
+from app.delivery.record import Outgoing, Record
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.error import WireError
+from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
+from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
+from app.wire.tools import ToolCall as ToolCallOnWire
+from app.wire.turn import Timing, Turn
+from models.chat import ToolCall
+from models.generation import FinishReason, Usage
+from tables import records
+from tables.records import Change, Ended, Table
+
+if TYPE_CHECKING:
+    from app.answering.pipeline import Run
+
+log = logging.getLogger(__name__)
+
+_MAX_ROW_BYTES = MAX_RECORD_BYTES - (4 << 10)
+"""Of key and value; the rest is for Kafka's framing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of an answer that has ended; each stage may change it.
+
+    turn: Its record on `turns`; None for an error.
+    row: Its turn in the conversation; None if none is remembered.
+    is_empty: The answer has neither text nor calls, so the conversation does not remember it.
+    changes, outputs: Other rows, and other records.
+    """
+
+    turn: Turn | None = None
+    row: records.Turn | None = None
+    is_empty: bool = False
+    changes: tuple[Change, ...] = ()
+    outputs: tuple[Outgoing, ...] = ()
+
+    def with_output(self, output: Outgoing) -> Kept:
+        return dataclasses.replace(self, outputs=(*self.outputs, output))
+
+    def with_change(self, change: Change) -> Kept:
+        return dataclasses.replace(self, changes=(*self.changes, change))
+
+    def without_texts(self) -> Kept:
+        """The turn's record says that it was, not what."""
+        if self.turn is None:
+            return self
+        private = None if self.turn.private is None else ()
+        turn = msgspec.structs.replace(self.turn, prompt="", answer="", tool_calls=None, private=private)
+        return dataclasses.replace(self, turn=turn)
+
+
+def commit_of(run: Run, end: TokenEvent, now: int) -> Commit:
+    """The commit of a request whose answer has its `end`; `now` is the broker's clock in Unix milliseconds."""
+    accepted, inflight = run.accepted, run.inflight
+    kept = _kept(run, end, now) if end.type is EventType.DONE else Kept()
+    for stage in run.stages:
+        kept = stage.leave(kept)
+    changes, outputs = [*kept.changes, ended_row(accepted, now)], [*kept.outputs]
+    if kept.turn is not None:
+        value, headers = encode(kept.turn, run.settings.wire_format)
+        topic = run.settings.topic("turns")
+        outputs.insert(0, Outgoing(topic, accepted.record.key, value, [*headers, *inflight.trace_headers]))
+    if kept.row is not None and not kept.is_empty:
+        before = None if inflight.forgets else run.conversation
+        remembered = run.rules.remember(before, kept.row, accepted.at)
+        mark = run.partition.ownership.mark_of(accepted.request.user_id)
+        remembered = msgspec.structs.replace(remembered, erased_at=0 if mark is None else mark.at)
+        key = records.key(*accepted.conversation)
+        changes.insert(0, Change(Table.CONVERSATIONS, key, records.encode(remembered)))
+    audit = audit_of_request(accepted, run.answer, end, now)
+    return _within_records(Commit(accepted.record, tuple(changes), tuple(outputs), audit))
+
+
+def ended_row(accepted: Accepted, now: int) -> Change:
+    """The row that says that the request has ended."""
+    return Change(Table.ENDED, records.key(*accepted.key), records.encode(Ended(now)))
+
+
+def _within_records(commit: Commit) -> Commit:
+    """The commit without a conversation that no record can hold: the turn is kept, and not remembered."""
+    rows = tuple(row for row in commit.changes if len(row.key) + len(row.value or b"") <= _MAX_ROW_BYTES)
+    if len(rows) < len(commit.changes) and commit.record is not None:
+        record = commit.record
+        log.warning(
+            "%s[%s]@%s: its turn is not remembered: the conversation would have more than %s bytes",
+            record.topic,
+            record.partition,
+            record.offset,
+            _MAX_ROW_BYTES,
+        )
+    return commit if len(rows) == len(commit.changes) else dataclasses.replace(commit, changes=rows)
+
+
+def kept_bytes(accepted: Accepted, memory: tuple[records.Turn, ...], plan: Plan) -> int:
+    """Bytes, as JSON, of what its turn will keep beside the answer: on `turns`, or in its conversation."""
+    request = accepted.request
+    size = json_bytes(question_of(request, memory)) + len(records.encode(plan.private or ()))
+    if request.store and not request.is_raw:
+        size += len(records.encode((steps_of(request, memory), before_of(request))))
+    return size
+
+
+def _kept(run: Run, end: TokenEvent, now: int) -> Kept:
+    request, answer, forgets = run.accepted.request, run.answer, run.inflight.forgets
+    memory = () if forgets else run.memory
+    calls = tuple(ToolCall(call.name, call.arguments, call.id) for call in end.tool_calls or ())
+    text = beginning_of(request) + answer.text_of_round
+    row = records.Turn(
+        request_id=request.request_id,
+        prompt=question_of(request, memory),
+        answer="" if calls else text,
+        at=now,
+        steps=ended_in(steps_of(request, memory), text, calls),
+        before=before_of(request),
+        after=request.previous_request_id or "",
+    )
+    is_remembered = forgets is not Forgets.ALL and request.store and not request.is_raw
+    kept = Kept(_turn(run, memory, end, now), row if is_remembered else None, is_empty=not (answer.text or calls))
+    return kept.without_texts() if run.hides_turn else kept
+
+
+def _turn(run: Run, memory: tuple[records.Turn, ...], end: TokenEvent, now: int) -> Turn:
+    accepted, answer, plan = run.accepted, run.answer, run.answer.plan
+    request, started = accepted.request, run.inflight.timeline.started
+    calls = tuple(ToolCallOnWire(one.id, one.name, one.arguments) for one in end.tool_calls or ())
+    return Turn(
+        request_id=request.request_id,
+        user_id=request.user_id,
+        conversation_id=request.conversation_id,
+        prompt=question_of(request, memory),
+        answer=answer.text,
+        finish_reason=end.finish_reason or FinishReason.STOP,
+        usage=end.usage or Usage(0, answer.index),
+        model_version=end.model_version or "",
+        tenant=request.tenant,
+        created_at=now,
+        timing=Timing(
+            requested_at=accepted.at,
+            started_at=None if started is None else started // 1_000_000,
+            first_token_at=answer.first_at,
+            finished_at=now,
+        ),
+        tool_calls=calls or None,
+        route=plan.route,
+        experiment=plan.experiment,
+        arm=plan.arm,
+        cached=plan.cached,
+        guard=plan.categories or None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The commit of a record that violates the contract. Includes an error `event` if its sender can be identified."""
+
+    commit: Commit
+    event: TokenEvent | None = None
+
+
+def refusal_of(record: Record, error: WireError, *, known: bool, settings: Settings, now: int) -> Refusal:
+    """A dead letter if the record is invalid, and an error event if it has a request id that is not `known`.
+
+    A key that is too long to be a user id gets no event.
+    """
+    outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
+    user_id = refused_user(record, error)
+    audit = () if known and not outputs else audit_of_refusal(user_id, error, now)
+    if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:
+        return Refusal(Commit(record, (), outputs, audit))
+    ended = Change(Table.ENDED, records.key(user_id, error.request_id), records.encode(Ended(now)))
+    event = TokenEvent(
+        type=EventType.ERROR,
+        request_id=error.request_id,
+        user_id=user_id,
+        conversation_id=error.conversation_id,
+        index=0,
+        error=ErrorInfo(error.code, error.message),
+    )
+    return Refusal(Commit(record, (ended,), outputs, audit), event)
+
+
+def refused_user(record: Record, error: WireError) -> str:
+    """The user to report the error to: the user in the record's key, which determines the partition."""
+    if record.key is not None:
+        return record.key.decode("utf-8", errors="replace")
+    return error.user_id or ""

@@ -1,0 +1,128 @@
+"""What a feature does to one answer.
+
+Three rings, each stage around the next in the order of app/features/order.py, with the pipeline in the middle:
+
+    decide      what is decided before the first token          plan -> plan
+    round       from a prompt to its end, once or again         -> End | Failure
+    generate    the events that readers get for a job           job -> events
+
+Five visits, one stage after the other: read, see, ended, leave, committed.
+
+What a former owner has decided is not decided again: the pipeline leaves out stages that are `is_decided`, so no stage
+can get that wrong. A stage ends an answer by raising `Refused` or `Over`; the pipeline alone writes the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from app.policy.file import Policy
+from app.wire.error import ErrorCode
+from app.wire.event import Plan
+from models.generation import End, Failure, Job, StreamEvent
+from tables.records import Turn
+
+if TYPE_CHECKING:
+    from app.answering.dialogue import Dialogue
+    from app.answering.outcome import Kept
+    from app.answering.pipeline import Run
+    from app.delivery.inflight import Former, Outcome
+
+Ending = End | Failure
+Decide = Callable[[Plan], Awaitable[Plan]]
+Round = Callable[[], Awaitable[Ending]]
+Generate = Callable[[Job], AsyncGenerator[StreamEvent, None]]
+
+
+class Refused(Exception):  # noqa: N818 - no failure: it ends an answer
+    """The answer ends with this error; the message is one line for the sender."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Over(Exception):  # noqa: N818 - no failure: it ends an answer
+    """The answer ends here, whatever the stages around would do."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end.reason)
+        self.end = end
+
+
+class Feature(Protocol):
+    """A part of the policy, one per worker. It keeps what outlives an answer: rules, figures, connections."""
+
+    def use(self, policy: Policy) -> None:
+        """Work by this policy from the next answer on. Answers under way keep their stages."""
+
+    def stage(self, run: Run) -> Stage | None:
+        """Its part in this answer; None if it has none, and then it costs the answer nothing.
+
+        What a former owner has decided by it is carried out whatever the policy says now (`run.accepted.former.plan`).
+        """
+
+
+class Stage:
+    """The part of a feature in one answer, and the state of that part. A method that is not overridden does nothing."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def is_decided(self, former: Former) -> bool:
+        """Whether a former owner has decided. Then `decide` is not called: what stands in the log stands."""
+        return former.has_begun or former.plan.is_made
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        """Add to the plan before the first token. Without `then`, the inner stages decide nothing."""
+        return await then(plan)
+
+    def read(self, plan: Plan, memory: Sequence[Turn]) -> Plan:
+        """The conversation was read. Nothing is awaited between this and the write of the plan: no erasure passes."""
+        del memory
+        return plan
+
+    async def round(self, then: Round) -> Ending:
+        """Let the model read and write: before, around and after one prompt."""
+        return await then()
+
+    async def see(self, dialogue: Dialogue) -> Dialogue:
+        """What the model gets to read."""
+        return dialogue
+
+    def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+        """The events for this job. An override closes what it opens (`aclosing`); this one adds no layer."""
+        return then(job)
+
+    async def ended(self) -> None:
+        """The answer has its end. Do what takes time before its commit."""
+
+    def leave(self, kept: Kept) -> Kept:
+        """What is kept of the answer, and what else its commit has. Nothing is awaited until it is committed."""
+        return kept
+
+    def committed(self, outcome: Outcome) -> None:
+        """The request is committed. Must not block."""
+
+
+def deciding(stages: Sequence[Stage], innermost: Decide) -> Decide:
+    """Each stage's `decide` around that of the next one."""
+    for stage in reversed(stages):
+        innermost = partial(stage.decide, then=innermost)
+    return innermost
+
+
+def rounds(stages: Sequence[Stage], innermost: Round) -> Round:
+    """Each stage's `round` around that of the next one."""
+    for stage in reversed(stages):
+        innermost = partial(stage.round, then=innermost)
+    return innermost
+
+
+def generating(stages: Sequence[Stage], innermost: Generate) -> Generate:
+    """Each stage's `generate` around that of the next one."""
+    for stage in reversed(stages):
+        innermost = partial(stage.generate, then=innermost)
+    return innermost

@@ -1,0 +1,50 @@
+"""Dead letters of records, and what is committed in place of what cannot be."""
+
+from __future__ import annotations
+
+import logging
+
+from app.delivery.commits.commit import Commit
+from app.delivery.record import Outgoing, Record
+from app.settings import Settings
+from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
+from app.wire.error import ErrorCode, WireError
+from models.unexpected import type_and_place
+from tables.records import Table
+
+log = logging.getLogger(__name__)
+
+
+def dead_letter_of(
+    record: Record, error: WireError, settings: Settings, *, most_bytes: int = MAX_DEAD_LETTER_BYTES
+) -> Outgoing:
+    """The record as received with the cause of its rejection, cut to `most_bytes`."""
+    cause = cause_of(error, settings.topic(record.topic), record.partition, record.offset)
+    letter = dead_letter(cause, record.key, record.value, record.headers, most_bytes=most_bytes)
+    return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
+
+
+def rejected(record: Record, error: WireError, settings: Settings) -> Commit:
+    """The commit of a record that leads to nothing but its dead letter."""
+    return Commit(record, (), (dead_letter_of(record, error, settings),))
+
+
+def failed(record: Record, error: Exception, settings: Settings) -> Commit:
+    """The commit of a record that raises something unexpected and of which nothing else is known."""
+    return rejected(record, unexpected_in(record, error), settings)
+
+
+def unexpected_in(record: Record, error: Exception) -> WireError:
+    """What to report of a record that raises something unexpected when it is read."""
+    log.warning("%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, type_and_place(error))
+    return WireError(ErrorCode.INVALID_REQUEST, f"the record cannot be read ({type(error).__name__})")
+
+
+def reduced(commit: Commit, reason: str, settings: Settings) -> Commit:
+    """The commit without the output that the broker refused: the record becomes a dead letter without its value."""
+    if commit.record is None:
+        return Commit(None)
+    error = WireError(ErrorCode.INVALID_REQUEST, f"Kafka rejects a record that this one leads to: {reason}")
+    ended = tuple(change for change in commit.changes if change.table is Table.ENDED)
+    letter = dead_letter_of(commit.record, error, settings, most_bytes=0)
+    return Commit(commit.record, ended, (letter,), commit.audit)

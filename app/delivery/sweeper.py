@@ -1,0 +1,131 @@
+"""The timer that deletes expired rows: tombstones for the tables, deletions for Milvus.
+
+A table may hold a million rows, and scanning all of them takes seconds. A sweep therefore scans a thousand rows, which
+takes a millisecond or two, then yields to the event loop for twenty. Answers are not delayed, and a running sweep uses
+less than a tenth of a core, however large the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol
+
+from app.delivery.commits.commit import Commit, LostError
+from app.delivery.observer import UNOBSERVED, Observer
+from app.delivery.ownership import Ownership
+from app.delivery.partition import Partition
+from app.delivery.partitions import Partitions
+from app.settings import Settings
+from tables.conversations import MemoryRules
+from tables.expiry import some, tombstones
+from tables.records import Change, Erased, Table, key_parts
+from tables.store_errors import CorruptStoreError
+
+_REST_S = 0.02
+# A request may reach the log this long after its timestamp.
+_DELIVERY_MS = 10_000
+# The owner of this partition deletes expired rows from Milvus.
+_EXPIRES = 0
+_EXPIRE_EVERY_S = 600.0
+
+
+REPEATED_FOR_MS = 2 * 3_600_000
+"""Marks older than this need no repeated deletion from the index."""
+
+
+class Index(Protocol):
+    """What a sweep tells the index of turns."""
+
+    def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
+        """Repeat those deletions of the marks that are due."""
+
+    def expire(self, partition: Partition) -> None:
+        """Delete rows that are too old."""
+
+
+class Sweeper:
+    def __init__(
+        self,
+        settings: Settings,
+        rules: MemoryRules,
+        partitions: Partitions,
+        index: Index,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._partitions = partitions
+        self._index = index
+        self._observer = observer
+        self._expired_at = -math.inf
+
+    async def run(self) -> None:
+        """Sweep at each interval, until cancelled."""
+        while True:
+            await asyncio.sleep(self._settings.sweep_interval_s)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        for number in list(self._partitions.all):
+            partition = self._partitions.owned(number)
+            if partition is not None:
+                partition.fence_again_if_needed()
+                await self._sweep(partition)
+        first = self._partitions.owned(_EXPIRES)
+        if first is not None and time.monotonic() - self._expired_at >= _EXPIRE_EVERY_S:
+            self._expired_at = time.monotonic()
+            self._index.expire(first)
+
+    async def _sweep(self, partition: Partition) -> None:
+        ownership = partition.ownership
+        try:
+            await self._sweep_rows(partition, ownership)
+        except CorruptStoreError as error:
+            ownership.fail(error)
+
+    async def _sweep_rows(self, partition: Partition, ownership: Ownership) -> None:
+        watermark = await self._partitions.watermark(partition)
+        if watermark is None:
+            return
+        marks: list[tuple[str, Erased]] = []
+        scanned: Counter[Table] = Counter()
+        deleted: Counter[Table] = Counter()
+        expired = tombstones(
+            ownership.store,
+            self._rules,
+            ended_ms=int(self._settings.ended_horizon_s * 1000),
+            erased_ms=None if self._settings.erased_horizon_s is None else self._settings.erased_horizon_s * 1000,
+            watermark=watermark - min(_DELIVERY_MS, self._rules.ttl_ms),
+            scanned=scanned,
+            on_mark=lambda user_id, mark: marks.append((user_id, mark)) if _is_young(mark, watermark) else None,
+        )
+        more = True
+        while more and self._partitions.owned(partition.number) is partition and partition.ownership is ownership:
+            try:
+                found, more = some(expired)
+                rows = [row for row in found if not self._in_use(partition, row)]
+                if rows:
+                    await partition.commit(Commit(None, tuple(rows)))
+            except LostError:
+                return
+            deleted.update(row.table for row in rows)
+            await asyncio.sleep(_REST_S if more else 0)
+        if self._partitions.owned(partition.number) is partition and partition.ownership is ownership:
+            self._index.erase_again(partition, marks)
+            partition.ownership.store.apply((), {}, now_ms=time.time_ns() // 1_000_000)
+            self._observer.swept(partition.number, scanned - deleted, deleted)
+
+    @staticmethod
+    def _in_use(partition: Partition, row: Change) -> bool:
+        if row.table is not Table.CONVERSATIONS:
+            return False
+        conversation, inflight = key_parts(row.key), partition.ownership.inflight_requests.values()
+        return any(one.accepted.conversation == conversation for one in inflight)
+
+
+def _is_young(mark: Erased, watermark: int) -> bool:
+    return watermark - mark.at <= REPEATED_FOR_MS

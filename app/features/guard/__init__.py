@@ -1,0 +1,1 @@
+"""What models, the index and readers may see: `[guard]`."""

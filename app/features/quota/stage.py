@@ -1,0 +1,72 @@
+"""Refuse what a tenant may not ask for, and charge for answers."""
+
+from __future__ import annotations
+
+from app.answering.pipeline import Run
+from app.answering.stage import Decide, Refused, Stage
+from app.delivery.inflight import Former, Outcome
+from app.policy.file import Policy
+from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
+from app.prices import PriceList
+from app.wire.event import Plan
+from models.registry import ModelRegistry, ServedModel
+
+
+class Quota:
+    def __init__(self, tenants: Tenants, prices: PriceList, models: ModelRegistry) -> None:
+        self.tenants, self.prices, self.models = tenants, prices, models
+
+    def use(self, policy: Policy) -> None:
+        self.tenants.use(policy)
+        self.prices.use(policy)
+
+    def stage(self, run: Run) -> Stage | None:
+        return Charged(run, self) if self.tenants.is_on or self.prices.is_on else None
+
+    def may_name(self, tenant: str, model: ServedModel) -> bool:
+        """Whether requests of the tenant may name the model."""
+        return self.tenants.may_use(tenant, model.names, is_adapter=bool(model.adapter))
+
+
+class Charged(Stage):
+    def __init__(self, run: Run, quota: Quota) -> None:
+        super().__init__(run)
+        self._quota = quota
+
+    def is_decided(self, former: Former) -> bool:
+        """What a former owner has admitted stays admitted."""
+        return former.is_admitted
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        """Of a tenant of another region, no model, judge or index sees anything."""
+        request, tenants = self.run.accepted.request, self._quota.tenants
+        model = self._quota.models.find(request.model)
+        if model is None:  # routing refuses it, unless it belongs elsewhere
+            _check(tenants.misplaced(request))
+            return await then(plan)
+        names = {*model.names, model.model_version}
+        _check(tenants.refusal(request, names, is_adapter=bool(model.adapter)))
+        tenants.count(charged_tenant(request), self.run.accepted.record.partition, requests=1)
+        return await then(plan)
+
+    def committed(self, outcome: Outcome) -> None:
+        """Note the cost of the answer, and count it for its tenant. What was computed for an error has no price, but it
+        counts as tokens.
+        """
+        quota, end, plan = self._quota, outcome.end, outcome.answer.plan
+        tenant, partition = charged_tenant(self.run.accepted.request), self.run.accepted.record.partition
+        if end.usage is None:
+            if outcome.spent:
+                quota.tenants.count(tenant, partition, tokens=outcome.spent)
+            return
+        version, is_cached = end.model_version or "", plan.cached is not None
+        default = quota.models.default.model_version if plan.route else version
+        outcome.cost = quota.prices.cost(version, end.usage, is_cached=is_cached)
+        outcome.saved = quota.prices.saved(version, end.usage, default=default, is_cached=is_cached)
+        tokens = end.usage.prompt_tokens + end.usage.completion_tokens + outcome.spent
+        quota.tenants.count(tenant, partition, tokens=tokens, cost=outcome.cost)
+
+
+def _check(refusal: TenantRefusal | None) -> None:
+    if refusal is not None:
+        raise Refused(refusal.code, refusal.message)

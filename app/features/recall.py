@@ -1,0 +1,95 @@
+"""Related older turns for a prompt: `[recall]` of the policy, or `recall` of the request.
+
+1. Find them in Milvus, before the conversation is read. This takes at most the policy's budget, and an erasure may pass
+   meanwhile.
+2. Choose, in the same step that reads the conversation: not what it holds anyway, and nothing that was asked before
+   the user's last erasure. The choice is written to `tokens` with its texts; the next owner has it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from app.answering.dialogue import Dialogue
+from app.answering.pipeline import Run
+from app.answering.stage import Decide, Stage
+from app.delivery.inflight import Former
+from app.policy.file import Policy
+from app.search.query import Query
+from app.search.related import RelatedTurns
+from app.settings import Settings
+from app.wire.event import Plan, RecalledTurn
+from app.wire.request import Request
+from tables.records import Turn
+
+
+class Recall:
+    """`related` is None in a worker without an embedder."""
+
+    def __init__(self, settings: Settings, policy: Policy, related: RelatedTurns | None) -> None:
+        self.settings, self.related, self.rules = settings, related, policy.recall
+
+    def use(self, policy: Policy) -> None:
+        self.rules = policy.recall
+
+    def stage(self, run: Run) -> Stage | None:
+        is_decided = run.accepted.former.plan.recalled is not None
+        return Recalling(run, self) if is_decided or self.count(run.accepted.request) else None
+
+    def count(self, request: Request) -> int:
+        """How many turns to recall for the request."""
+        if not request.question:
+            return 0
+        if request.recall is not None:
+            return request.recall
+        return self.rules.turns if request.prompt is not None and not request.raw else 0
+
+
+class Recalling(Stage):
+    def __init__(self, run: Run, recall: Recall) -> None:
+        super().__init__(run)
+        self._recall = recall
+
+    def is_decided(self, former: Former) -> bool:
+        return former.has_begun or former.plan.recalled is not None
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        plan = await then(plan)
+        recall, request = self._recall, self.run.accepted.request
+        if recall.related is None:
+            return msgspec.structs.replace(plan, recalled=())
+        ttl_ms = int(recall.settings.index_ttl * 1000)
+        question = (await self.run.see(Dialogue(request))).request.question
+        query = Query(
+            user_id=request.user_id,
+            text=question,
+            limit=2 * (recall.count(request) + recall.settings.conversation_turns),  # a turn is two rows
+            since=self.run.partition.ownership.clock.now() - ttl_ms if ttl_ms else None,
+            until=self.run.accepted.at,
+            erased_at=max(0, self._erased_at()),
+        )
+        related = await recall.related.find(query, recall.rules.budget_ms / 1000)
+        return msgspec.structs.replace(plan, recalled=tuple(related))
+
+    def read(self, plan: Plan, memory: Sequence[Turn]) -> Plan:
+        turns = plan.recalled
+        if turns is None:
+            return plan
+        if self.run.accepted.former.plan.recalled is None:
+            turns = self._chosen(turns, memory)
+        erased_at = self._erased_at()
+        return msgspec.structs.replace(plan, recalled=tuple(turn for turn in turns if turn.asked_at > erased_at))
+
+    def _chosen(self, related: Sequence[RecalledTurn], memory: Sequence[Turn]) -> tuple[RecalledTurn, ...]:
+        """In the order of time."""
+        request = self.run.accepted.request
+        known = {request.request_id, *(turn.request_id for turn in memory)}
+        others = [turn for turn in related if turn.request_id not in known]
+        return tuple(sorted(others[: self._recall.count(request)], key=lambda turn: turn.asked_at))
+
+    def _erased_at(self) -> int:
+        """When the user was last erased, Unix milliseconds; -1 for never."""
+        mark = self.run.partition.ownership.mark_of(self.run.accepted.request.user_id)
+        return -1 if mark is None else mark.at

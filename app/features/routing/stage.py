@@ -1,0 +1,230 @@
+"""Which model answers: by the routes, and the next one of the fallback chain if one fails.
+
+    round:  prompt -> engine -> token events, until the answer or its round of calls ends
+               ^                                    |
+               '-- same model once more, then the next of the policy's chain <- Failure
+
+A request that names a model gets that model or an error. What the guard has found and what was recalled stays when only
+the route is decided anew, because the model of a former owner's policy is not served here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from app.answering.pipeline import Run, code_of
+from app.answering.stage import Decide, Ending, Generate, Over, Refused, Round, Stage
+from app.delivery.inflight import Former, Outcome
+from app.policy.canary import Canaries
+from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
+from app.policy.health import ModelHealth
+from app.policy.router import Router
+from app.wire.error import ErrorCode
+from app.wire.event import FALLBACK, Plan
+from app.wire.request import Request
+from app.wire.validation import prompt_bytes
+from models.generation import Delta, Failure, FinishReason, Job, StreamEvent
+from models.registry import ModelRegistry, ServedModel
+
+log = logging.getLogger(__name__)
+
+_INLINE_BYTES = 8192
+"""Tokenizing a longer prompt would hold the event loop."""
+_TOKEN_BYTES = 64
+"""A text with more bytes per counted token is long: it is not tokenized to find that out."""
+
+MayName = Callable[[str, ServedModel], bool]
+
+
+def _anyone(_tenant: str, _model: ServedModel) -> bool:
+    return True
+
+
+class Routing:
+    """`may_name` says whether requests of a tenant may name a model; of the others no error speaks."""
+
+    def __init__(
+        self,
+        router: Router,
+        models: ModelRegistry,
+        health: ModelHealth,
+        canaries: Canaries,
+        may_name: MayName = _anyone,
+    ) -> None:
+        self.router, self.models, self.health, self.canaries = router, models, health, canaries
+        self._may_name = may_name
+
+    def use(self, policy: Policy) -> None:
+        self.router.use(policy)
+        self.canaries.use(policy)
+
+    def stage(self, run: Run) -> Stage:
+        return Routed(run, self)
+
+    def next(self, plan: Plan, failed: Collection[str], at: int = 0) -> Plan | None:
+        """The plan with the next model of the chain that is served, can begin at the token `at`, and is not known to
+        fail; None if there is none.
+        """
+        chain, model = self.router.fallback.chain, plan.model or DEFAULT_MODEL
+        begin = chain.index(model) + 1 if model in chain else 0
+        for name in (*chain[begin:], *chain[:begin]):
+            served = self.models.find(name)
+            if name in failed or served is None or (at and not served.continues):
+                continue
+            if self.health.takes(name, self.router.fallback):
+                return msgspec.structs.replace(plan, model=name, notice=FALLBACK, from_index=at or None)
+        return None
+
+    async def decide(self, request: Request) -> Plan | None:
+        """The decision of the first route that takes the request; None if none does."""
+        tokens: int | None = None
+        if _may_fall_back(request) and self.router.longest_counted and prompt_bytes(request) > _INLINE_BYTES:
+            tokens = await asyncio.to_thread(self._prompt_tokens, request)
+        return self.router.decide(request, lambda: self._prompt_tokens(request) if tokens is None else tokens)
+
+    def _prompt_tokens(self, request: Request) -> int:
+        if request.prompt_token_ids is not None:
+            return len(request.prompt_token_ids)
+        size = prompt_bytes(request)
+        if size > _TOKEN_BYTES * self.router.longest_counted:
+            return size
+        texts = [request.prompt or "", *(message.text for message in request.messages or ())]
+        return self.models.default.prompts.count("\n".join(filter(None, texts)))
+
+    def not_served(self, name: str | None, tenant: str) -> Refused:
+        """No model has that name. A model that is named by its folder is offered as `default`."""
+        usable = (one for one in self.models if self._may_name(tenant, one))
+        names = {name for one in usable for name in one.names if not Path(name).is_absolute()}
+        offered = ", ".join(sorted(names)) or "none that this tenant may name"
+        return Refused(ErrorCode.MODEL_NOT_FOUND, f"model: there is no {name!r}; there are: {offered}")
+
+
+class Routed(Stage):
+    """`_failed`: the models that have failed in this answer; `_is_again`: the current one was tried once more."""
+
+    def __init__(self, run: Run, routing: Routing) -> None:
+        super().__init__(run)
+        self._routing = routing
+        self._failed: set[str] = set()
+        self._is_again = False
+
+    def is_decided(self, former: Former) -> bool:
+        model = former.plan.model
+        is_served = model is None or self._routing.models.find(model) is not None
+        return former.has_begun or (former.plan.is_made and is_served)
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        accepted, routing = self.run.accepted, self._routing
+        if plan.at is None and accepted.at < accepted.record.timestamp:
+            plan = msgspec.structs.replace(plan, at=accepted.at)
+        decided = await routing.decide(accepted.request)
+        if decided is not None:
+            plan = _routed(plan, decided)
+        elif plan.model is not None:  # a former owner with another policy had a model that is not served here
+            plan = _routed(plan, Plan(model=DEFAULT_MODEL))
+        model = plan.model or DEFAULT_MODEL
+        if _may_fall_back(accepted.request) and not routing.health.takes(model, routing.router.fallback):
+            plan = routing.next(plan, {model}) or plan
+        if self.run.model_by(plan) is None:
+            raise self._not_served(plan)
+        return await then(plan)
+
+    async def round(self, then: Round) -> Ending:
+        run = self.run
+        while True:
+            if run.model() is None and not await self._is_followed("its model is served no longer"):
+                if run.answer.index or run.answer.rounds.rounds:  # the tokens that it wrote are kept
+                    raise Over(run.ended_by(FinishReason.PARTIAL))
+                raise self._not_served(run.answer.plan)
+            end = await then()
+            if isinstance(end, Failure):
+                if not await self._goes_on(end):
+                    return end
+            elif end.reason is not FinishReason.PARTIAL or not await self._is_followed(
+                "its server cannot continue the answer"
+            ):
+                return end
+
+    def _not_served(self, plan: Plan) -> Refused:
+        request = self.run.accepted.request
+        return self._routing.not_served(plan.model or request.model, request.tenant or "")
+
+    def generate(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+        return then(job) if self.run.answer.index else self._watched(job, then)
+
+    async def _watched(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
+        """The model's first token says that it works; a repeated answer says nothing of it."""
+        answer, is_new = self.run.answer, True
+        async with aclosing(then(job)) as events:
+            async for event in events:
+                if is_new and isinstance(event, Delta) and answer.plan.cached is None:
+                    is_new = False
+                    self._routing.health.answered(self._model)
+                yield event
+
+    @property
+    def _model(self) -> str:
+        return self.run.answer.plan.model or self.run.accepted.request.model or DEFAULT_MODEL
+
+    async def _goes_on(self, failure: Failure) -> bool:
+        """After a failure, the same model tries once more, from the last token on; then the next one of the chain.
+        False if the answer ends with the failure.
+        """
+        code = code_of(failure)
+        if self.run.inflight.stop.reason is not None or code not in {ErrorCode.ENGINE_ERROR, ErrorCode.OVERLOADED}:
+            return False
+        if code is ErrorCode.ENGINE_ERROR and not self._is_again:
+            self._is_again = True
+            log.warning("request %s is tried again after %s", self.run.key, code)
+            return True
+        self._routing.health.failed(self._model, self._routing.router.fallback)
+        return await self._is_followed(code)
+
+    async def _is_followed(self, why: str) -> bool:
+        """Hand the answer to the next model of the chain; False if there is none. A call that is half written cannot be
+        handed over, because calls are no text.
+        """
+        run, answer = self.run, self.run.answer
+        if answer.has_open_calls:
+            return False
+        self._failed.add(self._model)
+        if not _may_fall_back(run.accepted.request):
+            return False
+        plan = self._routing.next(answer.plan, self._failed, answer.index)
+        if plan is None:
+            return False
+        self._is_again = False
+        log.warning("request %s: model %s answers from token %s on, after %s", run.key, plan.model, answer.index, why)
+        if (model := run.model_by(plan)) is not None:
+            answer.write_as(model)
+        await run.replan(plan)
+        return True
+
+    def committed(self, outcome: Outcome) -> None:
+        self._routing.canaries.answered(outcome, self._failed)
+
+
+def _routed(plan: Plan, route: Plan) -> Plan:
+    """The plan with another route, before the first token: what its former model has produced does not count."""
+    return msgspec.structs.replace(
+        plan,
+        model=route.model,
+        route=route.route,
+        experiment=route.experiment,
+        arm=route.arm,
+        notice=route.notice,
+        from_index=None,
+        cached=None,
+        chosen=None,
+        other_tokens=0,
+    )
+
+
+def _may_fall_back(request: Request) -> bool:
+    return request.model in {None, AUTO_MODEL}

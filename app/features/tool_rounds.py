@@ -1,0 +1,233 @@
+"""Calls of tools over Kafka (`tool_mode` `kafka`): an answer asks, waits, and goes on.
+
+1. Ask: one transaction writes the calls to `tool-calls` and the round to the table `calls`. All token events of the
+   round are delivered before, so the log and the row agree on where the round ended.
+2. Wait until each call has a result or its time is over. Meanwhile the request holds no slot that others could use. The
+   agent on `tool-results` adds the results; the timeout adds what is missing.
+3. Go on: the next round's prompt ends in the calls and their results, and its tokens continue the answer's index.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from app.answering.outcome import Kept
+from app.answering.pipeline import Run
+from app.answering.stage import Decide, Ending, Over, Refused, Round, Stage
+from app.delivery.commits.commit import Commit
+from app.delivery.inflight import Former, Outcome
+from app.delivery.ownership import Ownership
+from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
+from app.delivery.record import Outgoing
+from app.features.open_calls import OpenCalls
+from app.policy.file import Policy
+from app.settings import Settings
+from app.wire.codec import encode
+from app.wire.error import ErrorCode
+from app.wire.event import TOOL_CALLS, TOOL_RESULTS, Plan
+from app.wire.limits import TOOL_TIMEOUT_MS
+from app.wire.tool_records import ToolCallRecord
+from app.wire.tools import ToolCall as ToolCallOnWire
+from app.wire.tools import ToolMode
+from models.chat import ToolCall
+from models.generation import End, FinishReason
+from tables import records
+from tables.tool_calls import ToolRound, ToolRounds, fits, row
+
+log = logging.getLogger(__name__)
+
+_READ_S = 10.0
+TIMED_OUT = "error: the tool did not answer in time"
+CANCELLED = "error: the answer was stopped before the tool answered"
+# Answers of one user that wait in one partition, as a multiple of those that may run.
+_MOST_WAITING = 8
+_SHOWN = 1000
+"""Characters of a result in a notice: it is for display, and the table has the whole."""
+
+
+class ToolsOverKafka:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
+
+    def calls_of(self, ownership: Ownership) -> OpenCalls:
+        """The calls of the partition's answers that wait under this ownership."""
+        if (calls := self._calls.get(ownership)) is None:
+            calls = self._calls[ownership] = OpenCalls(ownership.store)
+        return calls
+
+    def use(self, policy: Policy) -> None:
+        """The policy has no say; the request asks for it."""
+
+    def stage(self, run: Run) -> Stage | None:
+        return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None
+
+
+class Calling(Stage):
+    """`_made`: the rounds that are committed. `answer.rounds` are those of them that precede the tokens written so far;
+    all, unless `tokens` has lost records.
+    """
+
+    def __init__(self, run: Run, tools: ToolsOverKafka) -> None:
+        super().__init__(run)
+        self._settings = tools.settings
+        self._calls = tools.calls_of(run.partition.ownership)
+        self._made = self._calls.committed(run.key) or ToolRounds(run.accepted.at)
+        run.answer.continue_after(self._made)
+
+    def is_decided(self, former: Former) -> bool:
+        return former.is_admitted
+
+    async def decide(self, plan: Plan, then: Decide) -> Plan:
+        """Each answer that waits needs memory, so a user may not have too many of them."""
+        most = _MOST_WAITING * self._settings.max_in_flight
+        if self.run.partition.records.lent_by(self.run.accepted.record.key) >= most:
+            message = (
+                f"{most} answers of this user wait for the results of tools; try again when some of them have ended"
+            )
+            raise Refused(ErrorCode.OVERLOADED, message)
+        return await then(plan)
+
+    async def round(self, then: Round) -> Ending:
+        answer = self.run.answer
+        while True:
+            if answer.rounds == self._made and self._made.missing:
+                await self._wait()
+            end = await then()
+            if not isinstance(end, End) or end.reason is not FinishReason.TOOL_CALLS:
+                return end
+            if answer.rounds == self._made:
+                await self._ask(end)
+                continue
+            # A round that `tokens` has lost is written again; its calls are made.
+            passed = self._made.until(answer.index)
+            if answer.text != passed.text:  # decided otherwise since, for example another model
+                raise Over(End(answer.index, FinishReason.PARTIAL, end.usage))
+            answer.continue_after(passed)
+
+    async def _ask(self, end: End) -> None:
+        """Make the calls in which a round has ended."""
+        run, answer, now = self.run, self.run.answer, self.run.partition.ownership.clock.now()
+        one = ToolRound(
+            end=answer.index,
+            text=answer.text_of_round,
+            calls=tuple(ToolCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls)),
+            usage=end.usage,
+            asked_at=now,
+            expires_at=now + self._timeout_ms(),
+        )
+        rounds = answer.rounds.asked(one)
+        if not fits(rounds, answer.beside_bytes):
+            raise Over(End(answer.index, FinishReason.LENGTH, end.usage))
+        await answer.delivered()
+        change = self._calls.decide(run.key, rounds)
+        outputs = tuple(self._record(one, call) for call in one.calls)
+        await run.partition.commit(Commit(None, (change,), outputs), urgent=True)
+        self._made = rounds
+        answer.continue_after(rounds)
+        run.inflight.attempts.end_beginning()
+        await answer.notice(TOOL_CALLS, _waits_for(one.calls), {"calls": [_shown_call(call) for call in one.calls]})
+
+    async def _wait(self) -> None:
+        """Wait until each call of the last round has a result. Raises `Over` if the request is stopped."""
+        run = self.run
+        async with run.waiting():
+            with (
+                self._calls.waiting(run.key) as changed,
+                run.inflight.stop.listening(lambda _reason: changed.set()),
+            ):
+                while run.inflight.stop.reason is None:
+                    changed.clear()
+                    self._made = self._calls.committed(run.key) or self._made
+                    if not self._made.missing:
+                        break
+                    left_s = (self._made.rounds[-1].expires_at - run.partition.ownership.clock.now()) / 1000
+                    if left_s <= 0:
+                        await self._time_out()
+                        continue
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(left_s):
+                            await changed.wait()
+        run.answer.continue_after(self._made)
+        run.check()
+        results = self._made.rounds[-1].outcomes
+        shown = [{"tool_call_id": one.call_id, "content": one.content[:_SHOWN]} for one in results]
+        await run.answer.notice(TOOL_RESULTS, "the answer goes on with the results of its calls", {"results": shown})
+
+    async def _time_out(self) -> None:
+        """Decide that the missing results come too late. Those that arrived while no worker read them are not, unless
+        they cannot be read now.
+        """
+        run = self.run
+        try:
+            async with asyncio.timeout(_READ_S):
+                await run.unless_stopped(self._calls.read_to_end())
+        except TimeoutError:
+            at = run.partition.context.topic_partition(TOOL_RESULTS_TOPIC)
+            log.warning("%s[%s] cannot be read: calls of request %s time out", *at, run.key)
+        rounds = self._calls.decided(run.key) or self._made
+        if not rounds.missing:
+            return
+        change = self._calls.decide(run.key, rounds.without_results(TIMED_OUT))
+        await run.partition.commit(Commit(None, (change,)), urgent=True)
+
+    def _timeout_ms(self) -> int:
+        return self.run.accepted.request.tool_timeout_ms or TOOL_TIMEOUT_MS
+
+    def _record(self, one: ToolRound, call: ToolCall) -> Outgoing:
+        request, inflight = self.run.accepted.request, self.run.inflight
+        record = ToolCallRecord(
+            tool_call_id=call.id,
+            name=call.name,
+            arguments=call.arguments,
+            request_id=request.request_id,
+            user_id=request.user_id,
+            conversation_id=request.conversation_id,
+            created_at=one.asked_at,
+            expires_at=one.expires_at,
+            tenant=request.tenant,
+        )
+        value, headers = encode(record, self._settings.wire_format)
+        topic = self._settings.topic("tool-calls")
+        return Outgoing(topic, self.run.accepted.record.key, value, [*headers, *inflight.trace_headers])
+
+    def leave(self, kept: Kept) -> Kept:
+        """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
+        if not self._made.rounds:
+            return kept
+        rounds = self.run.answer.rounds.without_results(CANCELLED)
+        turn = kept.turn
+        if turn is not None and rounds.rounds and not self.run.hides_turn:
+            made = tuple(ToolCallOnWire(call.id, call.name, call.arguments) for call in rounds.calls)
+            turn = msgspec.structs.replace(turn, tool_calls=(*made, *(turn.tool_calls or ())) or None)
+        gone = row(*self.run.key, None)
+        is_empty = kept.is_empty and not rounds.rounds
+        kept = dataclasses.replace(kept, turn=turn, row=_with_steps(kept.row, rounds), is_empty=is_empty)
+        return kept.with_change(gone)
+
+    def committed(self, outcome: Outcome) -> None:
+        del outcome
+        self._calls.forget(self.run.key)
+
+
+def _with_steps(kept: records.Turn | None, rounds: ToolRounds) -> records.Turn | None:
+    """The turn with the rounds before the calls in which it ends."""
+    if kept is None:
+        return None
+    at = len(kept.steps) - (1 if kept.open_calls else 0)
+    return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *rounds.steps, *kept.steps[at:]))
+
+
+def _waits_for(calls: Sequence[ToolCall]) -> str:
+    return f"the answer waits for {', '.join(dict.fromkeys(call.name for call in calls))}"
+
+
+def _shown_call(call: ToolCall) -> dict[str, str]:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments}
