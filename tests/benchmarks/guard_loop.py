@@ -18,6 +18,7 @@ from typing import Any
 
 from agents.jobs import job_of, prompt_of
 from agents.masking import Masking, kept_turn
+
 from app.delivery.inflight import InFlightRequest
 from app.guard.guard import Guard
 from app.policy.file import Policy

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-
 from agents.candidates import Candidates, Choice, NoChoice, sampling_of_candidate
 from app.delivery.batches import Batches
+
 from app.delivery.inflight import InFlightRequest
 from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, Stream, StreamEvent, TokenLogprob, Usage
 from models.token_stream import TokenStream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agents.charging import Charging
+
 from app.policy.file import Policy, TenantRule
 from app.policy.tenant_figures import TenantFigures
 from app.policy.tenants import Tenants

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from agents.comparing import MOST_SHADOWS, Comparing
 from app.delivery.batches import Batches
-from app.policy.file import Policy
 from app.policy.shadows import Shadows
+
+from app.policy.file import Policy
 from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent

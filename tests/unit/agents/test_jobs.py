@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from agents.jobs import UnsupportedError, job_of, left_of, prompt_of, serving_of
+
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent

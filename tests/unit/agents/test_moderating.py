@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-
 from agents.moderating import Moderating
+
 from app.guard.guard import Guard
 from app.guard.turns import Asker, BusyError
 from app.policy.file import Policy

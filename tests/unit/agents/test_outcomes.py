@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-
 from agents.outcomes import commit_of, refusal_of
+
 from app.delivery.inflight import InFlightRequest
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from agents.tool_rounds import TIMED_OUT, ToolCalls
+from app.delivery.open_calls import OpenCalls
 
 from agents import tool_rounds
-from agents.tool_rounds import TIMED_OUT, ToolCalls
 from app.delivery.inflight import InFlightRequest
-from app.delivery.open_calls import OpenCalls
 from app.settings import Settings
 from models.chat import ToolCall
 from models.generation import FinishReason, Usage
