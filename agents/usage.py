@@ -27,8 +27,8 @@ from app.delivery.commits.commit import Commit
 from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
 from app.delivery.record import TURNS, Outgoing
+from app.features.quota.prices import PriceList
 from app.kafka.reading import cause_of
-from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import decode, encode
 from app.wire.error import WireError

@@ -33,17 +33,17 @@ from app.delivery.partition import Partition
 from app.delivery.partitions import Flow, Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
 from app.delivery.sweeper import Sweeper
+from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.guard import Guard, GuardStats
+from app.features.guard.judges.judges import Judges
 from app.features.order import features_of
-from app.guard.analyzer import AnalyzerError
-from app.guard.guard import Guard, GuardStats
-from app.guard.judges.judges import Judges
-from app.policy.canary import Canaries
+from app.features.quota.figures import TenantFigures
+from app.features.quota.tenants import Tenants
+from app.features.quota.usage_feed import UsageFeed
+from app.features.routing.canary import Canaries
+from app.features.routing.load_figures import LoadFigures
+from app.features.routing.router import Router
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
-from app.policy.load_figures import LoadFigures
-from app.policy.router import Router
-from app.policy.tenant_figures import TenantFigures
-from app.policy.tenants import Tenants
-from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.search.index import HideError, IndexStats, RecallStats
 from app.search.opening import open_index, open_related

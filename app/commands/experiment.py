@@ -14,8 +14,8 @@ from app.commands.arms import ArmSummary, Estimate
 from app.commands.moment import Moment
 from app.commands.scan import records_since
 from app.commands.terminal import WrongUseError, note, print_table, run, settings_of_terminal
+from app.features.quota.prices import PriceList
 from app.policy.file import PolicyError, read_policy
-from app.prices import PriceList
 from app.printable import printable, printable_json
 from app.settings import Settings
 from app.wire.codec import decode

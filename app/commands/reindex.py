@@ -8,10 +8,10 @@ import click
 from aiokafka.errors import KafkaError
 
 from app.commands.terminal import note
+from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.guard import Guard
 from app.features.guard.texts import indexed_turn
-from app.guard.analyzer import AnalyzerError
-from app.guard.guard import Guard
-from app.guard.turns import Asker, Patience
+from app.features.guard.turns import Asker, Patience
 from app.kafka.clients import KafkaUnusableError
 from app.policy.file import PolicyError, read_policy
 from app.search.identity import Embeds

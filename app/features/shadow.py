@@ -25,8 +25,8 @@ from app.answering.stage import Stage
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.inflight import Forgets, InFlight, Outcome
 from app.delivery.record import Outgoing
+from app.features.quota.prices import PriceList
 from app.policy.file import Policy, Route
-from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.comparison import Comparison

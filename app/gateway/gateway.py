@@ -13,6 +13,9 @@ from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
 
+from app.features.quota.figures import MINUTE_MS, TenantFigures
+from app.features.quota.tenants import Tenants
+from app.features.quota.usage_feed import UsageFeed
 from app.gateway import bounds
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
@@ -43,9 +46,6 @@ from app.gateway.tools import offered_tools, with_offered_tools
 from app.kafka.clients import KafkaUnusableError, partitions_of
 from app.kafka.topics import TopicName
 from app.policy.file import read_policy
-from app.policy.tenant_figures import MINUTE_MS, TenantFigures
-from app.policy.tenants import Tenants
-from app.policy.usage_feed import UsageFeed
 from app.policy.watch import PolicyWatch
 from app.settings import Settings
 from app.telemetry.tracing import Tracing

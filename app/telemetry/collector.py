@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.guard.guard import GuardStats
-from app.policy.response_cache import CacheStats
+from app.features.cache.recordings import CacheStats
+from app.features.guard.guard import GuardStats
 from app.search.index import IndexStats, RecallStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import Metrics

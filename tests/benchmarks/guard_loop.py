@@ -20,7 +20,7 @@ from agents.jobs import job_of, prompt_of
 from agents.masking import Masking, kept_turn
 
 from app.delivery.inflight import InFlightRequest
-from app.guard.guard import Guard
+from app.features.guard.guard import Guard
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings

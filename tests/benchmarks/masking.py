@@ -17,8 +17,8 @@ from functools import partial
 
 import phonenumbers
 
-from app.guard.analyzer import Analyzer
-from app.guard.turns import Asker
+from app.features.guard.analyzer import Analyzer
+from app.features.guard.turns import Asker
 from app.policy.guard_rules import GuardRules
 from models.private.mask import Mask
 from models.private.value import PrivateValue

@@ -17,8 +17,8 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from app.guard.judges.judges import Judges
-from app.guard.turns import Asker
+from app.features.guard.judges.judges import Judges
+from app.features.guard.turns import Asker
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.local.milvus import MilvusNode

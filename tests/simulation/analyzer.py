@@ -7,8 +7,8 @@ import random
 import re
 from collections.abc import Sequence
 
-from app.guard.analyzer import AnalyzerError
-from app.guard.turns import Asker
+from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.turns import Asker
 from models.private.value import PrivateValue
 
 _VALUE = re.compile(r"question [0-9]+")

@@ -14,7 +14,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.delivery.resume.token_pace import TokenPace
-from app.guard.guard import Guard
+from app.features.guard.guard import Guard
 from app.policy.file import DEFAULT_MODEL, NO_POLICY, Policy
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore

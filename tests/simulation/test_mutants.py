@@ -43,7 +43,8 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
-from app.features.cache import Cached
+from app.features.cache.recordings import Recording, ResponseCache
+from app.features.cache.stage import Cached
 from app.features.guard import masking
 from app.features.guard.masking import Masked
 from app.features.guard.moderation import Moderated
@@ -52,7 +53,6 @@ from app.features.recall import Recalling
 from app.features.routing import stage as routing
 from app.features.routing.stage import Routed
 from app.policy import response_cache
-from app.policy.response_cache import Recording, ResponseCache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import FALLBACK, PLAN, Notice, Plan, TokenEvent
 from app.wire.turn import Turn

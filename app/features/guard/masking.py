@@ -32,6 +32,8 @@ from app.answering.stage import Decide, Ending, Generate, Refused, Round, Stage
 from app.delivery.commits.commit import LostError
 from app.delivery.inflight import Accepted, Former
 from app.delivery.partition import Partition, State
+from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.guard import Guard
 from app.features.guard.secret import ensure_secret, secret_of
 from app.features.guard.texts import (
     hidden,
@@ -43,9 +45,7 @@ from app.features.guard.texts import (
     texts_of_turn,
     texts_to_read,
 )
-from app.guard.analyzer import AnalyzerError
-from app.guard.guard import Guard
-from app.guard.turns import Asker, BusyError, Patience
+from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import TOO_MANY, UNJUDGED
 from app.wire.error import ErrorCode

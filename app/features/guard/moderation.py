@@ -1,7 +1,8 @@
 """Judge prompts before a model reads them, and answers before readers get them: `prompt` and `answer` of `[guard]`.
 
 1. Before anything is spent on a request, judge its texts; before each further round, the results of tools.
-2. While the answer is generated, hold its tokens until a sentence is complete (app/guard/sentences.py), and judge that.
+2. While the answer is generated, hold its tokens until a sentence is complete (sentences.py), and judge
+   that.
 3. A category that the policy blocks ends the answer as `filtered`; one that it flags is in the turn and the audit.
 
 The judges see placeholders for private values. A category is written to `tokens` as part of the plan before anything
@@ -23,12 +24,12 @@ from app.answering.outcome import Kept
 from app.answering.pipeline import Run
 from app.answering.stage import Decide, Ending, Generate, Refused, Round, Stage
 from app.delivery.inflight import Former
+from app.features.guard.guard import PASSED, Guard, Verdict
+from app.features.guard.judges.judge import JudgeError
 from app.features.guard.masking import asker_of
+from app.features.guard.sentences import Sentences
 from app.features.guard.texts import json_text, texts_of_request, texts_of_rounds
-from app.guard.guard import PASSED, Guard, Verdict
-from app.guard.judges.judge import JudgeError
-from app.guard.sentences import Sentences
-from app.guard.turns import Asker, BusyError, Patience
+from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import INJECTION, TOO_MANY, UNJUDGED, Action
 from app.wire.error import ErrorCode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from app.answering.pipeline import Run
 from app.answering.stage import Decide, Refused, Stage
 from app.delivery.inflight import Former, Outcome
+from app.features.quota.prices import PriceList
+from app.features.quota.tenants import TenantRefusal, Tenants, charged_tenant
 from app.policy.file import Policy
-from app.policy.tenants import TenantRefusal, Tenants, charged_tenant
-from app.prices import PriceList
 from app.wire.event import Plan
 from models.registry import ModelRegistry, ServedModel
 

@@ -21,10 +21,10 @@ import msgspec
 from app.answering.pipeline import Run, code_of
 from app.answering.stage import Decide, Ending, Generate, Over, Refused, Round, Stage
 from app.delivery.inflight import Former, Outcome
-from app.policy.canary import Canaries
+from app.features.routing.canary import Canaries
+from app.features.routing.health import ModelHealth
+from app.features.routing.router import Router
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
-from app.policy.health import ModelHealth
-from app.policy.router import Router
 from app.wire.error import ErrorCode
 from app.wire.event import FALLBACK, Plan
 from app.wire.request import Request

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
+from app.features.quota.tenants import Tenants
 from app.gateway.answers.archive import time_of
 from app.gateway.answers.live import LiveObserver
 from app.gateway.limits.backlog import Backlog
@@ -13,7 +14,6 @@ from app.gateway.models import ServedModels
 from app.gateway.producer import RequestProducer
 from app.gateway.sharing.admission import Admission
 from app.gateway.sharing.directory import Directory
-from app.policy.tenants import Tenants
 from app.reader import Update
 from app.reader.rule import Key
 from app.wire.event import TokenEvent

@@ -8,12 +8,12 @@ import time
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
+from app.features.quota.figures import MINUTE_MS, TenantFigures
+from app.features.quota.tenants import Tenants
+from app.features.quota.usage_feed import UsageFeed
 from app.kafka.clients import producer
 from app.policy import usage_feed
 from app.policy.file import Policy, TenantRule
-from app.policy.tenant_figures import MINUTE_MS, TenantFigures
-from app.policy.tenants import Tenants
-from app.policy.usage_feed import UsageFeed
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.usage import Latencies, UsageWindow

@@ -14,11 +14,11 @@ import pytest
 from aiokafka import TopicPartition
 
 from app.commands.scan import records_since
+from app.features.quota.figures import MINUTE_MS, TenantFigures
+from app.features.quota.tenants import Tenants
+from app.features.quota.usage_feed import UsageFeed
 from app.kafka.clients import consumer, producer
 from app.policy.file import Policy, TenantRule
-from app.policy.tenant_figures import MINUTE_MS, TenantFigures
-from app.policy.tenants import Tenants
-from app.policy.usage_feed import UsageFeed
 from app.reader import TokenReader
 from app.reader.position import AtTime, seek
 from app.settings import Settings

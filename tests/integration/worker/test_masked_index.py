@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.commands.reindex import hide
-from app.guard.guard import Guard
+from app.features.guard.guard import Guard
 from app.local.milvus import MilvusNode
 from app.policy.file import read_policy
 from app.search.milvus.connection import Milvus

@@ -9,7 +9,7 @@ from app.delivery.inflight import InFlightRequest
 from app.delivery.partition import Partition
 from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import TokenLog
-from app.guard.analyzer import Analyzer
+from app.features.guard.analyzer import Analyzer
 from app.policy.guard_rules import GuardRules
 from app.wire.event import PLAN, TokenEvent
 from models.chat import ToolCall

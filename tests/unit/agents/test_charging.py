@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from agents.charging import Charging
 
+from app.features.quota.figures import TenantFigures
+from app.features.quota.prices import PriceList
+from app.features.quota.tenants import Tenants
 from app.policy.file import Policy, TenantRule
-from app.policy.tenant_figures import TenantFigures
-from app.policy.tenants import Tenants
-from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.event import Usage as UsageOnWire

@@ -11,8 +11,8 @@ from agents.comparing import MOST_SHADOWS, Comparing
 from app.delivery.batches import Batches
 from app.policy.shadows import Shadows
 
+from app.features.quota.prices import PriceList
 from app.policy.file import Policy
-from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import EventType, TokenEvent
 from models.generation import FinishReason

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from agents.masking import Masking, kept_turn, private_in
 
-from app.guard.analyzer import AnalyzerError
-from app.guard.guard import Guard
-from app.guard.turns import Asker, BusyError, Patience
+from app.features.guard.analyzer import AnalyzerError
+from app.features.guard.guard import Guard
+from app.features.guard.turns import Asker, BusyError, Patience
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from agents.moderating import Moderating
 
-from app.guard.guard import Guard
-from app.guard.turns import Asker, BusyError
+from app.features.guard.guard import Guard
+from app.features.guard.turns import Asker, BusyError
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.wire.error import ErrorCode

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from app.guard.analyzer import Analyzer
-from app.guard.guard import Guard
+from app.features.guard.analyzer import Analyzer
+from app.features.guard.guard import Guard
+from app.features.routing.load_figures import Load
+from app.features.routing.router import Router
 from app.policy import watch
 from app.policy.file import read_policy
 from app.policy.guard_rules import GuardRules
-from app.policy.load_figures import Load
-from app.policy.router import Router
 from app.policy.watch import PolicyWatch
 from app.serving.changes import ModelChanges
 from app.serving.loading import ModelLoader

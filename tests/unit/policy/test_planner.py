@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from app.policy.planner import Planner
 
+from app.features.routing.health import ModelHealth
+from app.features.routing.load_figures import Load
+from app.features.routing.router import Router
 from app.policy.file import DEFAULT_MODEL, Fallback, Policy, Route, When
-from app.policy.health import ModelHealth
-from app.policy.load_figures import Load
-from app.policy.router import Router
 from app.wire.event import NO_PLAN, Plan, RecalledTurn
 from app.wire.request import Message, Role
 from models.paced import paced

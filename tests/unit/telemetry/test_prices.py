@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.features.quota.prices import FREE, PriceList, Prices
 from app.policy.file import Policy, PriceRule
-from app.prices import FREE, PriceList, Prices
 from app.settings import Settings
 from models.generation import Usage
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from app.guard.judges.endpoint import EndpointJudge
-from app.guard.judges.judge import JudgeError
+from app.features.guard.judges.endpoint import EndpointJudge
+from app.features.guard.judges.judge import JudgeError
 from app.policy.guard_rules import ModerationServer
 from models.generation import Delta, End, Failure, FinishReason, Job, Sampling, weight
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts

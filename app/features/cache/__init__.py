@@ -1,0 +1,1 @@
+"""Answers to identical requests are repeated: `[cache]`."""

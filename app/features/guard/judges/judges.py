@@ -1,0 +1,110 @@
+"""The judges that a policy needs, and what they have said about the last texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from app.features.guard.judges.classifier import ClassifierJudge
+from app.features.guard.judges.endpoint import EndpointJudge
+from app.features.guard.judges.injection import Embeds, InjectionJudge
+from app.features.guard.judges.judge import Judge, JudgeError
+from app.features.guard.judges.profanity import ProfanityJudge
+from app.features.guard.remembered import Remembered
+from app.features.guard.turns import Asker, Turns
+from app.policy.guard_rules import INJECTION, PROFANITY, GuardRules, judged
+
+_PIECE = 2000
+"""Characters of a text that count as one piece of work."""
+Scores = Mapping[str, float]
+
+
+class JudgesTexts(Protocol):
+    """What guards need of judges."""
+
+    async def close(self) -> None: ...
+
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
+        """Those of the categories to which one of the texts belongs; raises `JudgeError`, and `BusyError` for a new
+        request.
+        """
+
+    def forget(self, user: str) -> None:
+        """Drop what is remembered of the user's texts."""
+
+
+class Judges:
+    """Implements `JudgesTexts` by these rules. Raises `JudgeError` if a judge cannot be loaded, or a category has none.
+
+    `categories_of` is a function of the texts, so a text that is judged again has the same verdict.
+    """
+
+    def __init__(self, rules: GuardRules, embedder: Embeds | None = None) -> None:
+        self._rules = rules
+        self._judges = {judge: names for judge, names in _judges_of(rules, embedder) if names}
+        self._turns = {judge: Turns(rules.timeout_s, judge.width) for judge in self._judges}
+        self._known: dict[Judge, Remembered[Scores]] = {judge: Remembered() for judge in self._judges}
+
+    async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
+        found: set[str] = set()
+        for judge, names in self._judges.items():
+            if wanted := names & categories:
+                found |= await self._found(judge, texts, wanted, asker)
+        return frozenset(found)
+
+    def forget(self, user: str) -> None:
+        for known in self._known.values():
+            known.forget(user)
+
+    async def close(self) -> None:
+        for judge in self._judges:
+            if isinstance(judge, EndpointJudge):
+                await judge.close()
+
+    async def _found(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
+        rows = await self._scores(judge, [text for text in dict.fromkeys(texts) if text.strip()], asker)
+        if missing := sorted(name for name in names if any(name not in row for row in rows)):
+            raise JudgeError(f"{type(judge).__name__} has no score for {', '.join(missing)}")
+        limits = {name: self._rules.thresholds.get(name, judge.threshold) for name in names}
+        return frozenset(name for name, limit in limits.items() if any(row[name] >= limit for row in rows))
+
+    async def _scores(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
+        memory = self._known[judge].of(asker.user)
+        rows = {text: row for text in texts if (row := memory.get(text)) is not None}
+        if unknown := [text for text in texts if text not in rows]:
+            for text, row in zip(unknown, await self._judgements(judge, unknown, asker), strict=True):
+                rows[text] = row
+                memory.put(text, row)
+        return [rows[text] for text in texts]
+
+    async def _judgements(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
+        limit_s = self._rules.timeout_s
+        with self._turns[judge].job(asker, 1 + sum(map(len, texts)) // _PIECE, limit_s) as job:
+            try:
+                return await judge.scores(texts, job.turn)
+            except JudgeError:
+                raise
+            except TimeoutError:
+                raise JudgeError(f"the judgement took longer than {limit_s:g} s") from None
+            except Exception as error:  # noqa: BLE001 - a library may raise anything, and its message may quote the text
+                raise JudgeError(f"{type(judge).__name__} failed: {type(error).__name__}") from None
+
+
+def _judges_of(rules: GuardRules, embedder: Embeds | None) -> Iterator[tuple[Judge, frozenset[str]]]:
+    """Each judge with its categories: the built-in ones, then labels of the classifier, then those of the server."""
+    left = judged(rules.prompt) | judged(rules.answer)
+    if PROFANITY in left:
+        yield ProfanityJudge(), frozenset({PROFANITY})
+    if INJECTION in left:
+        yield InjectionJudge(embedder), frozenset({INJECTION})
+    left -= {PROFANITY, INJECTION}
+    labels: tuple[str, ...] = ()
+    if left and rules.classifier is not None:
+        classifier = ClassifierJudge(rules.classifier)
+        labels = classifier.labels
+        yield classifier, left & {*labels}
+        left -= {*labels}
+    if left and rules.moderation is None:
+        raise JudgeError(f"no judge knows {', '.join(sorted(left))}; the classifier knows {', '.join(labels)}")
+    if left and rules.moderation is not None:
+        yield EndpointJudge(rules.moderation, rules.timeout_s), left
