@@ -43,6 +43,7 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
+from app.features.cache import recordings
 from app.features.cache.recordings import Recording, ResponseCache
 from app.features.cache.stage import Cached
 from app.features.guard import masking
@@ -52,7 +53,6 @@ from app.features.open_calls import OpenCalls
 from app.features.recall import Recalling
 from app.features.routing import stage as routing
 from app.features.routing.stage import Routed
-from app.policy import response_cache
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers
 from app.wire.event import FALLBACK, PLAN, Notice, Plan, TokenEvent
 from app.wire.turn import Turn
@@ -468,7 +468,7 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner forgets where another model took over": Mutant(
         RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=6
     ),
-    "a cached answer is another user's": Mutant(response_cache, "_scope", lambda *_: "all", routed_storm),
+    "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm),
     "a cached answer is not written down": Mutant(outcome, "_turn", _without_source, routed_storm, hint=13),
     "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=13),
     "the cache keeps the answers of an erased user": Mutant(
