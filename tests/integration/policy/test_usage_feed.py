@@ -8,11 +8,11 @@ import time
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
+from app.features.quota import usage_feed
 from app.features.quota.figures import MINUTE_MS, TenantFigures
 from app.features.quota.tenants import Tenants
 from app.features.quota.usage_feed import UsageFeed
 from app.kafka.clients import producer
-from app.features.quota import usage_feed
 from app.policy.file import Policy, TenantRule
 from app.settings import Settings
 from app.wire.codec import encode
