@@ -36,7 +36,7 @@ class AuditTrail:
     def __init__(self, request_producer: RequestProducer, *, is_on: bool) -> None:
         self._producer = request_producer
         self._is_on = is_on
-        self._noted: Counter[Audit] = Counter()
+        self._counted: Counter[Audit] = Counter()
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
 
@@ -45,11 +45,11 @@ class AuditTrail:
             self._task = asyncio.create_task(self._run(), name="audit-trail")
 
     async def stop(self) -> None:
-        """Send what was noted, if Kafka takes it now."""
+        """Send what was counted, if Kafka takes it now."""
         self._stopping.set()
         if self._task is not None:
             await self._task
-        for event, count in self._noted.items():
+        for event, count in self._counted.items():
             log.error("%s of %r, %s times, is lost to the audit log", event.action, event.user_id, count)
 
     def denied(self, request: HTTPConnection, error: ApiError) -> None:
@@ -57,24 +57,24 @@ class AuditTrail:
         if error.status in DENIED:
             caller: Caller | None = getattr(request.state, "caller", None)
             user_id, tenant = (ANONYMOUS, None) if caller is None else (caller.holder, caller.tenant)
-            self._note(Audit(user_id=user_id, tenant=tenant, action="denied", outcome=error.code, at=0))
+            self._count(Audit(user_id=user_id, tenant=tenant, action="denied", outcome=error.code, at=0))
 
     def refused_gateway(self) -> None:
         """Report a caller of the port for gateways that did not prove that it is one."""
-        self._note(Audit(user_id=ANONYMOUS, action="denied", outcome="gateway", at=0))
+        self._count(Audit(user_id=ANONYMOUS, action="denied", outcome="gateway", at=0))
 
     def administered(self, caller: Caller, what: str) -> None:
-        self._note(Audit(user_id=caller.holder, tenant=caller.tenant, action="admin", outcome=what, at=0))
+        self._count(Audit(user_id=caller.holder, tenant=caller.tenant, action="admin", outcome=what, at=0))
 
     def searched(self, identity: Identity) -> None:
-        self._note(Audit(user_id=identity.user_id, tenant=identity.tenant, action="search", outcome="done", at=0))
+        self._count(Audit(user_id=identity.user_id, tenant=identity.tenant, action="search", outcome="done", at=0))
 
-    def _note(self, event: Audit) -> None:
+    def _count(self, event: Audit) -> None:
         if not self._is_on:
             return
-        if event.action != "admin" and event not in self._noted and len(self._noted) >= _MOST_KINDS:
+        if event.action != "admin" and event not in self._counted and len(self._counted) >= _MOST_KINDS:
             event = Audit(user_id=ANONYMOUS, action=event.action, outcome="too_many_to_name", at=0)
-        self._noted[event] += 1
+        self._counted[event] += 1
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
@@ -83,14 +83,14 @@ class AuditTrail:
             await self._report()
 
     async def _report(self) -> None:
-        """Send what was noted; what Kafka does not take is sent with the next report."""
+        """Send what was counted; what Kafka does not take is sent with the next report."""
         at = time.time_ns() // 1_000_000
-        for event, count in list(self._noted.items()):
+        for event, count in list(self._counted.items()):
             try:
                 await self._producer.audit(msgspec.structs.replace(event, at=at, count=count))
             except ApiError as error:
                 log.warning("%s of %r is not in the audit log yet: %s", event.action, event.user_id, error.message)
                 return
-            self._noted[event] -= count
-            if not self._noted[event]:
-                del self._noted[event]
+            self._counted[event] -= count
+            if not self._counted[event]:
+                del self._counted[event]

@@ -84,7 +84,7 @@ def client_left() -> ApiError:
 
 
 def error_of(failure: Exception, what: str) -> ApiError:
-    """What a caller gets for an exception that nobody expected, which is logged here.
+    """What a caller gets for an exception that was not expected, which is logged here.
 
     What cannot be read or converted is the caller's value.
     """
@@ -110,15 +110,15 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
 
 async def encoded(items: Iterable[Any]) -> list[msgspec.Raw]:
     """The items of a long list as JSON, with turns for other tasks in between."""
-    found, size = [], 0
+    encoded_items, size = [], 0
     for item in items:
         raw = msgspec.json.encode(item)
-        found.append(msgspec.Raw(raw))
+        encoded_items.append(msgspec.Raw(raw))
         size += len(raw)
         if size > _AT_ONCE_BYTES:
             size = 0
             await asyncio.sleep(0)
-    return found
+    return encoded_items
 
 
 def _status_of(code: ErrorCode | str) -> int:

@@ -89,7 +89,7 @@ class ServedModels:
 
 
 def is_folder(name: str) -> bool:
-    """Whether a model is named by a place on a machine, which is nobody's business: it is `default` to callers."""
+    """Whether a model is named by a folder of a machine, which callers do not learn: it is `default` to them."""
     return name.startswith((".", "~")) or Path(name).is_absolute()
 
 

@@ -59,7 +59,7 @@ class RequestProducer:
                 await self._producer.stop()
         except TimeoutError:
             for record in self._waiting.values():
-                log.warning("%s is abandoned: Kafka has not answered", _told(record))
+                log.warning("%s is abandoned: Kafka has not answered", _described(record))
 
     def sent(self, user_id: str, request_id: str) -> str | None:
         """The conversation of a request that was sent by this gateway, whether or not it has an answer yet."""
@@ -120,46 +120,46 @@ class RequestProducer:
         except (KafkaError, OSError, TimeoutError):
             return False
 
-    async def _send(self, topic: str, record: Record, on_taken: Callable[[], None] = lambda: None) -> RecordMetadata:
+    async def _send(self, topic: str, record: Record, on_written: Callable[[], None] = lambda: None) -> RecordMetadata:
         assert self._producer is not None, "the producer was not started"
         value, headers = encode(record, self._settings.wire_format)
         headers.extend(trace_headers.get())
         try:
             async with asyncio.timeout(ANSWER_S):
-                taken = await self._producer.send(
+                delivery = await self._producer.send(
                     self._settings.topic(topic), value, key=record.user_id.encode(), headers=headers
                 )
-                self._waiting[taken] = record
-                taken.add_done_callback(lambda done: self._note(done, on_taken))
+                self._waiting[delivery] = record
+                delivery.add_done_callback(lambda done: self._report_outcome(done, on_written))
                 # The producer keeps a record whose caller is gone; only its outcome has to be observed.
-                receipt: RecordMetadata = await asyncio.shield(taken)
+                receipt: RecordMetadata = await asyncio.shield(delivery)
         except MessageSizeTooLargeError:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the request is too large for Kafka", status=413) from None
         except TimeoutError:
-            message = f"Kafka has not answered within {ANSWER_S:g} s; {_still(record)}"
+            message = f"Kafka has not answered within {ANSWER_S:g} s; {_retry_hint(record)}"
             raise ApiError(ErrorCode.UNAVAILABLE, message, retry_after_s=ANSWER_S) from None
         except KafkaError as error:
-            log.warning("Kafka rejects %s: %s", _told(record), error)
+            log.warning("Kafka rejects %s: %s", _described(record), error)
             raise ApiError(ErrorCode.UNAVAILABLE, "Kafka rejects requests now", retry_after_s=5) from None
         return receipt
 
-    def _note(self, done: asyncio.Future[object], on_taken: Callable[[], None]) -> None:
+    def _report_outcome(self, done: asyncio.Future[object], on_written: Callable[[], None]) -> None:
         """Log the outcome of a record, whether or not its caller still waits."""
         record = self._waiting.pop(done)
         if done.cancelled():
             return
         if error := done.exception():
-            log.warning("%s was not written to Kafka; its sender got an error: %s", _told(record), error)
+            log.warning("%s was not written to Kafka; its sender got an error: %s", _described(record), error)
         else:
-            on_taken()
+            on_written()
 
 
-def _told(record: Record) -> str:
+def _described(record: Record) -> str:
     about = "" if isinstance(record, Erase | Audit) else f" {record.request_id}"
     return f"{type(record).__name__.lower()}{about} of {record.user_id!r}"
 
 
-def _still(record: Record) -> str:
+def _retry_hint(record: Record) -> str:
     if isinstance(record, Request):
         again = "with this request_id, so that it is answered once"
         return f"the request may still be sent: retry {again} (request_id {record.request_id})"

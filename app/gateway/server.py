@@ -67,15 +67,15 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logging.getLogger("uvicorn.error").addFilter(_cut_off)
         self._on_exit()
-        telling = asyncio.create_task(self._tell())
+        logging_wait = asyncio.create_task(self._log_wait())
         try:
             await super().shutdown(sockets)
             if self.force_exit:  # uvicorn leaves it out then, and its task would be interrupted
                 await self.lifespan.shutdown()
         finally:
-            telling.cancel()
+            logging_wait.cancel()
 
-    async def _tell(self) -> None:
+    async def _log_wait(self) -> None:
         """Log what is waited for, unless it ends at once."""
         await asyncio.sleep(_QUIET_S)
         if waiting := len(self.server_state.tasks):

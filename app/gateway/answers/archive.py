@@ -92,19 +92,19 @@ class Archive:
 
     async def _read_turns(self, user_id: str, since_ms: int | None) -> list[Turn]:
         erased = self._erasures.at(user_id)
-        found: dict[str, Turn] = {}
+        turns: dict[str, Turn] = {}
         async with aclosing(self._of(user_id, "turns", since_ms)) as records:
             async for record in records:
                 if record.key != user_id.encode():
                     continue  # other users share the partition
                 turn = _turn(record)
                 if turn is not None and turn.user_id == user_id and turn.outlives(erased):
-                    found[turn.request_id] = turn
-        return list(found.values())
+                    turns[turn.request_id] = turn
+        return list(turns.values())
 
     def _of(self, user_id: str, topic: str, since_ms: int | None = None) -> AsyncGenerator[ConsumerRecord, None]:
-        place = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
-        return scan(self._settings.cluster, place, bounds.SCAN_RECORDS, since_ms=since_ms)
+        partition = TopicPartition(self._settings.topic(topic), partition_for(user_id, self._partitions))
+        return scan(self._settings.cluster, partition, bounds.SCAN_RECORDS, since_ms=since_ms)
 
     def _must_be_live(self, user_id: str, request_id: str) -> bool:
         made_at = time_of(request_id)
@@ -206,31 +206,32 @@ def _answer_of(turn: Turn) -> Answer:
 
 async def scan(
     cluster: Cluster,
-    place: TopicPartition,
+    partition: TopicPartition,
     most: int,
     *,
     since_ms: int | None = None,
 ) -> AsyncGenerator[ConsumerRecord, None]:
-    """The last records of `place`, at most `most`; raises `ApiError`. Close it if you leave it early."""
+    """The last records of `partition`, at most `most`; raises `ApiError`. Close it if you leave it early."""
     records = consumer(cluster)
-    records.assign([place])
+    records.assign([partition])
     try:
         await start(records)
         try:
-            end = (await records.end_offsets([place]))[place]
-            first = max((await records.beginning_offsets([place]))[place], end - most)
+            end = (await records.end_offsets([partition]))[partition]
+            first = max((await records.beginning_offsets([partition]))[partition], end - most)
             if since_ms is not None:
-                found = (await records.offsets_for_times({place: since_ms}))[place]
-                first = max(first, end if found is None else found.offset)
-            records.seek(place, first)
+                later = (await records.offsets_for_times({partition: since_ms}))[partition]
+                first = max(first, end if later is None else later.offset)
+            records.seek(partition, first)
             position = first
             while position < end:
-                for record in (await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)).get(place, ()):
+                batches = await records.getmany(timeout_ms=_POLL_MS, max_records=_MOST_OF_A_BATCH)
+                for record in batches.get(partition, ()):
                     position = record.offset + 1
                     yield record
-                position = max(position, await records.position(place))
+                position = max(position, await records.position(partition))
         finally:
             await records.stop()
     except (KafkaError, KafkaUnusableError) as error:
-        log.warning("%s[%d] cannot be read: %s", place.topic, place.partition, error)
+        log.warning("%s[%d] cannot be read: %s", partition.topic, partition.partition, error)
         raise ApiError(ErrorCode.UNAVAILABLE, "Kafka cannot be read now", retry_after_s=5) from None

@@ -37,9 +37,9 @@ class Deadline:
     def _ring_at(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at, self._look)
+        self._timer = asyncio.get_running_loop().call_at(at, self._timer_rang)
 
-    def _look(self) -> None:
+    def _timer_rang(self) -> None:
         self._timer = None
         if self._at is None:
             return  # the next `set` sets the timer again

@@ -80,7 +80,8 @@ class Follower:
                 return await self.local_answer(user_id, request_id)
             if self._directory.elsewhere(user_id) and address is not None:
                 with suppress(PeerAwayError, TimeoutError):
-                    return _answer_of(user_id, request_id, await self._links.to(address).look(user_id, request_id))
+                    events = await self._links.to(address).read_answer(user_id, request_id)
+                    return _answer_of(user_id, request_id, events)
             await self._directory.changed(_AGAIN_S)
         raise ApiError(ErrorCode.UNAVAILABLE, "no gateway reads the answers of this user now", retry_after_s=1)
 

@@ -330,8 +330,8 @@ class LiveAnswers:
 
 
 async def _some_time_before(records: AIOKafkaConsumer, partition: TopicPartition, end: int) -> int:
-    found = await records.offsets_for_times({partition: int(time.time() * 1000) - _BACK_MS})
-    begin = end if found[partition] is None else found[partition].offset
+    later = await records.offsets_for_times({partition: int(time.time() * 1000) - _BACK_MS})
+    begin = end if later[partition] is None else later[partition].offset
     return max(begin, end - _MOST_BACK)
 
 

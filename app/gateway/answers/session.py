@@ -74,14 +74,14 @@ class Session:
     async def _read(self) -> None:
         async for message in self._socket:
             for frame in decode_asked(message):
-                self._do(frame)
+                self._handle(frame)
 
-    def _do(self, frame: Asked) -> None:
+    def _handle(self, frame: Asked) -> None:
         match frame:
             case Open():
                 self._begin(frame.id, self._follow(frame))
             case Look():
-                self._begin(frame.id, self._look(frame))
+                self._begin(frame.id, self._read_answer(frame))
             case Close():
                 if (call := self._calls.pop(frame.id, None)) is not None:
                     call.cancel()
@@ -115,7 +115,7 @@ class Session:
             await events.aclose()
         self._send(Closed(frame.id, moved=not has_ended))
 
-    async def _look(self, frame: Look) -> None:
+    async def _read_answer(self, frame: Look) -> None:
         if not self._follower.is_local(frame.user_id):
             self._send(Closed(frame.id, moved=True))
             return

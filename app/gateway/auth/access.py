@@ -29,7 +29,7 @@ class Caller:
     def __init__(self, request: HTTPConnection, grant: Grant | None) -> None:
         self._request = request
         self._grant = grant
-        self._takes_users = grant is None or grant.user is None
+        self._names_users = grant is None or grant.user is None
 
     @property
     def valid_s(self) -> float | None:
@@ -73,7 +73,7 @@ class Caller:
 
         Raises `ApiError`.
         """
-        return self.identity(user_id or (user if self._takes_users else None))
+        return self.identity(user_id or (user if self._names_users else None))
 
     def identity(self, named: str | None = None) -> Identity:
         """The user of the request. Raises `ApiError` if the caller may not act for that user."""

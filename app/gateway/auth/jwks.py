@@ -44,26 +44,26 @@ class JwksUnavailableError(Exception):
     """The keys are not available now; the message contains no address."""
 
 
-class JwksPlaceError(Exception):
+class JwksSourceError(Exception):
     """The file is not a JWKS, or the URL is not safe; one line for the operator."""
 
 
 class Jwks:
-    """Raises `JwksPlaceError` if a file cannot be used or a URL is not safe."""
+    """Raises `JwksSourceError` if a file cannot be used or a URL is not safe."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, source: str) -> None:
+        self._source = source
         self._keys: list[jwt.PyJWK] = []
         self._read_at = float("-inf")
         self._failed_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
         if self._is_url:
-            _check_url(place)
+            _check_url(source)
             return
         try:
             self._keys = _keys(self._fetch())
         except _FAILURES as error:
-            raise JwksPlaceError(f"PARLEY_JWT_JWKS={place} contains no readable keys: {_why(error)}") from None
+            raise JwksSourceError(f"PARLEY_JWT_JWKS={source} contains no readable keys: {_why(error)}") from None
         self._read_at = time.monotonic()
 
     async def key(self, name: str | None) -> jwt.PyJWK | None:
@@ -72,11 +72,11 @@ class Jwks:
         Raises `JwksUnavailableError`.
         """
         await self.check()
-        found = self._find(name)
-        if found is None and self._age_s >= UNKNOWN_KEY_PAUSE_S:
+        key = self._find(name)
+        if key is None and self._age_s >= UNKNOWN_KEY_PAUSE_S:
             await self._read_again()
-            found = self._find(name)
-        return found
+            key = self._find(name)
+        return key
 
     async def check(self) -> None:
         """Raise `JwksUnavailableError` if there are no keys to verify a token with."""
@@ -123,19 +123,19 @@ class Jwks:
 
     @property
     def _is_url(self) -> bool:
-        return "://" in self._place
+        return "://" in self._source
 
     def _fetch(self) -> str:
         if not self._is_url:
-            return Path(self._place).read_text(encoding="utf-8")
-        return fetch(self._place, TIMEOUT_S, MAX_BYTES).decode()
+            return Path(self._source).read_text(encoding="utf-8")
+        return fetch(self._source, TIMEOUT_S, MAX_BYTES).decode()
 
 
-def _check_url(place: str) -> None:
-    parts = urlsplit(place)
+def _check_url(source: str) -> None:
+    parts = urlsplit(source)
     if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return
-    raise JwksPlaceError("PARLEY_JWT_JWKS must be a file or an https URL; http is allowed for this machine only")
+    raise JwksSourceError("PARLEY_JWT_JWKS must be a file or an https URL; http is allowed for this machine only")
 
 
 def _keys(text: str) -> list[jwt.PyJWK]:

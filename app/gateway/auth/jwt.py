@@ -6,7 +6,7 @@ from typing import Any
 
 import jwt
 
-from app.gateway.auth.jwks import Jwks, JwksPlaceError, JwksUnavailableError
+from app.gateway.auth.jwks import Jwks, JwksSourceError, JwksUnavailableError
 from app.gateway.auth.keys import Grant, Role
 from app.gateway.errors import ApiError
 from app.settings import Settings
@@ -47,7 +47,7 @@ class TokenCheck:
         if settings.jwt_jwks:
             try:
                 self._jwks = Jwks(settings.jwt_jwks)
-            except JwksPlaceError as error:
+            except JwksSourceError as error:
                 raise TokenSettingsError(str(error)) from None
 
     def __bool__(self) -> bool:

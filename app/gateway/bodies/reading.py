@@ -22,7 +22,7 @@ MAX_BRACKETS = 25_000
 """An empty object takes 2 bytes as JSON and 64 as a Python object, so a limit in bytes bounds neither memory nor
 time.
 """
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -126,8 +126,8 @@ def _decoded(raw: bytes | bytearray | str, record_type: Any) -> Any:
 
 def _wrong(error: msgspec.ValidationError) -> ApiError:
     message = str(error)
-    place = _PLACE.search(message)
-    param = place[1] if place and place[1] else None
+    path = _PATH.search(message)
+    param = path[1] if path and path[1] else None
     return ApiError(ErrorCode.INVALID_REQUEST, message.replace("`$.", "`"), param=param)
 
 

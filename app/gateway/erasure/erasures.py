@@ -141,10 +141,10 @@ class Erasures:
     async def _read_some(self, records: AIOKafkaConsumer) -> None:
         table = frozenset(self._table)
         for tp, batch in (await records.getmany(timeout_ms=_POLL_MS)).items():
-            (self._take_marks if tp in table else self._take_controls)(batch)
+            (self._read_marks if tp in table else self._read_controls)(batch)
             self._next[tp] = batch[-1].offset + 1
 
-    def _take_controls(self, batch: Iterable[ConsumerRecord]) -> None:
+    def _read_controls(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:
             try:
                 control = decode(Control, record.value, record.headers)
@@ -154,7 +154,7 @@ class Erasures:
             if isinstance(control, Erase) and not is_forwarded(record.headers):
                 self.asked(control.user_id, record.timestamp)
 
-    def _take_marks(self, batch: Iterable[ConsumerRecord]) -> None:
+    def _read_marks(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:
             try:
                 (user_id,) = key_parts(record.key or b"")
@@ -166,9 +166,9 @@ class Erasures:
                 self._at.pop(user_id, None)
                 self._open.pop(user_id, None)
             else:
-                self._take_mark(user_id, record.partition, mark)
+                self._apply_mark(user_id, record.partition, mark)
 
-    def _take_mark(self, user_id: str, partition: int, mark: Erased) -> None:
+    def _apply_mark(self, user_id: str, partition: int, mark: Erased) -> None:
         progress = self._open.get(user_id)
         if mark.at > self.at(user_id):
             self._at[user_id] = mark.at

@@ -42,17 +42,17 @@ class Backlog:
         self._partitions = [TopicPartition(self._topic, number) for number in range(partitions)]
         self.estimate = Estimate(settings.max_in_flight)
         self._ended: Counter[int] = Counter()
-        self._looking: asyncio.Task[None] | None = None
+        self._observing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         if self._settings.gateway_start_s:
-            self._looking = asyncio.create_task(self._keep_looking(), name="backlog")
+            self._observing = asyncio.create_task(self._keep_observing(), name="backlog")
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._observing is not None:
+            self._observing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._looking
+                await self._observing
 
     def ended(self, user_id: str) -> None:
         """An answer of the user has ended."""
@@ -86,7 +86,7 @@ class Backlog:
     def _partition(self, user_id: str) -> int:
         return partition_for(user_id, len(self._partitions))
 
-    async def _keep_looking(self) -> None:
+    async def _keep_observing(self) -> None:
         logged = ""  # the failure that was logged last
         while True:
             admin = AIOKafkaAdminClient(**self._settings.cluster.options())
@@ -95,7 +95,7 @@ class Backlog:
                 await admin.start()
                 await ends.start()
                 while True:
-                    self.estimate.add(await self._look(admin, ends))
+                    self.estimate.add(await self._observe(admin, ends))
                     logged = ""
                     await asyncio.sleep(EVERY_S)
             except (KafkaError, OSError) as error:
@@ -113,12 +113,12 @@ class Backlog:
                     await admin.close()
             await asyncio.sleep(EVERY_S)
 
-    async def _look(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
-        found = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
+    async def _observe(self, admin: AIOKafkaAdminClient, records: AIOKafkaConsumer) -> Sample:
+        committed = await admin.list_consumer_group_offsets(self._settings.group, partitions=self._partitions)
         ends = await records.end_offsets(self._partitions)
         firsts = await records.beginning_offsets(self._partitions)
-        done = {place.partition: finished(found.get(place), firsts[place]) for place in self._partitions}
-        last = {place.partition: end for place, end in ends.items()}
+        done = {tp.partition: finished(committed.get(tp), firsts[tp]) for tp in self._partitions}
+        last = {tp.partition: end for tp, end in ends.items()}
         return Sample(time.monotonic(), last, done, Counter(self._ended))
 
 

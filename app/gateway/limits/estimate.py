@@ -8,7 +8,7 @@ is used. Requests without an end of their own (dead letters, duplicates) are cou
 Workers serve users in turn, and read on past a user with many requests. So ahead of a user's next request are the
 user's own open ones, and of each other user as many as the user's turns need: that one's open requests, but at most one
 more than the user's own. Who has nothing open waits for one request of each other user, however many one of them has
-sent. Requests of no known user delay nobody until they are more than a worker reads past
+sent. Requests of no known user delay no user until they are more than a worker reads past
 (`MOST_PARKED`): those beyond are ahead of everyone.
 """
 

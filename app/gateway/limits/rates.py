@@ -55,7 +55,7 @@ class Limits:
         """Whether any limit of tenants is set."""
         return self._tenant_requests.is_on or self._tenant_tokens.is_on
 
-    def look(self, identity: Identity) -> None:
+    def admit_lookup(self, identity: Identity) -> None:
         """Admit one look-up; raises `ApiError`."""
         self._lookups.check(identity.user_id)
         if identity.tenant is not None:
@@ -65,7 +65,7 @@ class Limits:
 
     def erase(self, identity: Identity) -> None:
         """Admit one erasure; raises `ApiError`."""
-        self.look(identity)
+        self.admit_lookup(identity)
         self._erasures.check(identity.user_id)
         self._erasures.spend(identity.user_id, 1)
 

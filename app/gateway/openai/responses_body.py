@@ -103,7 +103,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none. Raises `ApiError`."""
         request_id = new_request_id()
-        conversation, previous = self._place()
+        conversation, previous = self._conversation()
         tools, choice = allowed_of(self.tools, self.tool_choice)
         logprobs = _LOGPROBS in (self.include or ())
         return Request(
@@ -130,7 +130,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
             store=store if self.store is None else self.store,
         )
 
-    def _place(self) -> tuple[str | None, str | None]:
+    def _conversation(self) -> tuple[str | None, str | None]:
         """The conversation, and the request that this one continues."""
         if self.previous_response_id is None:
             return (self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation), None
@@ -152,28 +152,28 @@ def _messages(items: Sequence[InputItem]) -> list[Message]:
     """Calls that follow each other, or a message of the assistant, are one message with it."""
     if len(items) > MAX_ITEMS:
         raise invalid("input", f"has more than {MAX_ITEMS} items")
-    found: list[Message] = []
+    messages: list[Message] = []
     calls: list[MessageToolCall] = []
     for item in items:
         if item.type == "function_call" and item.call_id and item.name:
             calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, arguments_of(item.arguments))))
             continue
-        _add_calls(found, calls)
+        _add_calls(messages, calls)
         calls = []
         if item.type == "message" and item.role is not None:
-            found.append(ChatMessage(item.role, item.content).message())
+            messages.append(ChatMessage(item.role, item.content).message())
         elif item.type == "function_call_output" and item.call_id:
-            found.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
+            messages.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
         elif item.type != "reasoning":
             raise invalid("input", f"an item of the type {item.type} is not supported, or lacks a field")
-    _add_calls(found, calls)
-    return found
+    _add_calls(messages, calls)
+    return messages
 
 
-def _add_calls(found: list[Message], calls: Sequence[MessageToolCall]) -> None:
+def _add_calls(messages: list[Message], calls: Sequence[MessageToolCall]) -> None:
     if not calls:
         return
-    if found and found[-1].role is Role.ASSISTANT:
-        found[-1] = msgspec.structs.replace(found[-1], tool_calls=(*(found[-1].tool_calls or ()), *calls))
+    if messages and messages[-1].role is Role.ASSISTANT:
+        messages[-1] = msgspec.structs.replace(messages[-1], tool_calls=(*(messages[-1].tool_calls or ()), *calls))
     else:
-        found.append(Message(Role.ASSISTANT, tool_calls=tuple(calls)))
+        messages.append(Message(Role.ASSISTANT, tool_calls=tuple(calls)))

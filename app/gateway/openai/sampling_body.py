@@ -120,10 +120,10 @@ class SamplingBody(SamplingFields, frozen=True, kw_only=True):
         )
         other = None if self.structured_outputs is None else self.structured_outputs.response_format
         own = None if self.response_format is None else self.response_format.response_format
-        found = [one for one in (own, other, guided.response_format) if one is not None]
-        if len(found) > 1:
+        formats = [one for one in (own, other, guided.response_format) if one is not None]
+        if len(formats) > 1:
             raise invalid("structured_outputs", "excludes response_format and guided_*")
-        return found[0] if found else None
+        return formats[0] if formats else None
 
 
 def limit_of(*given: int | None, unset: int) -> int:
@@ -133,12 +133,12 @@ def limit_of(*given: int | None, unset: int) -> int:
 
 def choices_of(first: Request, choices: int) -> list[Request]:
     """The requests of all choices: each after the first has a conversation of its own, and the next seed."""
-    found = [first]
+    requests = [first]
     for number in range(1, choices):
         request_id = new_request_id()
         seed = _seed(first.seed, number)
-        found.append(replace(first, request_id=request_id, conversation_id=request_id, seed=seed))
-    return found
+        requests.append(replace(first, request_id=request_id, conversation_id=request_id, seed=seed))
+    return requests
 
 
 def check_size(first: Request, choices: int) -> None:

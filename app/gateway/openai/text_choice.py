@@ -93,9 +93,9 @@ class TextChoice:
         name = name_of(begin) if start is None else start
         offsets = _Offsets()
         first = {"tokens": name, **_NO_LOGPROB, "text_offset": offsets.add(begin)}
-        found = _logprobs(logprobs, offsets)
+        those = _logprobs(logprobs, offsets)
         self._offsets = _Offsets(len(text))
-        return text, {key: [first[key], *values] for key, values in found.items()}
+        return text, {key: [first[key], *values] for key, values in those.items()}
 
 
 class _Offsets:
@@ -124,10 +124,10 @@ def _logprobs(logprobs: Sequence[Logprob], offsets: _Offsets) -> dict[str, list[
 
 def _by_text(one: Logprob) -> dict[str, float]:
     """The token and its rivals. Two tokens may have the same text; the later one has vLLM's name then."""
-    found: dict[str, float] = {}
+    likeliest: dict[str, float] = {}
     for token, rival in {rival.token: rival for rival in (one, *one.top)}.items():
-        found[f"token_id:{token}" if rival.text in found else rival.text] = rival.logprob
-    return found
+        likeliest[f"token_id:{token}" if rival.text in likeliest else rival.text] = rival.logprob
+    return likeliest
 
 
 def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -59,14 +59,14 @@ async def ask(request: Request) -> Response:
     asked = body.request(identity, store=gateway.settings.gateway_store)
     (asked,) = await gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
-    place = f"/v1/requests/{asked.request_id}"
+    location = f"/v1/requests/{asked.request_id}"
     reply = {
         "request_id": asked.request_id,
         "user_id": identity.user,
         "conversation_id": asked.conversation_id,
-        "events": f"{place}/events",
+        "events": f"{location}/events",
     }
-    headers = {"Location": place, "X-Request-Id": asked.request_id, **ignored_header(ignored)}
+    headers = {"Location": location, "X-Request-Id": asked.request_id, **ignored_header(ignored)}
     return json_response(reply, 202, headers)
 
 
@@ -123,7 +123,7 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
     identity = caller.identity()
     if not is_request_id(request_id):
         raise invalid("request_id", "must be 1-64 of A-Z a-z 0-9 . _ : -")
-    gateway.limits.look(identity)
+    gateway.limits.admit_lookup(identity)
     return gateway, identity, caller
 
 

@@ -47,7 +47,7 @@ async def embed(request: Request) -> Response:
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
     if not 1 <= len(texts) <= _MOST_TEXTS or not all(texts):
         raise invalid("input", f"must be 1-{_MOST_TEXTS} texts that are not empty")
-    gateway.limits.look(identity)
+    gateway.limits.admit_lookup(identity)
     vectors, tokens = await while_connected(request, gateway.searching.embed(identity.user_id, texts))
     if body.dimensions not in {None, vectors.shape[1]}:
         raise invalid("dimensions", f"the embedder has {vectors.shape[1]}")

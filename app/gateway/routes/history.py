@@ -57,7 +57,7 @@ async def search(
     """Search the user's history by meaning and by words; times are Unix milliseconds."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.limits.look(identity)
+    gateway.limits.admit_lookup(identity)
     text = q or request.query_params.get("query", "")
     if not text.strip() or len(text) > _MOST_QUERY:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"q: must have 1-{_MOST_QUERY} characters", param="q")
@@ -89,22 +89,22 @@ async def conversations(request: Request) -> Response:
     """
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.limits.look(identity)
-    found: dict[str, dict[str, Any]] = {}
+    gateway.limits.admit_lookup(identity)
+    conversations: dict[str, dict[str, Any]] = {}
     alone: set[str] = set()
     for turn in await while_connected(request, gateway.archive.turns(identity.user_id)):
         # Another turn of it has another request's id.
         (alone.add if turn.conversation_id == turn.request_id else alone.discard)(turn.conversation_id)
-        known = found.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
-        found[turn.conversation_id] = {
+        known = conversations.pop(turn.conversation_id, {"title": turn.prompt[:_TITLE], "turns": 0})
+        conversations[turn.conversation_id] = {
             **known,
             "conversation_id": turn.conversation_id,
             "turns": known["turns"] + 1,
             "last_at": turn.created_at,
         }
     for conversation_id in alone:
-        del found[conversation_id]
-    return json_response({"conversations": await encoded(reversed(found.values()))})
+        del conversations[conversation_id]
+    return json_response({"conversations": await encoded(reversed(conversations.values()))})
 
 
 @router.get("/conversations/{conversation_id:path}", responses=replies(shape(conversation_id="string", turns="array")))
@@ -112,7 +112,7 @@ async def conversation(request: Request, conversation_id: str) -> Response:
     """The turns of one conversation, oldest first."""
     gateway = gateway_of(request)
     identity = await gateway.access.identify(request)
-    gateway.limits.look(identity)
+    gateway.limits.admit_lookup(identity)
     turns = await while_connected(request, gateway.archive.turns(identity.user_id))
     reply = await encoded(_as_json(turn) for turn in turns if turn.conversation_id == conversation_id)
     return json_response({"conversation_id": conversation_id, "turns": reply})
@@ -144,7 +144,7 @@ async def erasure(request: Request, user_id: str) -> Response:
     """
     gateway = gateway_of(request)
     identity = await _self(request, user_id)
-    gateway.limits.look(identity)
+    gateway.limits.admit_lookup(identity)
     status = report(gateway.erasures, identity.user_id, gateway.settings, gateway.partitions)
     return json_response({"user_id": user_id, **status})
 

@@ -70,13 +70,13 @@ class GatewayAssignor(AbstractPartitionAssignor):
         (topic,) = {topic for one in members.values() for topic in one.subscription}
         partitions = sorted(cluster.partitions_for_topic(topic) or ())
         fleets = fleets_of({name: one.keys for name, one in known.items()})
-        found = {}
+        assignments = {}
         for fleet in fleets:
             shares = divide(partitions, {name: known[name].owned for name in fleet})
             user_data = msgspec.json.encode(_division([(known[n], share) for n, share in shares.items()], len(fleets)))
             for name, share in shares.items():
-                found[name] = ConsumerProtocolMemberAssignment(_VERSION, [(topic, share)], user_data)
-        return found
+                assignments[name] = ConsumerProtocolMemberAssignment(_VERSION, [(topic, share)], user_data)
+        return assignments
 
     def on_assignment(self, assignment: ConsumerProtocolMemberAssignment) -> None:
         division = msgspec.json.decode(assignment.user_data, type=Division)
@@ -120,7 +120,7 @@ def divide(partitions: list[int], owned: Mapping[str, Iterable[int]]) -> dict[st
     """Equal shares, give or take one; a member keeps what it owns as far as its share allows."""
     names = sorted(owned, key=lambda name: (-len(tuple(owned[name])), name))
     small, larger = divmod(len(partitions), len(names))
-    most = {name: small + (place < larger) for place, name in enumerate(names)}
+    most = {name: small + (number < larger) for number, name in enumerate(names)}
     free, shares = set(partitions), dict[str, list[int]]()
     for name in names:
         shares[name] = [one for one in sorted(owned[name]) if one in free][: most[name]]

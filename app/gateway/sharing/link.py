@@ -96,14 +96,14 @@ class Link:
                 else:
                     return
 
-    async def look(self, user_id: str, request_id: str) -> list[TokenEvent]:
+    async def read_answer(self, user_id: str, request_id: str) -> list[TokenEvent]:
         """The answer's events so far; raises `ApiError` or `PeerAwayError`."""
-        found: list[TokenEvent] = []
+        events: list[TokenEvent] = []
         with self._call(Look(next(self._ids), user_id, request_id)) as call:
             async with asyncio.timeout(CALL_S):
                 while isinstance(frame := await self._next(call), Events):
-                    found += frame.events
-        return found
+                    events += frame.events
+        return events
 
     async def charge(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
         """Admit these requests by the owner's limits; raises `ApiError` or `PeerAwayError`."""
@@ -274,7 +274,7 @@ class Links:
             log.warning("the gateway at %s is linked again", link.name)
 
     def failed(self, link: Link, error: BaseException, *, is_refusal: bool) -> None:
-        """The link has ended by itself; calls that need it are told to try again."""
+        """The link has ended by itself; calls that need it are refused, and try again."""
         if self._links.get(link.name) is not link:
             return  # this gateway has closed it
         del self._links[link.name]

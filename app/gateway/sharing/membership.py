@@ -1,8 +1,8 @@
 """This gateway's membership of the group of gateways.
 
 The group's consumer only takes part in rebalances: its partitions are paused at once, and nothing is fetched or
-committed. The tokens are read by another consumer (answers/live.py), which keeps its place in the partitions that stay
-while a rebalance goes on.
+committed. The tokens are read by another consumer (answers/live.py), which keeps its position in the partitions
+that stay while a rebalance goes on.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Membership:
     async def _stay(self) -> None:
         while True:
             try:
-                await self._take_part()
+                await self._participate()
             except (KafkaError, KafkaUnusableError, OSError) as error:
                 log.warning("the group of gateways is out of reach: %s; retrying", error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _take_part(self) -> None:
+    async def _participate(self) -> None:
         session_ms = int(min(self._settings.session_timeout_s, _SESSION_S) * 1000)
         assignor = GatewayAssignor(self._member, self._learn)
         member = AIOKafkaConsumer(
@@ -71,7 +71,7 @@ class Membership:
             heartbeat_interval_ms=max(300, session_ms // 10),
             max_poll_interval_ms=_NEVER_MS,
         )
-        member.subscribe([self._settings.topic("tokens")], listener=_Rebalances(member, self._settle))
+        member.subscribe([self._settings.topic("tokens")], listener=_Rebalances(member, self._apply_division))
         await start(member)
         try:
             while True:
@@ -82,18 +82,18 @@ class Membership:
     def _learn(self, division: Division) -> None:
         self._division = division
 
-    async def _settle(self) -> None:
+    async def _apply_division(self) -> None:
         await self._assigned(self._division)
 
 
 class _Rebalances(ConsumerRebalanceListener):
-    def __init__(self, member: AIOKafkaConsumer, settle: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, member: AIOKafkaConsumer, apply_division: Callable[[], Awaitable[None]]) -> None:
         self._member = member
-        self._settle = settle
+        self._apply_division = apply_division
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """This gateway serves them until the next assignment."""
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         self._member.pause(*assigned)
-        await self._settle()
+        await self._apply_division()

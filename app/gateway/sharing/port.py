@@ -1,6 +1,6 @@
 """The port where other gateways ask for the users of this one's partitions: never the public one.
 
-It speaks the protocol of frames.py with whoever has proved that it is a gateway of this service (trust.py), and nothing
+It speaks the protocol of frames.py with callers that have proved to be gateways of this service (trust.py), and nothing
 else. Browsers are refused: they name an origin.
 """
 
@@ -29,15 +29,15 @@ _FULL = 1013
 
 
 def host_of(settings: Settings) -> str:
-    """The address that the port for gateways binds: the host that others are told."""
+    """The address that the port for gateways binds: the host that others connect to."""
     return urlsplit(settings.gateway_advertise).hostname or "127.0.0.1"
 
 
 def address_of(settings: Settings, listener: socket.socket) -> str:
-    """Where others reach that port: the host that they are told, and the port that was bound."""
-    told = urlsplit(settings.gateway_advertise)
-    host = told.hostname or ""
-    return f"{told.scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+    """Where others reach that port: the advertised host, and the port that was bound."""
+    advertised = urlsplit(settings.gateway_advertise)
+    host = advertised.hostname or ""
+    return f"{advertised.scheme}://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 class PeerPort:

@@ -8,7 +8,7 @@ The two ends of a new link prove to each other that they hold the secret, the as
     Proofs  one for each of its secrets
                                          Proof       with the secret that both have
 
-A proof is the HMAC of the role, both names and both nonces, so it is of no use on another connection, nor to whoever
+A proof is the HMAC of the role, both names and both nonces, so it is of no use on another connection, nor to one that
 stands between two gateways under a name of its own. Names are the gateways' `PARLEY_GATEWAY_ADVERTISE`. An end that is
 not convinced closes the connection with `REFUSED`.
 
@@ -128,8 +128,8 @@ class Trust:
 def trust_of(settings: Settings, *, development: bool) -> Trust:
     """Raises `SharingError`.
 
-    The secret is never derived from keys of callers: whoever holds the only key could compute it. It is not derived
-    from the JWT secret either, because changing that would then divide the gateways.
+    The secret is never derived from keys of callers: a caller that holds the only key could compute it. It is not
+    derived from the JWT secret either, because changing that would then divide the gateways.
     """
     name = settings.gateway_advertise
     given = tuple(one.strip().encode() for one in settings.gateway_peer_secret.split(",") if one.strip())

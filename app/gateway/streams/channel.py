@@ -138,7 +138,7 @@ class Channel:
             try:
                 message, ignored = decode(frame.get("text") or frame.get("bytes") or "")
                 ref = message.ref
-                await self._do(message, ignored)
+                await self._handle(message, ignored)
             except ApiError as error:
                 await self._refuse(ref, message, error)
             except WebSocketDisconnect:
@@ -155,12 +155,12 @@ class Channel:
             reply["retry_after_s"] = round(error.retry_after_s, 1)
         await self._send(reply)
 
-    async def _do(self, message: Message, ignored: list[str]) -> None:
+    async def _handle(self, message: Message, ignored: list[str]) -> None:
         caller = await self._gateway.access.caller(self._socket)
         identity = caller.identity(message.user_id)
         if isinstance(message, AskMessage):
             return await self._ask(message, identity, ignored)
-        self._gateway.limits.look(identity)
+        self._gateway.limits.admit_lookup(identity)
         key = (identity.user_id, message.request_id)
         match message:
             case FollowMessage():

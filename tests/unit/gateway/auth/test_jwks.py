@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from app.gateway.auth import jwks
-from app.gateway.auth.jwks import Jwks, JwksPlaceError, JwksUnavailableError
+from app.gateway.auth.jwks import Jwks, JwksSourceError, JwksUnavailableError
 from app.gateway.auth.jwt import TokenCheck
 from app.gateway.errors import ApiError
 from app.settings import Settings
@@ -147,7 +147,7 @@ async def test_old_keys_are_used_for_a_day_and_no_longer(server: Server) -> None
 
 @pytest.mark.parametrize("place", ["http://keys.example/jwks", "ftp://keys.example/jwks", "http://127.0.0.1.evil.com/"])
 def test_keys_come_by_https_from_elsewhere(place: str) -> None:
-    with pytest.raises(JwksPlaceError, match="https"):
+    with pytest.raises(JwksSourceError, match="https"):
         Jwks(place)
 
 

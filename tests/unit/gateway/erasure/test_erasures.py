@@ -40,10 +40,10 @@ class Bench:
         self.erasures = Erasures(SETTINGS, 2, lambda user, at: self.erased.append((user, at)))
 
     def marks(self, *batch: Record) -> None:
-        self.erasures._take_marks(batch)
+        self.erasures._read_marks(batch)
 
     def controls(self, *batch: Record) -> None:
-        self.erasures._take_controls(batch)
+        self.erasures._read_controls(batch)
 
     def report(self, user: str = "ann") -> dict[str, Any]:
         return report(self.erasures, user, SETTINGS, 2)

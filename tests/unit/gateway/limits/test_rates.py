@@ -127,10 +127,10 @@ def test_the_tenant_can_be_told_from_the_id_on_kafka(identity: Identity) -> None
 def test_the_users_of_a_tenant_share_its_look_ups() -> None:
     asks = limits(gateway_tenant_requests_per_min=2)
     for user in (NINA, OMAR):
-        asks.look(user)
+        asks.admit_lookup(user)
     with pytest.raises(ApiError, match="of this tenant"):
-        asks.look(NINA)
-    asks.look(LENA)
+        asks.admit_lookup(NINA)
+    asks.admit_lookup(LENA)
 
 
 def test_erasures_are_few_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,5 +205,5 @@ async def test_negative_tokens_end_the_link_and_change_nothing() -> None:
 
 async def test_a_look_finds_all_events_of_a_long_answer() -> None:
     async with port(Trust(OWNER, (SECRET,)), events=5_001) as address, links(address, SECRET) as made:
-        found = await made.to(OWNER).look("acme/nina", "r")
+        found = await made.to(OWNER).read_answer("acme/nina", "r")
     assert [event.index for event in found] == list(range(5_001))
