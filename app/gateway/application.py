@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.gateway import bounds
 from app.gateway.bodies.openapi import document
 from app.gateway.bodies.parameters import IGNORED_HEADER
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway, gateway_of
+from app.gateway.limits import bounds
 from app.gateway.middleware.access_log import AccessLog
 from app.gateway.middleware.connections import ByAddress
 from app.gateway.middleware.failures import Failures

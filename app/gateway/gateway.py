@@ -16,7 +16,6 @@ from websockets.asyncio.server import ServerConnection
 from app.features.quota.figures import MINUTE_MS, TenantFigures
 from app.features.quota.tenants import Tenants
 from app.features.quota.usage_feed import UsageFeed
-from app.gateway import bounds
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.follow import Follower
@@ -27,6 +26,7 @@ from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.erasure.erasures import Erasures
 from app.gateway.errors import ApiError, lasting
+from app.gateway.limits import bounds
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.rates import Limits

@@ -16,10 +16,10 @@ from typing import Any
 
 import uvicorn
 
-from app.gateway import bounds
 from app.gateway.application import create_application, create_operations
 from app.gateway.bodies.reading import MAX_BODY_BYTES
 from app.gateway.gateway import Gateway
+from app.gateway.limits import bounds
 from app.gateway.middleware.connections import GuardedHttp, GuardedWebSocket
 from app.gateway.sharing.port import host_of
 from app.log_limit import LogLimit

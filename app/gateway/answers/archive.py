@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.gateway import bounds
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.erasure.erasures import Erasures
 from app.gateway.errors import ApiError
+from app.gateway.limits import bounds
 from app.gateway.limits.fair_queue import FairQueue
 from app.gateway.metrics import Metrics
 from app.kafka.clients import KafkaUnusableError, consumer, start

@@ -11,9 +11,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.gateway import bounds
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
+from app.gateway.limits import bounds
 from app.gateway.metrics import Metrics
 from app.settings import Settings
 from app.wire.error import ErrorCode

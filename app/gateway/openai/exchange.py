@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from app.gateway import bounds
 from app.gateway.answers.follow import KEEP_ALIVE_S
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.parameters import ignored_header
 from app.gateway.errors import ApiError, error_of, json_response
 from app.gateway.gateway import Gateway
+from app.gateway.limits import bounds
 from app.gateway.openai.completion import ChoiceEvents, Completion
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream
 from app.gateway.streams.while_connected import while_connected

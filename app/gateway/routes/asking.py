@@ -10,7 +10,6 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from app.gateway import bounds
 from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
@@ -19,6 +18,7 @@ from app.gateway.bodies.parameters import ignored_header
 from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.errors import ApiError, error_of, invalid, json_response
 from app.gateway.gateway import Gateway, gateway_of
+from app.gateway.limits import bounds
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream, server_sent
 from app.gateway.streams.while_connected import while_connected
 from app.reader import Answer

@@ -14,12 +14,12 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from app.gateway import bounds
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
 from app.gateway.bodies.reading import parse
 from app.gateway.errors import ApiError, error_of
 from app.gateway.gateway import Gateway
+from app.gateway.limits import bounds
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from app.wire.limits import is_request_id

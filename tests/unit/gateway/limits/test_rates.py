@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.gateway import bounds
 from app.gateway.auth.identity import Identity
 from app.gateway.errors import ApiError
+from app.gateway.limits import bounds
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.estimate import Sample
 from app.gateway.limits.rates import Buckets, Limits
