@@ -1,34 +1,18 @@
-"""The Faust application: group membership, the flow of records, the web server and the command line.
-
-    faust -A app worker -l info
-
-Faust delivers records and assignments and commits nothing; offsets are committed with the transactions of
-app/delivery/commits/commit.py.
-"""
-
-from __future__ import annotations
+"""The Faust application of `faust -A app worker`: the life of its process, web server and command line."""
 
 import asyncio
 import logging
 import signal
 import time
-import uuid
 import warnings
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NoReturn
 
 import faust
-from faust.types import TP
 
-from app.delivery.record import SOURCES, TURNS, Record
-from app.faust import consumer
-from app.faust.assignor import Assignor
-from app.faust.flow import ConsumerFlow
-from app.faust.no_tables import NoTables
+from app.faust import consumer, group
+from app.faust.group import FaustGroup
 from app.kafka.clients import KafkaAwayError
-from app.kafka.cluster import Cluster
 from app.preflight import Unusable, check_setup, report
 from app.process_end import end_process
 from app.search.vector_store import IndexMismatchError
@@ -47,17 +31,15 @@ log = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
 EXIT_WRONG_USE = 2
-_WATCH_S = 1.0
 _GOODBYE_S = 10.0
 _HURRY_S = 2.0
-_HEARTBEAT_S = 0.5
-_POLL_RECORDS = 500
 
 
 class ParleyApp(consumer.App):
     """`loaded` is set once the command line has prepared the worker, `worker` while it runs."""
 
     parley: Settings
+    group: FaustGroup
     loaded: Loaded | None = None
     worker: Worker | None = None
     telemetry: Telemetry
@@ -94,15 +76,13 @@ class ParleyApp(consumer.App):
             self.watching.cancel()
         if self.worker is not None:
             await self.worker.release(broken=self.exit_code is not None)
-            if not await self.consumer.leave_group():
+            if not await self.group.leave():
                 session_s = self.parley.session_timeout_s
                 log.warning("Kafka has not confirmed that this worker leaves; the group notices within %g s", session_s)
 
     async def on_start(self) -> None:
         assert self.loaded is not None
-        self.worker = Worker(
-            self.parley, self.loaded, ConsumerFlow(self), self.end_with, observer=self.telemetry.observer
-        )
+        self.worker = Worker(self.parley, self.loaded, self.group, self.end_with, observer=self.telemetry.observer)
         try:
             await self.worker.start()
         except CheckpointError as error:
@@ -111,17 +91,8 @@ class ParleyApp(consumer.App):
             report(str(error))
             end_process(EXIT_WRONG_USE)
         self.telemetry.start()
-        self.watching = asyncio.ensure_future(self._watch_membership())
+        self.watching = asyncio.ensure_future(self.group.watch())
         await super().on_start()
-
-    async def _watch_membership(self) -> None:
-        """A member whose group coordination has failed would stay silent for ever: end it, so that another worker takes
-        over.
-        """
-        while self.exit_code is None and not self.should_stop:
-            await asyncio.sleep(_WATCH_S)
-            if (error := self.consumer.coordination_ended()) is not None:
-                self.end_with(error)
 
     def end_with(self, error: BaseException) -> None:
         """End the process; the next owners continue what is unfinished."""
@@ -200,25 +171,8 @@ def prepare(app: ParleyApp) -> None:
 def create_app(parley: Settings) -> ParleyApp:
     app = ParleyApp(
         parley.group,
-        broker=parley.broker,
-        broker_credentials=_credentials(parley.cluster),
         datadir=str(parley.data_dir / "faust"),
         Worker=ParleyWorker,
-        PartitionAssignor=Assignor,
-        TableManager=NoTables,
-        broker_session_timeout=parley.session_timeout_s,
-        # A heartbeat tells members of a rebalance; until then, the partitions of a worker that left have no owner.
-        broker_heartbeat_interval=min(_HEARTBEAT_S, parley.session_timeout_s / 4),
-        broker_request_timeout=max(40.0, parley.session_timeout_s),
-        consumer_auto_offset_reset="earliest",
-        # A batch may hold a million records; between two polls, the event loop does something else.
-        broker_max_poll_records=_POLL_RECORDS,
-        consumer_group_instance_id=_instance_id(parley.data_dir),
-        table_standby_replicas=parley.standby_replicas,
-        topic_disable_leader=True,
-        topic_allow_declare=False,
-        stream_wait_empty=False,
-        stream_recovery_delay=0.0,
         worker_redirect_stdouts=False,
         # Health and metrics name tenants; `--web-bind` opens them to other machines.
         web_bind="127.0.0.1",
@@ -227,89 +181,15 @@ def create_app(parley: Settings) -> ParleyApp:
         web_graph_enabled=False,
         web_stats_enabled=False,
         logging_config=dict(FAUST_LOGGING) if parley.log_format == "json" else None,
+        **group.options(parley),
     )
     app.parley = parley
-    app.unhurried = frozenset({parley.topic(TURNS)})
     app.held = ExitStack()
-    for name in SOURCES:
-        topic = app.topic(
-            parley.topic(name), value_serializer="raw", value_type=bytes, key_serializer="raw", key_type=bytes
-        )
-        app.agent(topic, name=name)(_taker(app, name))
-    app.on_partitions_revoked.connect(_revoked, weak=False)
+    app.group = FaustGroup(app, parley, lambda: app.worker, app.end_with)
     app.telemetry = Telemetry(parley, lambda: app.worker)
     app.telemetry.add_pages(app)
-    app.on_partitions_assigned.connect(_assigned, weak=False)
     app.on_before_shutdown.connect(_close, weak=False)
     return app
-
-
-def _credentials(cluster: Cluster) -> faust.types.CredentialsT | None:
-    """Credentials of Faust's own consumer; our clients use `Cluster.options`."""
-    tls = cluster.ssl_context() if cluster.tls else None
-    if (tokens := cluster.tokens()) is not None:
-        return faust.OAuthCredentials(oauth_cb=tokens, ssl_context=tls)
-    if cluster.sasl_mechanism:
-        return faust.SASLCredentials(
-            username=cluster.username,
-            password=cluster.password,
-            mechanism=cluster.sasl_mechanism,
-            ssl_context=tls,
-        )
-    return None if tls is None else faust.SSLCredentials(tls)
-
-
-def _instance_id(folder: Path) -> str:
-    """Static membership (KIP-345): a worker that restarts with its data gets its partitions back at once."""
-    path = folder / "instance"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not path.exists():
-            path.write_text(uuid.uuid4().hex)
-        return path.read_text().strip()
-    except OSError as error:
-        raise SettingsError(f"PARLEY_DATA_DIR={folder}: {error.strerror or error}; choose another folder") from None
-
-
-def _taker(app: ParleyApp, topic: str) -> Callable[[Any], Awaitable[None]]:
-    async def take(stream: AsyncIterable[Any]) -> None:
-        async for event in stream.noack().events():  # type: ignore[attr-defined]
-            assert app.worker is not None
-            try:
-                record = _record(topic, event.message, app.consumer.handed_before(event.message))
-                if (partition := app.worker.partitions.accept(record)) is not None:
-                    app.worker.receive(partition, record)
-            except Exception as error:  # noqa: BLE001 - Faust would go on with the next record and lose this one
-                app.end_with(error)
-                return
-
-    take.__qualname__ = topic  # the agent's name in Faust's log
-    return take
-
-
-def _record(topic: str, message: Any, after: int) -> Record:
-    return Record(
-        topic=topic,
-        partition=message.partition,
-        offset=message.offset,
-        after=after,
-        timestamp=round(message.timestamp * 1000),
-        key=message.key,
-        value=message.value,
-        headers=tuple(message.headers or ()),
-        unreadable=message.unreadable,
-    )
-
-
-async def _assigned(app: ParleyApp, assigned: Iterable[TP], **_: Any) -> None:
-    if app.worker is not None:
-        standbys = {tp.partition for tp in app.assignor.assigned_standbys()}
-        await app.worker.partitions.assigned({tp.partition for tp in assigned}, standbys)
-
-
-async def _revoked(app: ParleyApp, _revoked: Iterable[TP], **_: Any) -> None:
-    if app.worker is not None:
-        await app.worker.partitions.revoked()
 
 
 async def _close(app: ParleyApp, **_: Any) -> None:

@@ -30,8 +30,8 @@ from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
 from app.delivery.partition import Partition
-from app.delivery.partitions import Flow, Partitions
-from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record
+from app.delivery.partitions import Partitions
+from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, Source
 from app.delivery.sweeper import Sweeper
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.guard import Guard, GuardStats
@@ -109,7 +109,7 @@ class Worker:
         self,
         settings: Settings,
         loaded: Loaded,
-        flow: Flow,
+        source: Source,
         broken: Callable[[BaseException], None],
         *,
         clients: Clients | None = None,
@@ -133,7 +133,7 @@ class Worker:
         self._related = open_related(settings, loaded.embedder, open_vectors)
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in models.engines))
         observer = Observers(observer, load)
-        self.partitions = Partitions(settings, self, flow, clients=clients, open_store=open_store, observer=observer)
+        self.partitions = Partitions(settings, self, source, clients=clients, open_store=open_store, observer=observer)
         canaries = Canaries(loaded.policy, self._retreated)
         self.features = features_of(
             settings,

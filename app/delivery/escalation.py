@@ -11,13 +11,11 @@
 from __future__ import annotations
 
 from app.delivery.commits.commit import LostError
-from app.delivery.commits.offsets import LostRecordError
 from models.token_stream import EngineDied
 from tables.store_errors import CorruptStoreError, StoreLockedError, StoreUnusableError
 
 WORKER_ERRORS: tuple[type[Exception], ...] = (
     EngineDied,  # the thread that computes answers has died or hangs
-    LostRecordError,  # a record was fetched and never delivered; only a restart reads it again
     StoreLockedError,  # another process uses the data directory
     StoreUnusableError,  # files, space or rights are lacking, or the disk loses what is written
 )

@@ -174,7 +174,7 @@ class Ownership:
     def open(self, record: Record) -> bool:
         """Open the record; False if it was opened or finished before."""
         tokens_from = self._inherited(self.epoch)[0] if self.resuming else self.token_log.position
-        return self.offsets[record.topic].add(record.offset, tokens_from, record.after)
+        return self.offsets[record.topic].add(record.offset, tokens_from)
 
     @property
     def resuming(self) -> bool:

@@ -7,7 +7,6 @@ kept here and processed again, because Faust delivers each record once.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import enum
 import logging
 import math
@@ -19,15 +18,13 @@ from typing import Any, Protocol
 from app.delivery import dead_letters
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.commit import Commit, LostError, RecordRefusedError
-from app.delivery.commits.offsets import LostRecordError
 from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
-from app.delivery.gaps import Gaps
 from app.delivery.inflight import InFlight
 from app.delivery.lanes import Lanes
 from app.delivery.open_records import OpenRecords, Share
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
 from app.delivery.parked_reader import ParkedReader
-from app.delivery.record import REQUESTS, SOURCES, Record
+from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
 from models.unexpected import type_and_place
@@ -44,8 +41,6 @@ _RELEASE_S = 1.0
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
 _MOST_UNEXPECTED = 4
-# Records dropped at a rebalance are delivered again within a moment; a busy machine may take seconds.
-_SESSIONS = 2
 
 
 class State(enum.Enum):
@@ -89,11 +84,6 @@ def _position_of(commit: Commit) -> str:
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
 
-def _arrived_in_order(record: Record) -> Record:
-    """The record, without its predecessor, which has arrived."""
-    return record if record.after < 0 else dataclasses.replace(record, after=-1)
-
-
 class Partition:
     """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
 
@@ -107,8 +97,6 @@ class Partition:
         self._lanes: Lanes[InFlight] | None = None
         self._mine: set[int] = set()
         self.records = OpenRecords(Share.of(context.settings))
-        self._arrived = dict.fromkeys(SOURCES, -1)
-        self._gaps = Gaps(_SESSIONS * context.settings.session_timeout_s)
         self._corrupt_at = -math.inf
         self._taken_back: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
@@ -132,38 +120,22 @@ class Partition:
         assert self._lanes is not None
         return self._lanes
 
-    def accept(self, record: Record) -> bool:
+    def accept(self, record: Record, *, parked: bool = False) -> bool:
         """Whether the record is to be processed now: it is new, and the partition is owned and has room for it."""
-        if record.after <= self._arrived[record.topic]:
-            record = _arrived_in_order(record)
-        arrived, is_due = self._accept(record)
-        if arrived:
-            self._arrived[record.topic] = max(self._arrived[record.topic], record.offset)
-        return is_due
-
-    def _accept(self, record: Record, *, parked: bool = False) -> tuple[bool, bool]:
-        """Whether no record before it is missing, and whether it is to be processed now."""
         try:
             if self.state is not State.OWNED:
                 self.records.add_early(record)
             elif self.ownership.open(record):
-                # Under the next ownership the records between may be finished and no longer delivered.
-                record = _arrived_in_order(record)
                 if parked or (self.records.exceeds(record) and not self.ownership.has_begun(record)):
                     self.records.park(record)
                 else:
                     self.records.hold(record)
-                    return True, True
-        except LostRecordError as error:
-            begin = self.ownership.offsets[record.topic].next
-            self._gaps.expect_again(record, begin, error)
-            self._arrived[record.topic] = begin - 1
-            return False, False
+                    return True
         except CorruptStoreError as error:
             self.ownership.fail(error)  # the record is open, and handled again
         finally:
             self._on_load(self)
-        return True, False
+        return False
 
     def unpark(self, record: Record) -> None:
         """Process a record that was parked."""
@@ -363,15 +335,9 @@ class Partition:
             self.ownership.restored,
         )
         again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
-        missing: set[str] = set()
         for record, parked in again:
-            if record.topic in missing:
-                continue
-            arrived, is_due = self._accept(record, parked=parked)
-            if is_due:
+            if self.accept(record, parked=parked):
                 self._host.receive(self, record)
-            elif not arrived:
-                missing.add(record.topic)
 
     async def _let_go(self) -> None:
         if self._ownership is None:

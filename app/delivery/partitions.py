@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from typing import Protocol
 
 from app.delivery import open_records
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
@@ -17,7 +16,7 @@ from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.open_records import MOST_PARKED
 from app.delivery.ownership import OpenStore, PartitionContext
 from app.delivery.partition import Host, Partition, State
-from app.delivery.record import REQUESTS, TURNS, Record
+from app.delivery.record import REQUESTS, TURNS, Record, Source
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.standby import Standbys
 from app.settings import Settings
@@ -33,20 +32,12 @@ _RESUME_AT_SHARE = 0.4
 _CONFIRM_AGAIN_S = 0.5
 
 
-class Flow(Protocol):
-    """Pauses and resumes the consumption of a topic's partition."""
-
-    def pause(self, topic: str, partition: int) -> None: ...
-
-    def resume(self, topic: str, partition: int) -> None: ...
-
-
 class Partitions:
     def __init__(
         self,
         settings: Settings,
         host: Host,
-        flow: Flow,
+        source: Source,
         *,
         clients: Clients | None = None,
         open_store: OpenStore = PartitionStore.open,
@@ -55,7 +46,7 @@ class Partitions:
         self.all: dict[int, Partition] = {}
         self._settings = settings
         self._host = host
-        self._flow = flow
+        self._source = source
         self._clients = clients or Clients(settings)
         self._open_store = open_store
         self._observer = observer
@@ -223,7 +214,7 @@ class Partitions:
                 partition.records.parked / MOST_PARKED if topic == REQUESTS else 0.0,
             )
             if filled >= 1:
-                self._flow.pause(topic, partition.number)  # each time: the end of a rebalance lets everything flow
+                self._source.pause(topic, partition.number)  # each time: the end of a rebalance lets everything flow
                 if topic not in partition.paused:
                     partition.paused.add(topic)
                     self._observer.flow(partition.number, topic, paused=True)
@@ -231,5 +222,5 @@ class Partitions:
                 continue
             elif filled <= _RESUME_AT_SHARE:
                 partition.paused.discard(topic)
-                self._flow.resume(topic, partition.number)
+                self._source.resume(topic, partition.number)
                 self._observer.flow(partition.number, topic, paused=False)

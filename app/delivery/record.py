@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aiokafka import ConsumerRecord
 
@@ -18,18 +19,31 @@ SOURCES = (REQUESTS, CONTROLS, TURNS)
 owner holds them together.
 """
 
+HeaderList = Sequence[tuple[str, bytes | None]]
+
 _OBJECT_BYTES = 256
 _VALUE_BYTES = 96
 
-HeaderList = Sequence[tuple[str, bytes | None]]
+
+class Source(Protocol):
+    """The consumer group.
+
+    It promises: from `Partitions.assigned` to the next `revoked`, the records of a partition come in the order of
+    their offsets, from its committed offset on; none is left out, and none comes that was fetched before that
+    assignment. Records that have come before may come again.
+    """
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Let no more records of this topic come for now; some that were fetched may."""
+
+    def resume(self, topic: str, partition: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """`topic` is the name without the prefix of the settings; `timestamp` is Unix milliseconds.
 
-    `after` is the offset of the record that was fetched before this one, -1 if that is not known. `unreadable` says why
-    the record cannot be decoded (app/kafka/reading.py); its value then has the raw bytes.
+    `unreadable` says why the record cannot be decoded (app/kafka/reading.py); its value then has the raw bytes.
     """
 
     topic: str
@@ -39,7 +53,6 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: HeaderList = ()
-    after: int = -1
     unreadable: str = ""
     cost: int = field(init=False, compare=False, repr=False)
     """Upper bound of the memory that the record takes while it is held, in bytes; counted once."""

@@ -11,7 +11,7 @@ from aiokafka.producer import sender
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
-from app.faust.fetch_order import FetchOrder
+from app.faust.arrivals import Arrivals
 from app.faust.fetch_throttle import FetchThrottle
 from app.faust.open_transactions import OpenTransactions
 from app.faust.quick_wait import QuickWait
@@ -30,12 +30,11 @@ def tune() -> None:
 
 
 class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
-    """Remembers the order of fetched records, so that a record that was never delivered is noticed."""
+    """Tells `App.arrivals` what is fetched, and to which offsets the consumer goes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.throttle = FetchThrottle(self.app.unhurried)
-        self.order = FetchOrder()
         self.transactions = OpenTransactions()
 
     async def _fetch_records(self, consumer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,8 +42,26 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
         self.throttle.fetched(consumer, fetched)
         self.transactions.fetched(consumer, time.monotonic())
         for partition, records in fetched.items():
-            self.order.fetched(partition, records)
+            self.app.arrivals.fetched(partition, [record.offset for record in records])
         return fetched
+
+    async def seek_to_committed(self) -> dict[TP, int]:
+        """Go to the committed offset of each partition that is still assigned, or else to its first record.
+
+        aiokafka's own method asks for each partition by itself. It leaves those without a commit, and those committed
+        at 0, where they are; what Faust has dropped of them would not come again.
+        """
+        consumer, offsets = self._ensure_consumer(), dict[Any, int]()
+        while unknown := consumer.assignment() - offsets.keys():
+            committed = await consumer._coordinator.fetch_committed_offsets(unknown)  # noqa: SLF001
+            offsets |= {at: known.offset for at, known in committed.items() if known.offset >= 0}
+            if uncommitted := unknown - offsets.keys():
+                offsets |= await consumer.beginning_offsets(uncommitted)
+        assigned = consumer.assignment()
+        for at in assigned:
+            consumer.seek(at, offsets[at])
+            self.app.arrivals.seek(at)
+        return {TP(*at): offsets[at] for at in assigned}
 
     def verify_event_path(self, now: float, tp: Any) -> None:
         """Disabled: Faust counts from the consumer's start and would call newly assigned partitions stuck.
@@ -94,10 +111,6 @@ class _Consumer(QuickWait, driver.Consumer):
         task = None if consumer is None else getattr(consumer._coordinator, "_coordination_task", None)  # noqa: SLF001
         return None if task is None or not task.done() or task.cancelled() else task.exception()
 
-    def handed_before(self, message: Any) -> int:
-        """Offset of the record that was delivered before this one, -1 if that is not known."""
-        return self._thread.order.before(TP(message.topic, message.partition), message.offset)
-
     async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
         """Disabled: Faust keeps the gaps between offsets until it commits, which it never does here.
 
@@ -113,6 +126,7 @@ class App(faust.App):
     """Faust's application with the consumer above. Records of `unhurried` topics may be delivered a moment later."""
 
     unhurried: frozenset[str] = frozenset()
+    arrivals: Arrivals
 
     def _new_transport(self) -> Any:
         transport = super()._new_transport()

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from aiokafka import TopicPartition
 
 from app.delivery.record import SOURCES, Record
+from app.faust.arrivals import Arrivals
 from tests.simulation.broker import Broker
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ class Group:
 class Feed:
     """Hands out one topic's partition, from its committed offset, for as long as the assignment is the newest."""
 
-    def __init__(self, process: Process, generation: int, topic: str, at: TopicPartition) -> None:
+    def __init__(self, process: Process, arrivals: Arrivals, generation: int, topic: str, at: TopicPartition) -> None:
         self._process = process
+        self._arrivals = arrivals
         self._generation = generation
         self._topic = topic
         self._at = at
@@ -111,11 +112,17 @@ class Feed:
         self._fetching = False
         self._closed = False
         self._fetched: deque[Record] = deque()
-        self._last = -1
-        committed = process.broker.committed.get(at)
-        self.position = 0 if committed is None else max(0, committed.offset)
+        self.position = 0
         self.paused = False
+        self.goes_back = False
+        """Whether it does with what it fetches next as Faust may in a rebalance and soon after it."""
         self._log.readers.append(self.poke)
+        self.seek_to_committed()
+
+    def seek_to_committed(self) -> None:
+        committed = self._process.broker.committed.get(self._at)
+        self.position = 0 if committed is None else max(0, committed.offset)
+        self._arrivals.seek(self._at)
         self.poke()
 
     def poke(self) -> None:
@@ -140,15 +147,19 @@ class Feed:
 
     def _fetch(self) -> None:
         self._fetching = False
+        if self._closed:
+            return
         if not self._process.link_up:
             self._fetching = True
             self._world.after(0.1, self._fetch)
             return
         entries, self.position = self._log.read(self.position, self._world.random.randint(1, 20))
-        for one in entries:
-            record = Record.of(self._topic, one.consumed)  # type: ignore[arg-type]
-            self._fetched.append(replace(record, after=self._last))
-            self._last = one.offset
+        self._fetched.extend(Record.of(self._topic, one.consumed) for one in entries)  # type: ignore[arg-type]
+        self._arrivals.fetched(self._at, [one.offset for one in entries])
+        if self.goes_back and len(entries) > 1:
+            self.goes_back = False
+            self._fetched.popleft()
+            self.seek_to_committed()
         if entries:
             self._process.loop.call_soon(self._hand_out)
         if self.position < self._log.stable_end:
@@ -159,9 +170,11 @@ class Feed:
             while self._fetched:
                 try:
                     worker, record = self._process.worker, self._fetched.popleft()
+                    if not self._arrivals.passes(self._at, record.offset, self._world.now):
+                        continue
                     if (partition := worker.partitions.accept(record)) is not None:
                         worker.receive(partition, record)
-                except Exception as error:  # noqa: BLE001 - as app/application.py
+                except Exception as error:  # noqa: BLE001 - as app/faust/group.py
                     self._process.end_with(error)
                     return
         elif not self._closed:
@@ -169,10 +182,11 @@ class Feed:
             self._process.loop.call_later(0.01, self._hand_out)
 
 
-class Flow:
-    """`app.delivery.partitions.Flow` over a process's feeds."""
+class Feeds:
+    """A process's feeds, as the `Source` of its delivery."""
 
-    def __init__(self) -> None:
+    def __init__(self, session_s: float) -> None:
+        self.arrivals = Arrivals(2 * session_s)
         self.feeds: dict[tuple[str, int], Feed] = {}
 
     def pause(self, topic: str, partition: int) -> None:
@@ -188,7 +202,9 @@ class Flow:
         for feed in former.values():
             feed.close()
         self.feeds = {
-            (topic, number): Feed(process, generation, topic, TopicPartition(process.settings.topic(topic), number))
+            (topic, number): Feed(
+                process, self.arrivals, generation, topic, TopicPartition(process.settings.topic(topic), number)
+            )
             for number in numbers
             for topic in SOURCES
         }
@@ -196,3 +212,5 @@ class Flow:
         for place in former.keys() & self.feeds.keys():
             if chance.random() < 0.5:
                 self.feeds[place].hand_out_late(former[place])
+        for feed in self.feeds.values():
+            feed.goes_back = chance.random() < 0.3

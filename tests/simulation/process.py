@@ -28,7 +28,7 @@ from tables.store import PartitionStore
 from tests.simulation.analyzer import FickleAnalyzer
 from tests.simulation.broker import Broker
 from tests.simulation.clients import SimClients
-from tests.simulation.group import Flow, Group
+from tests.simulation.group import Feeds, Group
 from tests.simulation.judges import FickleJudges
 from tests.simulation.memory_store import Disk, MemoryStore
 from tests.simulation.milvus import MilvusServer, SameVector, SimMilvus
@@ -123,7 +123,7 @@ class Process:
         self.broken: list[BaseException] = []
         self.leaving = False
         self._group = group
-        self._flow = Flow()
+        self._feeds = Feeds(settings.session_timeout_s)
         self._assignments: asyncio.Queue[tuple[int, frozenset[int] | None]]
         self.worker: Worker
         broker.world.loops.append(self.loop)
@@ -230,7 +230,7 @@ class Process:
         self.worker = Worker(
             self.settings,
             loaded,
-            self._flow,
+            self._feeds,
             self.end_with,
             clients=SimClients(self.settings, self),
             open_store=partial(_open_store, self.disk, self.name),
@@ -244,19 +244,21 @@ class Process:
             generation, numbers = await self._assignments.get()
             self.generation = 0  # nothing is handed out while a rebalance goes on
             if numbers is None:
+                self._feeds.arrivals.revoke()
                 await self.worker.partitions.revoked()
                 self.broker.world.after(self.broker.world.latency(), partial(self._group.ready, self, generation))
                 continue
             # Faust lets records flow as soon as it has announced the assignment, however long its handling takes.
             opened = self.broker.world.random.random() < 0.5
             if opened:
-                self._flow.open(self, generation, numbers)
+                self._feeds.open(self, generation, numbers)
                 self.generation = generation
             others = set(range(self.settings.partitions)) - numbers
             standbys = {number for number in others if self.broker.world.random.random() < 0.5}
+            self._feeds.arrivals.assign()
             await self.worker.partitions.assigned(numbers, standbys)
             if not opened:
-                self._flow.open(self, generation, numbers)
+                self._feeds.open(self, generation, numbers)
             self.generation = generation
 
     def _serving(self, name: str, *names: str) -> ServedModel:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ from app.delivery.resume.quarantine import Beginning, Isolation
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
+from app.faust.arrivals import Arrivals, Place
 from app.features.cache import recordings
 from app.features.cache.recordings import Recording, ResponseCache
 from app.features.cache.stage import Cached
@@ -251,6 +253,17 @@ class Mutant:
     more: tuple[tuple[Any, str, Any], ...] = ()
 
 
+_PASSES = Arrivals.passes
+
+
+def _passes_all_that_is_assigned(arrivals: Arrivals, at: Place, offset: int, now: float) -> bool:
+    return arrivals._is_assigned and (_PASSES(arrivals, at, offset, now) or at in arrivals._expected)
+
+
+def _expects_what_it_did(arrivals: Arrivals, at: Place) -> None:
+    arrivals._expected.setdefault(at, deque())
+
+
 _WRITE = AnswerLog.write
 _DECIDE = AnswerLog.decide
 _INHERIT = AnswerLog.inherit
@@ -414,6 +427,8 @@ MUTANTS: dict[str, Mutant] = {
     "a request that a former owner has begun is parked": Mutant(
         Ownership, "has_begun", lambda *_: False, flooded_storm
     ),
+    "a record behind a gap passes": Mutant(Arrivals, "passes", _passes_all_that_is_assigned, flooded_storm, hint=3),
+    "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=3),
     "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(

@@ -4,18 +4,13 @@ Records finish in any order. Beside the head (the first open offset, which is co
 the offsets that finished ahead of it. After a crash, the records from the head on are read again, and finished ones are
 recognized by their offset.
 
-Offsets may have holes, left by compaction and transaction markers. A hole is a lost record only if the consumer had
-been given a record in it: then the record delivered before is not the last one that was fetched.
+Offsets may have holes, left by compaction and transaction markers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-
-class LostRecordError(Exception):
-    """A record was fetched but never delivered to this worker; it must be read again, by a restarted worker."""
 
 
 @dataclass(slots=True)
@@ -34,16 +29,13 @@ class Offsets:
     def open(self) -> int:
         return len(self._open)
 
-    def add(self, offset: int, tokens_offset: int, after: int = -1) -> bool:
+    def add(self, offset: int, tokens_offset: int) -> bool:
         """Open a record; False if it was opened before or is finished.
 
-        `tokens_offset`: no event of its answer is before this offset of the `tokens` partition. `after`: the offset of
-        the record that was fetched before this one.
+        `tokens_offset`: no event of its answer is before this offset of the `tokens` partition.
         """
         if offset < self.next:
             return False
-        if after >= self.next:
-            raise LostRecordError(f"offset {after} was fetched and not delivered; expected {self.next}")
         self.next = offset + 1
         if offset in self._ahead:
             return False

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.offsets import LostRecordError, Offsets
+from app.delivery.commits.offsets import Offsets
 
 
 @st.composite
@@ -68,13 +67,6 @@ def test_what_finishes_ahead_of_an_open_record_holds_the_head_back() -> None:
     assert (offsets.head(), offsets.ahead(), offsets.open) == (13, [], 0)
 
 
-def test_record_after_one_that_was_not_delivered_is_refused() -> None:
-    offsets = Offsets.resume(5)
-    with pytest.raises(LostRecordError, match="offset 5 was fetched and not delivered; expected 5"):
-        offsets.add(6, 0, after=5)
-    assert offsets.add(6, 0, after=4), "the record before was handled by a former owner"
-
-
 def test_what_a_former_owner_has_finished_is_committed_with_the_record_before_it() -> None:
     offsets = Offsets.resume(10, ahead=(11, 12, 14))
     offsets.add(10, 0)
@@ -82,5 +74,5 @@ def test_what_a_former_owner_has_finished_is_committed_with_the_record_before_it
     offsets.finish([10])
     assert not offsets.add(11, 0)
     assert not offsets.add(12, 0)
-    assert offsets.add(13, 0, after=12)
+    assert offsets.add(13, 0)
     assert offsets.head([13]) == 15
