@@ -55,15 +55,15 @@ class MemoryRules:
 
 def _branch(turns: tuple[Turn, ...], last: str) -> tuple[Turn, ...]:
     """The turn of the request `last` and those that precede it, oldest first."""
-    places = {turn.request_id: place for place, turn in enumerate(turns)}
-    found: list[Turn] = []
-    place = places.get(last)
-    while place is not None:
-        turn = turns[place]
-        found.append(turn)
-        before = places.get(turn.after) if turn.after else place - 1
-        place = before if before is not None and 0 <= before < place else None
-    return tuple(reversed(found))
+    positions = {turn.request_id: position for position, turn in enumerate(turns)}
+    branch: list[Turn] = []
+    position = positions.get(last)
+    while position is not None:
+        turn = turns[position]
+        branch.append(turn)
+        before = positions.get(turn.after) if turn.after else position - 1
+        position = before if before is not None and 0 <= before < position else None
+    return tuple(reversed(branch))
 
 
 def _within_limit(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

@@ -101,13 +101,13 @@ def some(rows: Iterator[Change | None]) -> tuple[list[Change], bool]:
     """The next deletions, as many as one transaction and one step of the event loop may have; and whether there may be
     more.
     """
-    found: list[Change] = []
-    for seen, row in enumerate(rows, start=1):
+    deletions: list[Change] = []
+    for scanned, row in enumerate(rows, start=1):
         if row is not None:
-            found.append(row)
-        if len(found) >= _AT_ONCE or seen >= _SCANNED_AT_ONCE:
-            return found, True
-    return found, False
+            deletions.append(row)
+        if len(deletions) >= _AT_ONCE or scanned >= _SCANNED_AT_ONCE:
+            return deletions, True
+    return deletions, False
 
 
 def _pauses(value: bytes) -> Iterator[None]:

@@ -44,7 +44,7 @@ class StoreError(Exception):
     """The rows of a partition cannot be read or written. No request is at fault. The message is one line."""
 
     is_wrong_setup = False
-    """Whether a restart cannot help before somebody changes the setup."""
+    """Whether no restart helps before the setup is changed."""
 
 
 class CorruptStoreError(StoreError):

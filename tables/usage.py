@@ -44,8 +44,8 @@ class Latency(msgspec.Struct, frozen=True):
     buckets: tuple[int, ...] = (0,) * (len(BOUNDS_MS) + 1)
 
     def with_one(self, ms: int) -> Latency:
-        place = bisect_left(BOUNDS_MS, ms)
-        buckets = (*self.buckets[:place], self.buckets[place] + 1, *self.buckets[place + 1 :])
+        at = bisect_left(BOUNDS_MS, ms)
+        buckets = (*self.buckets[:at], self.buckets[at] + 1, *self.buckets[at + 1 :])
         return Latency(self.count + 1, self.sum + ms, max(self.max, ms), buckets)
 
 

@@ -71,7 +71,7 @@ class Chain:
         except WireError as error:
             self._find(offset, f"not an audit record: {error}")
             return
-        found = AuditHead(record.sequence, hash_of(value or b""))
+        head = AuditHead(record.sequence, hash_of(value or b""))
         expected = self.last.sequence + 1
         if key != record.user_id.encode():
             self._find(offset, f"record {record.sequence} has another key than its user")
@@ -88,11 +88,11 @@ class Chain:
             self._find(
                 offset, f"record {self.last.sequence} was changed: record {record.sequence} has another hash of it"
             )
-        if self.heads.get(record.sequence, found.hash) != found.hash:
+        if self.heads.get(record.sequence, head.hash) != head.hash:
             self._find(offset, f"record {record.sequence} was changed: it has another hash than its head")
-        self.last = found
+        self.last = head
         if record.sequence >= max(self.heads, default=0):
-            self._tail[record.sequence] = found.hash
+            self._tail[record.sequence] = head.hash
 
     def confirm(self, heads: Iterable[AuditHead]) -> None:
         """These are the newest heads after the last record was read, the newest one last."""

@@ -52,12 +52,12 @@ def show(user: str | None, tenant: str | None, action: str | None, since: int, *
 
     def is_asked(record: AuditRecord) -> bool:
         return all(
-            wanted in {None, found}
-            for wanted, found in ((user, record.user_id), (tenant, record.tenant), (action, record.action))
+            wanted in {None, value}
+            for wanted, value in ((user, record.user_id), (tenant, record.tenant), (action, record.action))
         )
 
-    found = run(_records(settings_of_terminal(), since))
-    shown = sorted((record for record in found if is_asked(record)), key=lambda record: record.at)
+    records = run(_records(settings_of_terminal(), since))
+    shown = sorted((record for record in records if is_asked(record)), key=lambda record: record.at)
     if as_json:
         for record in shown:
             click.echo(printable_json(msgspec.json.encode(record)))
@@ -111,11 +111,11 @@ def digest(user: str, text: BinaryIO) -> None:
 
 
 async def _key(settings: Settings, partition: int) -> bytes | None:
-    found = None
+    key = None
     async for row in _audit_rows(settings):
         if row.partition == partition and row.key == AUDIT_KEY:
-            found = decode_row(row.value, AuditKey).key
-    return found
+            key = decode_row(row.value, AuditKey).key
+    return key
 
 
 @audit.command()
@@ -143,13 +143,13 @@ def _verified(settings: Settings, seal: Seal | None) -> tuple[list[Chain], list[
 
 
 async def _records(settings: Settings, since: int) -> list[AuditRecord]:
-    found: list[AuditRecord] = []
+    records: list[AuditRecord] = []
     async for record in records_since(settings, "audit", since):
         try:
-            found.append(decode(AuditRecord, record.value, record.headers))
+            records.append(decode(AuditRecord, record.value, record.headers))
         except WireError as error:
             note(f"audit partition {record.partition} offset {record.offset} is skipped: {error}")
-    return found
+    return records
 
 
 async def _chains(settings: Settings, seal: Seal | None) -> list[Chain]:
@@ -193,11 +193,11 @@ def _newest(rows: list[_HeadRow]) -> int:
 
 async def _heads(settings: Settings) -> defaultdict[int, list[_HeadRow]]:
     """The heads of each partition that its changelog still has, the newest one last."""
-    found: defaultdict[int, list[_HeadRow]] = defaultdict(list)
+    heads: defaultdict[int, list[_HeadRow]] = defaultdict(list)
     async for row in _audit_rows(settings):
         if row.key == AUDIT_HEAD:
-            found[row.partition].append(_HeadRow(decode_row(row.value, AuditHead), row.timestamp))
-    return found
+            heads[row.partition].append(_HeadRow(decode_row(row.value, AuditHead), row.timestamp))
+    return heads
 
 
 async def _audit_rows(settings: Settings) -> AsyncIterator[ConsumerRecord]:

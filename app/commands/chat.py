@@ -7,18 +7,20 @@ import sys
 from collections.abc import Iterable
 
 import click
+import msgspec
 
 from app.chat_session import ChatSession
-from app.commands.answer_view import show, show_json
 from app.commands.background import BackgroundLoop
 from app.commands.chat_commands import is_command, obey
 from app.commands.chat_lines import Lines
 from app.commands.terminal import WrongUseError, note, plain_failures, settings_of_terminal
 from app.kafka.clients import KafkaUnusableError
-from app.reader import Following
-from app.wire.event import ErrorInfo
+from app.printable import printable, printable_json
+from app.reader import Following, Update
+from app.wire.event import ATTEMPT, PLAN, ErrorInfo, EventType, Notice
 from app.wire.limits import is_conversation_id, is_user_id
 from app.wire.request import DEFAULT_CONVERSATION
+from models.generation import FinishReason
 
 PATIENCE_S = 15.0
 
@@ -86,10 +88,10 @@ class Talk:
             self._loop.begin(self._cancel(request_id))
             note("\n[cancelling; press Ctrl-C again to exit at once]")
 
-        def look() -> None:
-            self._lines.look(on_stop=cancel)
+        def read_input() -> None:
+            self._lines.read_ahead(on_stop=cancel)
 
-        return self._loop.wait(self._print(following), on_interrupt=cancel, meanwhile=look if is_typed else None)
+        return self._loop.wait(self._print(following), on_interrupt=cancel, meanwhile=read_input if is_typed else None)
 
     async def _cancel(self, request_id: str) -> None:
         try:
@@ -111,3 +113,37 @@ class Talk:
             hint.cancel()
             following.close()
         return error
+
+
+def show(update: Update) -> None:
+    """Print what the update adds, including the end."""
+    event = update.event
+    if event.notice is not None:
+        if not _is_for_programs(event.notice):
+            note(f"[{printable(event.notice.message)}]")
+        return
+    if update.cut is not None:
+        note("\n[part of the answer was retracted; it is now]")
+        _print(update.answer.text)
+    else:
+        if update.gap:
+            note(f"[{update.gap} tokens are missing here]")
+        _print(update.text)
+    if event.is_end and update.answer.text:
+        _print("\n")
+    if event.type is EventType.DONE and event.finish_reason is not FinishReason.STOP:
+        note(f"[{event.finish_reason}]")
+
+
+def show_json(update: Update) -> None:
+    """Print the event as it is in `tokens`."""
+    click.echo(printable_json(msgspec.json.encode(update.event)))
+
+
+def _is_for_programs(notice: Notice) -> bool:
+    """Plans are, and so is the first attempt at a request that was in Kafka before its worker."""
+    return notice.code == PLAN or (notice.code == ATTEMPT and (notice.details or {}).get("attempt", 0) <= 1)
+
+
+def _print(text: str) -> None:
+    click.echo(printable(text), nl=False)

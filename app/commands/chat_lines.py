@@ -37,7 +37,7 @@ class Lines:
                 if prompt.strip():
                     yield prompt
 
-    def look(self, on_stop: Callable[[], None]) -> None:
+    def read_ahead(self, on_stop: Callable[[], None]) -> None:
         """While an answer is running: keep typed lines, and call `on_stop` for `/stop`."""
         if not self.is_terminal or not select.select([sys.stdin], [], [], 0)[0]:
             return
@@ -75,19 +75,19 @@ class Lines:
 def _history() -> Iterator[None]:
     import readline  # line editing, for a person who types
 
-    place = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "parley" / "history"
+    path = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "parley" / "history"
     readline.set_history_length(_MOST_LINES)
-    if place.exists():
+    if path.exists():
         try:
-            readline.read_history_file(place)
+            readline.read_history_file(path)
         except OSError as error:
             note(f"[cannot read the input history: {error}]")
     try:
         yield
     finally:
         try:
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            readline.write_history_file(place)
-            place.chmod(0o600)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            readline.write_history_file(path)
+            path.chmod(0o600)
         except OSError as error:
             note(f"[cannot save the input history: {error}]")

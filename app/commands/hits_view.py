@@ -46,10 +46,10 @@ def show(hits: Sequence[Hit], query: str, console: Console) -> None:
 def passage(text: str, words: re.Pattern[str] | None) -> Text:
     """The part of the text around the first match that fits."""
     text = " ".join(printable(text).split())
-    found = words.search(text) if words else None
+    match = words.search(text) if words else None
     start = 0
-    if found and found.end() > _LONGEST:
-        start = text.rfind(" ", 0, max(0, found.start() - _LONGEST // 3)) + 1
+    if match and match.end() > _LONGEST:
+        start = text.rfind(" ", 0, max(0, match.start() - _LONGEST // 3)) + 1
     shown = Text(("… " if start else "") + text[start : start + _LONGEST])
     if len(text) > start + _LONGEST:
         shown.append(" …")

@@ -28,25 +28,25 @@ def check(path: Path | None) -> None:
     if path is None:
         raise WrongUseError("no file: name one, or set PARLEY_POLICY")
     try:
-        found = mistakes_in(path) or _missing(path)
+        mistakes = mistakes_in(path) or _missing(path)
     except PolicyError as error:
         raise WrongUseError(str(error)) from None
-    for mistake in found:
+    for mistake in mistakes:
         click.echo(printable(mistake))
-    if found:
-        raise WrongUseError(f"policy {path}: {len(found)} mistake{'s' if found[1:] else ''}")
+    if mistakes:
+        raise WrongUseError(f"policy {path}: {len(mistakes)} mistake{'s' if mistakes[1:] else ''}")
     note(f"policy {path}: no mistakes")
 
 
 def _missing(path: Path) -> list[str]:
     """What the models need of this machine and it does not have."""
-    found: list[str] = []
+    mistakes: list[str] = []
     for name, spec in read_policy(path).models.items():
         if spec.engine in {"torch", "vllm"} and spec.path:
             try:
                 check_folder(spec.path)
             except CheckpointError as error:
-                found.append(f"models.{name}.path: {error}")
+                mistakes.append(f"models.{name}.path: {error}")
         if spec.api_key_env and not os.environ.get(spec.api_key_env):
-            found.append(f"models.{name}.api_key_env: the environment has no {spec.api_key_env}")
-    return found
+            mistakes.append(f"models.{name}.api_key_env: the environment has no {spec.api_key_env}")
+    return mistakes

@@ -7,7 +7,7 @@ import sys
 import click
 
 from app.commands.terminal import WrongUseError, run, settings_of_terminal
-from app.kafka.topics import FoundTopic, TopicsError, create_topics, find_topics
+from app.kafka.topics import TopicsError, TopicState, create_topics, find_topics
 
 
 @click.group()
@@ -32,13 +32,13 @@ def create() -> None:
 @topics.command("list")
 def list_topics() -> None:
     """Show which topics exist; exit code 1 unless all are as in the settings."""
-    found = run(find_topics(settings_of_terminal()))
-    for topic in found:
+    states = run(find_topics(settings_of_terminal()))
+    for topic in states:
         click.echo(_line(topic))
-    sys.exit(0 if all(topic.fits for topic in found) else 1)
+    sys.exit(0 if all(topic.fits for topic in states) else 1)
 
 
-def _line(topic: FoundTopic) -> str:
+def _line(topic: TopicState) -> str:
     if topic.partitions is None:
         return f"{topic.spec.name}: missing"
     wrong = "" if topic.fits else f", not {topic.spec.partitions}"

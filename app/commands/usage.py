@@ -43,13 +43,13 @@ def usage(tenant: str | None, model: str | None, since: int, *, as_json: bool) -
 
 async def _windows(settings: Settings, since: int) -> list[UsageWindow]:
     """All records of `usage` that may concern windows from `since` on: a record is written after its window begins."""
-    found: list[UsageWindow] = []
+    windows: list[UsageWindow] = []
     async for record in records_since(settings, "usage", since):
         try:
-            found.append(decode(UsageWindow, record.value, record.headers))
+            windows.append(decode(UsageWindow, record.value, record.headers))
         except WireError as error:
             note(f"usage partition {record.partition} offset {record.offset} is skipped: {error}")
-    return found
+    return windows
 
 
 def _show(sums: list[Sum]) -> None:

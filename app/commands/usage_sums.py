@@ -107,10 +107,10 @@ def quantile(latencies: Latencies, share: float) -> int | None:
     """Upper bound of the bucket with the quantile, at most the maximum; None if nothing was measured."""
     if not latencies.count:
         return None
-    seen = 0
+    counted = 0
     for bound, count in zip(latencies.bounds, latencies.buckets, strict=False):
-        seen += count
-        if seen >= share * latencies.count:
+        counted += count
+        if counted >= share * latencies.count:
             return min(bound, latencies.max)
     return latencies.max
 

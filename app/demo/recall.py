@@ -1,4 +1,4 @@
-"""The history of the chat: wait until its rows are in Milvus, then find one of them by other words."""
+"""The index of the chat: wait until it has all rows, then find one of them by other words."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def recall(settings: Settings, talks: Sequence[Talk], wanted: Recall) -> H
     finally:
         await vectors.close()
     if not hits or hits[0].request_id != talked.request_ids[wanted.line]:
-        found = repr(hits[0].text) if hits else "nothing"
-        raise DemoError(f"the search for {wanted.query!r} found {found}")
+        text = repr(hits[0].text) if hits else "nothing"
+        raise DemoError(f"the search for {wanted.query!r} found {text}")
     return hits[0]
 
 
@@ -49,10 +49,10 @@ async def _rows(search: TurnSearch, talk: Talk) -> None:
         user_id=talk.user_id, text="anything", conversation_id=talk.conversation_id, limit=expected + 1, full_text=False
     )
     deadline = time.monotonic() + ROWS_TIMEOUT_S
-    found = 0
+    rows = 0
     while time.monotonic() < deadline:
-        found = len(await search.search(everything))
-        if found == expected:
+        rows = len(await search.search(everything))
+        if rows == expected:
             return
         await asyncio.sleep(0.2)
-    raise DemoError(f"Milvus has {found} rows of {talk.user_id}'s chat after {ROWS_TIMEOUT_S:.0f} s, not {expected}")
+    raise DemoError(f"Milvus has {rows} rows of {talk.user_id}'s chat after {ROWS_TIMEOUT_S:.0f} s, not {expected}")

@@ -24,7 +24,7 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A search of the history, in other words than were used."""
+    """A search of what was written, in other words than were used."""
 
     user_id: str
     query: str

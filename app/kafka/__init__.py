@@ -1,7 +1,7 @@
 """Kafka clients, topics and their configuration.
 
-Whoever imports from here reads, connects and logs in the ways of `reading`, `reconnecting` and `logs`, as do all other
-consumers and clients of the process.
+An import of this package makes all consumers and clients of the process read, connect and log in the ways of
+`reading`, `reconnecting` and `logs`.
 """
 
 from app.kafka import logs, reading, reconnecting

@@ -193,12 +193,12 @@ class _Cursor:
     def varint(self) -> int:
         """A number in zigzag encoding."""
         number = 0
-        for place in range(_MOST_VARINT):
+        for position in range(_MOST_VARINT):
             if self._at >= self._end:
                 break
             byte = self._content[self._at]
             self._at += 1
-            number |= (byte & 0x7F) << (7 * place)
+            number |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 return (number >> 1) ^ -(number & 1)
         raise MalformedError("a number is cut off")

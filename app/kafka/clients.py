@@ -56,13 +56,13 @@ async def partitions_of(cluster: Cluster, topics: Sequence[str]) -> dict[str, in
     """The number of partitions of each topic. Raises if the broker or a topic is missing."""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            found = await _partition_counts(cluster)
+            counts = await _partition_counts(cluster)
     except (KafkaError, OSError, TimeoutError):
         raise await unreachable(cluster) from None
     for topic in topics:
-        if topic not in found:
+        if topic not in counts:
             raise KafkaUnusableError(f"the topic {topic!r} does not exist: create it with `parley topics create`")
-    return {topic: found[topic] for topic in topics}
+    return {topic: counts[topic] for topic in topics}
 
 
 async def _partition_counts(cluster: Cluster) -> dict[str, int]:

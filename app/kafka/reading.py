@@ -161,7 +161,7 @@ class FetchedBatches:
 
 
 class _Closed:
-    """A batch that is not read. If it belongs to an aborted transaction, nobody asks for its records."""
+    """A batch that is not read. If it belongs to an aborted transaction, no consumer asks for its records."""
 
     def __init__(self, batch: Any, error: CodecError | CrowdedError) -> None:
         self._batch = batch
@@ -207,14 +207,14 @@ class ReadableRecords(fetcher.PartitionRecords):
 
     def _is_tried_again(self) -> bool:
         """Whether to fetch from here again; the position stays."""
-        place = (self._tp, self.next_fetch_offset)
-        tries = self._tried.get(place, 0) + 1
+        position = (self._tp, self.next_fetch_offset)
+        tries = self._tried.get(position, 0) + 1
         if tries > _TRIES:
-            self._tried.pop(place, None)
+            self._tried.pop(position, None)
             return False
         if len(self._tried) > _MOST_TRIED:
             self._tried.clear()
-        self._tried[place] = tries
+        self._tried[position] = tries
         return True
 
     def _rescued(self, error: Exception) -> Iterator[ConsumerRecord[bytes, bytes]]:

@@ -41,16 +41,16 @@ class Rule:
     value: str
     bound: Bound = Bound.EXACTLY
 
-    def accepts(self, found: str) -> bool:
+    def accepts(self, actual: str) -> bool:
         match self.bound:
             case Bound.EXACTLY:
-                return found == self.value
+                return actual == self.value
             case Bound.INCLUDES:
-                return self.value in found.replace(" ", "").split(",")
+                return self.value in actual.replace(" ", "").split(",")
             case Bound.AT_LEAST:
-                return int(found) >= int(self.value)
+                return int(actual) >= int(self.value)
             case Bound.AT_MOST:
-                return int(found) <= int(self.value)
+                return int(actual) <= int(self.value)
 
 
 async def enforce(admin: AIOKafkaAdminClient, rules: Mapping[str, Iterable[Rule]]) -> None:
@@ -60,9 +60,9 @@ async def enforce(admin: AIOKafkaAdminClient, rules: Mapping[str, Iterable[Rule]
         TopicConfigError: the worker is not authorized to change a topic.
         UnknownTopicOrPartitionError: the broker does not know a new topic yet; try again.
     """
-    found = await _describe(admin, rules)
+    configs = await _describe(admin, rules)
     for topic, wanted in rules.items():
-        values, own = found[topic]
+        values, own = configs[topic]
         broken = [rule for rule in wanted if rule.name in values and not rule.accepts(values[rule.name])]
         if broken:
             await _alter(admin, topic, own, broken)
@@ -75,7 +75,7 @@ async def _describe(
 ) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
     """All values of each topic, and the ones set on the topic itself."""
     resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics]
-    found: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
+    configs: dict[str, tuple[dict[str, str], dict[str, str]]] = {}
     for response in await admin.describe_configs(resources):
         for code, message, _kind, topic, entries in response.resources:
             if code == UnknownTopicOrPartitionError.errno:
@@ -85,8 +85,8 @@ async def _describe(
                     f"the configuration of the topic {topic!r} cannot be read: {message or for_code(code).__name__}; "
                     "allow the worker to describe configurations"
                 )
-            found[topic] = _values(entries)
-    return found
+            configs[topic] = _values(entries)
+    return configs
 
 
 def _values(entries: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:

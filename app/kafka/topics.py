@@ -93,7 +93,7 @@ class TopicSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundTopic:
+class TopicState:
     spec: TopicSpec
     partitions: int | None  # None: the topic does not exist
     led: bool  # every partition has a leader
@@ -136,7 +136,7 @@ async def create_topics(settings: Settings) -> list[str]:
     """Create the missing topics, wait until they are usable, and return their names."""
     specs = topic_specs(settings)
     async with _admin(settings) as admin:
-        missing = [found.spec for found in await _find(admin, specs) if found.partitions is None]
+        missing = [topic.spec for topic in await _find(admin, specs) if topic.partitions is None]
         response = await admin.create_topics([
             NewTopic(spec.name, spec.partitions, spec.replication, topic_configs=spec.config) for spec in missing
         ])  # fmt: skip
@@ -159,16 +159,16 @@ async def check_topics(settings: Settings) -> None:
     _check(await find_topics(settings))
 
 
-def _check(topics: Iterable[FoundTopic]) -> None:
-    for found in topics:
-        if found.partitions is None and found.spec.by_worker:
+def _check(topics: Iterable[TopicState]) -> None:
+    for topic in topics:
+        if topic.partitions is None and topic.spec.by_worker:
             continue
-        if found.partitions is None:
-            raise TopicsError(f"the topic {found.spec.name!r} does not exist: create it with `parley topics create`")
-        if not found.fits:
+        if topic.partitions is None:
+            raise TopicsError(f"the topic {topic.spec.name!r} does not exist: create it with `parley topics create`")
+        if not topic.fits:
             raise TopicsError(
-                f"the topic {found.spec.name!r} has {found.partitions} partitions, not {found.spec.partitions}: "
-                f"set PARLEY_PARTITIONS={found.partitions}, or use new topics with PARLEY_TOPIC_PREFIX"
+                f"the topic {topic.spec.name!r} has {topic.partitions} partitions, not {topic.spec.partitions}: "
+                f"set PARLEY_PARTITIONS={topic.partitions}, or use new topics with PARLEY_TOPIC_PREFIX"
             )
 
 
@@ -178,30 +178,30 @@ async def configure_topics(settings: Settings) -> None:
         await enforce(admin, {spec.name: spec.rules for spec in topic_specs(settings)})
 
 
-async def find_topics(settings: Settings) -> list[FoundTopic]:
+async def find_topics(settings: Settings) -> list[TopicState]:
     async with _admin(settings) as admin:
         return await _find(admin, topic_specs(settings))
 
 
-async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
+async def _find(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[TopicState]:
     # All topics: asking for a missing one would create it on many brokers.
     described: dict[str, dict[str, Any]] = {topic["topic"]: topic for topic in await admin.describe_topics()}
 
-    def found(spec: TopicSpec) -> FoundTopic:
+    def state_of(spec: TopicSpec) -> TopicState:
         topic = described.get(spec.name)
         if topic is None:
-            return FoundTopic(spec, partitions=None, led=False)
+            return TopicState(spec, partitions=None, led=False)
         partitions = topic["partitions"]
-        return FoundTopic(spec, partitions=len(partitions), led=all(one["leader"] >= 0 for one in partitions))
+        return TopicState(spec, partitions=len(partitions), led=all(one["leader"] >= 0 for one in partitions))
 
-    return [found(spec) for spec in specs]
+    return [state_of(spec) for spec in specs]
 
 
-async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[FoundTopic]:
+async def _until_led(admin: AIOKafkaAdminClient, specs: tuple[TopicSpec, ...]) -> list[TopicState]:
     deadline = time.monotonic() + LEADERS_TIMEOUT_S
     while True:
         topics = await _find(admin, specs)
-        if all(found.led for found in topics):
+        if all(topic.led for topic in topics):
             return topics
         if time.monotonic() > deadline:
             raise KafkaAwayError("the new topics have no leader yet: is a broker down?")

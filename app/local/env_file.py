@@ -24,12 +24,12 @@ class EnvFile:
 
     @property
     def is_of_another(self) -> bool:
-        return self.path.exists() and self._told(OWNER) != self._instance
+        return self.path.exists() and self._path_after(OWNER) != self._instance
 
     @property
     def former(self) -> Path | None:
         """The other instance whose settings this one's `write` replaces or has replaced."""
-        return self._told(OWNER) if self.is_of_another else self._told(FORMER)
+        return self._path_after(OWNER) if self.is_of_another else self._path_after(FORMER)
 
     def write(self, values: Mapping[str, str]) -> None:
         former = self.former
@@ -47,7 +47,7 @@ class EnvFile:
         self.path.unlink(missing_ok=True)
         return True
 
-    def _told(self, by: str) -> Path | None:
+    def _path_after(self, by: str) -> Path | None:
         try:
             head = self.path.read_text().splitlines()[:2]
         except OSError:

@@ -217,8 +217,8 @@ def _chosen_ports(before: InstancePorts | None, kafka: int | None, milvus: int |
 
 def _with_free_controller_port(ports: InstancePorts) -> InstancePorts:
     """No client knows the controller's port, so it may change."""
-    taken = {ports.kafka, ports.milvus}
-    while ports.kafka_controller in taken or not port_is_free(ports.kafka_controller):
+    used = {ports.kafka, ports.milvus}
+    while ports.kafka_controller in used or not port_is_free(ports.kafka_controller):
         ports = replace(ports, kafka_controller=free_port())
     return ports
 

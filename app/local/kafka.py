@@ -114,8 +114,8 @@ class KafkaCluster:
 
     def __init__(self, folder: Path, brokers: int = 1, ports: Sequence[tuple[int, int]] = ()) -> None:
         """`ports`: each broker's port and its controller's; free ones if not given."""
-        taken = list(ports) or [(free_port(), free_port()) for _ in range(brokers)]
-        voters = tuple(Voter(n, port, controller) for n, (port, controller) in enumerate(taken, start=1))
+        pairs = list(ports) or [(free_port(), free_port()) for _ in range(brokers)]
+        voters = tuple(Voter(n, port, controller) for n, (port, controller) in enumerate(pairs, start=1))
         cluster_id = _cluster_id(folder)
         self.nodes = [KafkaNode(folder / f"broker-{me.node_id}", me, voters, cluster_id) for me in voters]
 

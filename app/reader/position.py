@@ -38,8 +38,8 @@ async def seek(consumer: AIOKafkaConsumer, partitions: Collection[TopicPartition
     else:
         offsets = await consumer.end_offsets(partitions)
     if isinstance(position, AtTime):
-        found = await consumer.offsets_for_times(dict.fromkeys(partitions, position.timestamp))
-        offsets |= {partition: at.offset for partition, at in found.items() if at is not None}
+        starts = await consumer.offsets_for_times(dict.fromkeys(partitions, position.timestamp))
+        offsets |= {partition: at.offset for partition, at in starts.items() if at is not None}
     if isinstance(position, AtOffsets):
         offsets |= {p: position.offsets[p.partition] for p in partitions if p.partition in position.offsets}
     for partition, offset in offsets.items():

@@ -94,12 +94,12 @@ class ReaderRule:
             self.answers[key] = answer
         if is_notice:
             return Update(answer, event)
-        taken = answer.append(event, event.index or 0, epoch)
-        if taken is None:
+        change = answer.append(event, event.index or 0, epoch)
+        if change is None:
             self.dropped.repeated += 1
             return None
         self._remember_end(key, answer)
-        return Update(answer, event, *taken)
+        return Update(answer, event, *change)
 
     def adopt(self, answer: Answer) -> None:
         """Add an answer that another reader has built from the same records."""

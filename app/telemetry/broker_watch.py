@@ -70,8 +70,8 @@ class BrokerWatch:
         topic = self._clients.settings.topic
         # Any partition, even if nothing is owned: a worker without partitions needs the broker, too.
         numbers = list(self._numbers()) or [0]
-        places = {TopicPartition(topic(name), number): (name, number) for name in SOURCES for number in numbers}
-        return {places[at]: end for at, end in (await client.end_offsets(list(places))).items()}
+        partitions = {TopicPartition(topic(name), number): (name, number) for name in SOURCES for number in numbers}
+        return {partitions[at]: end for at, end in (await client.end_offsets(list(partitions))).items()}
 
     async def _started(self) -> AIOKafkaConsumer:
         if self._client is None:

@@ -77,10 +77,10 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
 
 
 def _recall_families(stats: RecallStats) -> Iterable[Metric]:
-    found = CounterMetricFamily("parley:recall", "Searches for related older turns.", labels=["outcome"])
+    searches = CounterMetricFamily("parley:recall", "Searches for related older turns.", labels=["outcome"])
     for outcome, count in stats.outcomes.items():
-        found.add_metric([outcome], count)
-    yield found
+        searches.add_metric([outcome], count)
+    yield searches
     yield CounterMetricFamily("parley:recall_seconds", "Seconds that these searches took.", stats.seconds)
 
 
@@ -105,31 +105,31 @@ def _guard_families(stats: GuardStats) -> Iterable[Metric]:
 
 
 def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:
-    found = GaugeMetricFamily(
+    family = GaugeMetricFamily(
         "parley:canary_out", "1 if the arm of an experiment has lost its users.", labels=["experiment", "arm"]
     )
     for labels, is_out in states.items():
-        found.add_metric(list(labels), int(is_out))
-    return found
+        family.add_metric(list(labels), int(is_out))
+    return family
 
 
 def _budget_family(budgets: Mapping[str, float]) -> Metric:
-    found = GaugeMetricFamily(
+    family = GaugeMetricFamily(
         "parley:tenant_budget_used_ratio", "Part of the tenant's budget of this month that is used.", labels=["tenant"]
     )
     for tenant, used in budgets.items():
-        found.add_metric([tenant], used)
-    return found
+        family.add_metric([tenant], used)
+    return family
 
 
 def _cache_families(stats: CacheStats) -> Iterable[Metric]:
-    found = CounterMetricFamily(
+    lookups = CounterMetricFamily(
         "parley:response_cache", "Requests that the response cache looked up.", labels=["found"]
     )
-    found.add_metric(["whole"], stats.hits - stats.joins)
-    found.add_metric(["running"], stats.joins)
-    found.add_metric(["nothing"], stats.misses)
-    yield found
+    lookups.add_metric(["whole"], stats.hits - stats.joins)
+    lookups.add_metric(["running"], stats.joins)
+    lookups.add_metric(["nothing"], stats.misses)
+    yield lookups
     yield CounterMetricFamily(
         "parley:response_cache_saved_tokens", "Tokens of prompt and answer that it has saved.", stats.saved_tokens
     )
@@ -172,11 +172,11 @@ def _state_of(torch: Any, number: int) -> Gpu:
     return Gpu(str(number), total - free, total, busy)
 
 
-def gpu_families(found: Iterable[Gpu]) -> Iterable[Metric]:
+def gpu_families(states: Iterable[Gpu]) -> Iterable[Metric]:
     used = GaugeMetricFamily("parley:gpu_memory_used_bytes", "Memory that all processes use, in bytes.", labels=["gpu"])
     total = GaugeMetricFamily("parley:gpu_memory_bytes", "Memory of the GPU in bytes.", labels=["gpu"])
     busy = GaugeMetricFamily("parley:gpu_utilization_ratio", "GPU utilization, 0 to 1.", labels=["gpu"])
-    for gpu in found:
+    for gpu in states:
         used.add_metric([gpu.name], gpu.used)
         total.add_metric([gpu.name], gpu.total)
         if gpu.busy is not None:

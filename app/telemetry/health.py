@@ -41,18 +41,18 @@ class Health:
 def health_of(worker: Worker | None, watch: BrokerWatch, *, rebalancing: bool = False) -> Health:
     if worker is None:
         return Health(alive=True, ready=False, details={"status": "starting"})
-    found = [worker.partitions.all[number] for number in sorted(worker.partitions.all)]
+    partitions = [worker.partitions.all[number] for number in sorted(worker.partitions.all)]
     slowest = max((engine.stats.step_s for engine in worker.engines), default=0.0)
-    troubles = [*_engine(slowest), *_broker(watch), *_partitions(found)]
+    troubles = [*_engine(slowest), *_broker(watch), *_partitions(partitions)]
     details = {
         "status": "; ".join(troubles) or "ok",
-        "partitions": {str(one.number): _told(one) for one in found},
+        "partitions": {str(partition.number): _partition_details(partition) for partition in partitions},
         "rebalancing": rebalancing,
         "broker_silent_s": round(watch.silent_s, 1),
         "index_backlog": worker.index_backlog,
         "history_backlog": worker.index_backlog,  # former name, goes with those of former_names.py
         "model": worker.model_version,
-        "engines": [_engine_told(engine) for engine in worker.engines],
+        "engines": [_engine_details(engine) for engine in worker.engines],
     }
     return Health(alive=slowest < HUNG_STEP_S, ready=not troubles, details=details)
 
@@ -70,21 +70,23 @@ def _broker(watch: BrokerWatch) -> Sequence[str]:
     return (f"the broker has not answered for {watch.silent_s:.0f} s",)
 
 
-def _partitions(found: Sequence[Partition]) -> Sequence[str]:
+def _partitions(partitions: Sequence[Partition]) -> Sequence[str]:
+    def listed(*, in_state: State) -> str:
+        return ", ".join(str(partition.number) for partition in partitions if partition.state is in_state)
+
     troubles = []
-    restoring = [str(one.number) for one in found if one.state is State.TAKING_OVER]
-    fenced = [str(one.number) for one in found if one.state is State.FENCED]
-    late = [str(one.number) for one in found if one.state is State.OWNED and one.context.queue.age_s > LATE_S]
-    if restoring:
-        troubles.append(f"taking over partitions {', '.join(restoring)}")
-    if fenced:
-        troubles.append(f"partitions {', '.join(fenced)} were taken over by another worker")
+    owned = [partition for partition in partitions if partition.state is State.OWNED]
+    late = ", ".join(str(partition.number) for partition in owned if partition.context.queue.age_s > LATE_S)
+    if restoring := listed(in_state=State.TAKING_OVER):
+        troubles.append(f"taking over partitions {restoring}")
+    if fenced := listed(in_state=State.FENCED):
+        troubles.append(f"partitions {fenced} were taken over by another worker")
     if late:
-        troubles.append(f"waiting for the broker to commit on partitions {', '.join(late)}")
+        troubles.append(f"waiting for the broker to commit on partitions {late}")
     return troubles
 
 
-def _told(partition: Partition) -> dict[str, Any]:
+def _partition_details(partition: Partition) -> dict[str, Any]:
     return {
         "state": partition.state.value,
         "open": partition.records.count(REQUESTS),
@@ -93,7 +95,7 @@ def _told(partition: Partition) -> dict[str, Any]:
     }
 
 
-def _engine_told(engine: Engine) -> dict[str, Any]:
+def _engine_details(engine: Engine) -> dict[str, Any]:
     stats = engine.stats
     return {
         "model": engine.model_version,

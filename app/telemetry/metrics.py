@@ -22,10 +22,12 @@ from app.delivery.observer import Observer
 from app.delivery.record import Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
-from app.telemetry.causes import cause_of
+from app.wire.control import Audit
 from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
+from app.wire.request import Request
+from app.wire.tool_records import ToolResultRecord
 from app.wire.turn import Turn
 from models.batcher import Flush
 from models.generation import FinishReason, Usage
@@ -40,6 +42,22 @@ _MODELS = 32
 _TENANTS = 20
 OTHER = "other"
 LONGEST = 64
+FIELDS = frozenset(
+    {"key", "type", *Request.__struct_fields__, *Audit.__struct_fields__, *ToolResultRecord.__struct_fields__}
+)
+_KINDS = (
+    ("not UTF-8", "encoding"),
+    ("nested deeper", "depth"),
+    ("the record has no value", "no_value"),
+    ("not Protobuf", "malformed"),
+    ("JSON is malformed", "malformed"),
+    ("Input data was truncated", "malformed"),
+    ("Object missing required field", "missing_field"),
+    ("Expected ", "wrong_type"),
+    ("Invalid ", "wrong_value"),
+    ("exactly one of prompt and messages", "prompt"),
+)
+"""Beginnings of the messages of dead letters, and their causes."""
 
 
 class Metrics(Observer):
@@ -225,9 +243,9 @@ class Metrics(Observer):
     def pass_time(self) -> None:
         """Count the pauses up to now; called before each scrape."""
         now = time.monotonic()
-        for place, since in self._paused.items():
-            self._pressure.labels(str(place[0]), place[1]).inc(now - since)
-            self._paused[place] = now
+        for key, since in self._paused.items():
+            self._pressure.labels(str(key[0]), key[1]).inc(now - since)
+            self._paused[key] = now
 
     def swept(self, partition: int, held: Mapping[Table, int], expired: Mapping[Table, int]) -> None:
         for table in (Table.CONVERSATIONS, Table.ENDED, Table.ERASED):
@@ -292,3 +310,11 @@ class Tally(Collector):
         names = [*map(floatToGoString, self._bounds), "+Inf"]
         buckets = list(zip(names, map(float, accumulate(self._counts)), strict=True))
         yield HistogramMetricFamily(self._name, self._documentation, buckets=buckets, sum_value=self._sum)
+
+
+def cause_of(message: str) -> str:
+    """The cause of a dead letter by its message: the invalid field, the kind of error, or `other`."""
+    field = message.partition(":")[0].partition(".")[0]
+    if field in FIELDS:
+        return field
+    return next((cause for beginning, cause in _KINDS if message.startswith(beginning)), OTHER)

@@ -12,10 +12,9 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry import metrics as metrics_module
-from app.telemetry.causes import cause_of
 from app.telemetry.collector import Gpu, gpu_families
 from app.telemetry.former_names import FORMER_NAMES, RegistryWithFormerNames
-from app.telemetry.metrics import OTHER, FirstCome, Metrics, Tally
+from app.telemetry.metrics import OTHER, FirstCome, Metrics, Tally, cause_of
 from app.telemetry.telemetry import Telemetry
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_of as cause_at

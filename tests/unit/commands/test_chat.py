@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.commands.answer_view import show
+from app.commands.chat import show
 from app.reader import Answer, Update
 from app.wire.event import ATTEMPT, PLAN, RESUMED, EventType, Notice, TokenEvent
 
