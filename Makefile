@@ -7,7 +7,7 @@ EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz hostile mutants profile debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz search hostile mutants profile debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -67,6 +67,10 @@ upgrade: $(STAMP)  ## workers of the commit FROM and of this checkout on the sam
 
 fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MINUTES
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),15)
+
+search: $(STAMP)  ## property tests with new examples, ten times as many; ONLY=tests/unit/models
+	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache --hypothesis-profile=search --timeout=3600 \
+		-m "hypothesis and not slow and not gpu" $(or $(ONLY),tests/unit)
 
 hostile: $(STAMP)  ## hostile requests and records among good ones, without and with a guard, a line for each kind; ONLY=codec
 	$(BIN)/python -m tests.hostile $(if $(ONLY),--only "$(ONLY)")

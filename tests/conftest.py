@@ -29,8 +29,12 @@ def pytest_configure() -> None:
         del os.environ[name]
     # A machine that is busy with something else is no failure of an example.
     slow_is_fine = [hypothesis.HealthCheck.too_slow]
-    hypothesis.settings.register_profile("parley", deadline=None, suppress_health_check=slow_is_fine)
-    hypothesis.settings.load_profile("parley")
+    quiet = hypothesis.settings(deadline=None, suppress_health_check=slow_is_fine)
+    # The same examples in each run, so that a change does not fail for what it has not touched.
+    hypothesis.settings.register_profile("test", quiet, derandomize=True)
+    # Others in each run, and more: `make search`.
+    hypothesis.settings.register_profile("search", quiet, max_examples=1000, print_blob=True)
+    hypothesis.settings.load_profile("test")
     # Ends like Ctrl-C, so that the fixtures stop their servers.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A shell starts what it runs in the background with SIGINT ignored, and programs under test would inherit that.

@@ -23,7 +23,7 @@ from app.delivery.record import SOURCES
 from app.kafka.reading import UnreadableRecord
 from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
-from tests.simulation.broker import Broker, Entry, Transaction
+from tests.simulation.broker import Broker, Entry, Log, Transaction
 from tests.simulation.world import SteppedLoop
 
 T = TypeVar("T")
@@ -316,17 +316,37 @@ class SimReader:
     async def getmany(
         self, at: TopicPartition, *, timeout_ms: int, max_records: int = 1000
     ) -> dict[TopicPartition, list[Entry | UnreadableRecord]]:
-        broker, most = self._link.broker, self._link.broker.world.random.randint(1, min(max_records, _MOST_READ))
+        world = self._link.broker.world
+        most = world.random.randint(1, min(max_records, _MOST_READ))
+        until = world.now + timeout_ms / 1000
+        log = self._link.broker.log(at)
+        read = log.read if self._committed else log.read_uncommitted
+        began = self._positions[at]
         try:
-            log = broker.log(at)
-            read = log.read if self._committed else log.read_uncommitted
-            began = self._positions[at]
             records, position = await call(self._link, lambda: read(began, most))
+            while not records and position == began and world.now < until:
+                await self._growth(log, until)
+                records, position = await call(self._link, lambda: read(began, most))
         except KafkaError:
             await asyncio.sleep(timeout_ms / 1000)
             return {}
         self._positions[at] = position
         return {at: [one.consumed for one in records]} if records else {}
+
+    async def _growth(self, log: Log, until: float) -> None:
+        """Returns when the log grows, or at that time: the broker holds a fetch that finds nothing."""
+        grown = asyncio.Event()
+
+        def wake() -> None:
+            self._link.loop.call_soon(grown.set)
+
+        log.readers.append(wake)
+        timer = self._link.loop.call_at(until, grown.set)
+        try:
+            await grown.wait()
+        finally:
+            timer.cancel()
+            log.readers.remove(wake)
 
 
 class SimClients(Clients):

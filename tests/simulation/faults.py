@@ -98,6 +98,8 @@ _MILVUS_TROUBLE_S = 60.0
 _SUSPENDED = 0.02
 """How likely a worker is suspended in each 2 ms of a take-over."""
 _REPLAY_S = 120.0
+_STEPS = 1000
+"""Most of what a storm's processes do: an idle process takes no steps."""
 
 FAULTS: tuple[Fault, ...] = (kill, kill, kill, suspend, cut_off, stop, join, rebalance, broker_away, trouble, compact)
 MORE_FAULTS: tuple[Fault, ...] = (*FAULTS, suspend, expire_log, lose_tail)
@@ -123,7 +125,7 @@ def _inflict_some(simulation: Simulation, faults: tuple[Fault, ...]) -> None:
         if simulation.random.random() < 0.5:
             simulation.world.after(12 * simulation.random.random(), partial(inflict, simulation, fault))
         else:
-            simulation.at_step(simulation.random.randint(1, 3000), partial(inflict, simulation, fault))
+            simulation.at_step(simulation.random.randint(1, _STEPS), partial(inflict, simulation, fault))
 
 
 def wide_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:

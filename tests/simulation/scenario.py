@@ -104,14 +104,18 @@ class Conditions:
 
 @lru_cache(maxsize=8)
 def settings_for(name: str, partitions: int, max_in_flight: int, conditions: Conditions) -> Settings:
+    fields = {"data_dir": Path(name), "partitions": partitions, "max_in_flight": max_in_flight}
+    return _settings_under(conditions).model_copy(update=fields)
+
+
+@lru_cache(maxsize=64)
+def _settings_under(conditions: Conditions) -> Settings:
+    """Pydantic takes longer for one of these than a simulated worker for a request."""
     return Settings(
         _env_file=None,
-        data_dir=Path(name),
-        partitions=partitions,
         engine="paced",
         embedder="same" if conditions.milvus else "none",
         paced_tokens_per_s=200.0 if conditions.crowded else 10.0,
-        max_in_flight=max_in_flight,
         session_timeout_s=SESSION_S,
         commit_timeout_s=6.0,
         drain_s=1.0,

@@ -111,8 +111,11 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         handle = self.ready.popleft()
         if not handle.cancelled():
             self.world.skew = self.skew
-            with self.running():
+            asyncio._set_running_loop(self)
+            try:
                 handle._run()
+            finally:
+                asyncio._set_running_loop(None)
             self.world.skew = 0.0
 
     @contextmanager

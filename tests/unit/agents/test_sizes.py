@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from agents.outcomes import commit_of, kept_bytes, quarantine_of, refusal_of
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.commits.audit_chain import extend
@@ -32,6 +32,7 @@ from tables import records
 from tables.conversations import MemoryRules
 from tables.records import AuditHead, Conversation, Turn
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
+from tests.examples import examples
 from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
 from tests.unit.agents.test_outcomes import log_of
 
@@ -41,7 +42,7 @@ LETTERS = ("x", '"', "\x01", "\u00e9", "\u20ac", "\U0001f600", "\u2028")
 USAGE = Usage(2**31, 2**31, 2**31)
 letters = st.sampled_from(LETTERS)
 formats = st.sampled_from(("json", "protobuf"))
-many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = examples(0.25)
 
 
 def sizes(commit: Commit, given_settings: Settings) -> Iterator[int]:

@@ -5,10 +5,11 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.delivery.lanes import OVERTAKE, KeyedExecutor
+from tests.examples import examples
 
 items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
 
@@ -45,7 +46,7 @@ class Stage:
             await asyncio.sleep(0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(items, st.integers(1, 4), st.integers(0, 1000))
 async def test_order_in_a_lane_whatever_the_priorities_and_failures(
     added: list[tuple[int, int]], limit: int, seed: int
@@ -66,7 +67,7 @@ async def test_order_in_a_lane_whatever_the_priorities_and_failures(
     assert (stage.lanes.waiting, stage.lanes.running) == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(items, st.integers(1, 4), st.data())
 async def test_what_is_withdrawn_never_runs_and_the_rest_does(
     added: list[tuple[int, int]], limit: int, data: st.DataObject

@@ -1,11 +1,12 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from models.detokenizer import BytesDecoder, TextStream, Vocabulary, WindowDecoder
+from tests.examples import examples
 from tests.unit.models import tiny
 
 VOCABULARY = Vocabulary(tiny.tokenizer())
@@ -65,7 +66,7 @@ def test_garbage_bytes_of_a_sentencepiece_tokenizer_are_given_up_after_a_while()
     assert sum(map(len, found)) > 200
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.text("ab", max_size=30), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_text_ends_before_the_first_stop_string_and_holds_back_no_more_than_it_must(generated, stops):
     stream = TextStream(VOCABULARY, stops)

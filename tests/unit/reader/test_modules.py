@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.wire.codec import decode, encode
 from app.wire.event import TokenEvent
+from tests.examples import examples
 from tests.unit.reader.logs import Partition, partitions
 from tests.unit.reader.summary import replay
 
@@ -39,7 +40,7 @@ def test_tests_of_the_es_module_pass() -> None:
 
 
 @needs_node
-@settings(max_examples=5, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(examples(0.05), suppress_health_check=list(HealthCheck))
 @given(logs=st.lists(st.tuples(partitions(), st.integers(0, 20)), min_size=20, max_size=40))
 def test_both_readers_make_the_same_of_any_log(logs: list[tuple[Partition, int]]) -> None:
     """A few long examples, since each starts a process."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.reader import ReaderRule, Update
 from app.wire.event import EventType, TokenEvent
+from tests.examples import examples
 from tests.unit.reader.logs import REQUESTS, USER, Partition, partitions
 
 
@@ -39,7 +40,7 @@ def test_reader_from_the_start_is_told_each_end_once(partition: Partition) -> No
         assert not ends or rule.answers[USER, request].complete
 
 
-@settings(max_examples=500)
+@examples(5)
 @given(partition=partitions(), data=st.data())
 def test_reader_that_begins_anywhere_ends_with_the_answers_rest(partition: Partition, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, partition.next_offset))

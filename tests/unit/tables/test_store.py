@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tables.records import Change, Table
 from tables.store import Fingerprint, PartitionStore
 from tables.store_errors import StoreLockedError
+from tests.examples import examples
 from tests.simulation.memory_store import Disk, MemoryStore
 
 Open = Callable[..., PartitionStore]
@@ -41,7 +42,7 @@ changes = st.builds(Change, st.sampled_from(Table), small_key, st.none() | st.bi
 batches = st.lists(st.lists(changes, max_size=6), max_size=6)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(0.4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(written=batches, prefix=st.binary(max_size=2))
 def test_the_store_is_what_was_written_last(open_store: Open, written: list[list[Change]], prefix: bytes) -> None:
     store = open_store()

@@ -146,16 +146,18 @@ async def test_half_a_character_is_no_text_that_the_analyzer_fails_on(analyzer: 
     assert await analyzer.find(["\ud83d bob@example.org"], ASKER)
 
 
+PLAIN = spacy.blank("en").tokenizer
+
+
 @given(
     st.lists(st.sampled_from(["::", "#!$", " ", "\n", "x" * 70, "Anna Schmidt", '"', "é"]), max_size=60).map("".join)
 )
 def test_the_tokenizer_gets_words_of_bounded_length_and_loses_nothing(text: str) -> None:
     parts: list[str] = []
-    plain = spacy.blank("en").tokenizer
 
     def note(part: str) -> Doc:
         parts.append(part)
-        return plain(part)
+        return PLAIN(part)
 
     assert _Tokenizer(note)(text).text == text
     assert max(map(len, "\n".join(parts).split()), default=0) <= 128
