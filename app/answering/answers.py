@@ -20,6 +20,7 @@ from app.delivery.escalation import ESCALATING
 from app.delivery.inflight import InFlight, Outcome
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
+from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
@@ -107,11 +108,12 @@ class Answers:
         partition.release(inflight)
         for on_commit in inflight.on_commit:
             on_commit()
-        if run is None:
-            return
-        outcome = Outcome(inflight=inflight, answer=run.answer, end=end, spent=run.spent)
+        stages, spent = ((), 0) if run is None else (run.stages, run.spent)
         try:
-            for stage in run.stages:
+            default = self._pipeline.models.default
+            answer = inflight.answer or AnswerLog(partition.ownership.token_log, inflight, None, default)
+            outcome = Outcome(inflight=inflight, answer=answer, end=end, spent=spent)
+            for stage in stages:
                 stage.committed(outcome)
             self._observer.answered(partition.number, outcome)
         except Exception as error:  # noqa: BLE001 - the request is committed; what follows costs no other request

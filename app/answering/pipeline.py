@@ -110,6 +110,8 @@ class Run:
         plan = await deciding(undecided, _decided)(former.plan)
         self.check()  # a plan that was made for a request that is stopped is dropped
         self.conversation, self.memory = self.remembered()  # from here on nothing is awaited: no erasure passes
+        if (model := self.model_by(plan)) is not None:
+            answer.write_as(model)
         size = kept_bytes(self.accepted, self.memory, plan)
         if size > MAX_KEPT_BYTES and former.answer is None:
             raise Refused(ErrorCode.PROMPT_TOO_LONG, _too_long(size))
@@ -117,8 +119,6 @@ class Run:
         for stage in self.stages:
             plan = stage.read(plan, self.memory)
         self.inflight.reads_past = bool(self.memory or plan.recalled)
-        if (model := self.model_by(plan)) is not None:
-            answer.write_as(model)
         await self.replan(plan)
         answer.continue_after(answer.rounds.until(answer.index))
 

@@ -53,7 +53,8 @@ class Recalling(Stage):
         self._recall = recall
 
     def is_decided(self, former: Former) -> bool:
-        return former.has_begun or former.plan.recalled is not None
+        """A prompt that the guard has blocked is not searched for."""
+        return former.has_begun or former.plan.recalled is not None or former.plan.filtered is not None
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         plan = await then(plan)

@@ -112,7 +112,8 @@ class Masked(Stage):
         self._kept = NO_MASK
 
     def is_decided(self, former: Former) -> bool:
-        return former.has_begun or former.plan.private is not None or former.plan.filtered is not None
+        """With values that a former owner has found, only turns that are recalled now are read."""
+        return former.has_begun or former.plan.filtered is not None
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
         run, rules = self.run, self._guard.rules
@@ -124,16 +125,17 @@ class Masked(Stage):
             return await then(plan)
         await ensure_secret(run.partition, self._guard.draw)
         _, memory = run.remembered()
-        unread = [turn for turn in memory if turn.private is None]
-        texts = await texts_to_read(run.accepted, run.answer.rounds, unread)
-        asker = asker_of(run.accepted)
-        plan = await self._with_values(plan, texts, past_values(memory), asker)
-        if plan.filtered is not None:
-            return plan
+        asker, former = asker_of(run.accepted), run.accepted.former.plan
+        if former.private is None:
+            unread = [turn for turn in memory if turn.private is None]
+            texts = await texts_to_read(run.accepted, run.answer.rounds, unread)
+            plan = await self._with_values(plan, texts, past_values(memory), asker)
+            if plan.filtered is not None:
+                return plan
         self._undecided = plan, memory
         plan = await then(plan)
         self._undecided = None
-        return await self._with_values_of_recalled(plan, asker)
+        return plan if former.recalled is not None else await self._with_values_of_recalled(plan, asker)
 
     async def _with_values_of_recalled(self, plan: Plan, asker: Asker) -> Plan:
         """The index has turns from before the policy, too."""

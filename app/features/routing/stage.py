@@ -131,9 +131,14 @@ class Routed(Stage):
         model = plan.model or DEFAULT_MODEL
         if _may_fall_back(accepted.request) and not routing.health.takes(model, routing.router.fallback):
             plan = routing.next(plan, {model}) or plan
-        if self.run.model_by(plan) is None:
+        served = self.run.model_by(plan)
+        if served is None:
             raise self._not_served(plan)
-        return await then(plan)
+        try:
+            return await then(plan)
+        except Refused:  # its error names the model that would have answered
+            self.run.answer.write_as(served)
+            raise
 
     async def round(self, then: Round) -> Ending:
         run = self.run
