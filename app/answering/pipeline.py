@@ -208,7 +208,7 @@ class Run:
             await answer.resumed()
         answer.show_start(prompt)
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
-            raise Over(End(answer.index, FinishReason.LENGTH, Usage(len(prompt.ids), 0)))
+            raise Over(End(answer.index, FinishReason.LENGTH, Usage(len(prompt.ids), len(job.generated))))
         async with aclosing(generating(self.stages, self._engine(model))(job)) as events:
             async for event in events:
                 if not isinstance(event, Delta):
