@@ -1,0 +1,557 @@
+"""One request through the pipeline: an engine of words, a store in memory, a log in a list. No server.
+
+`answered` runs a request to its commit. `same_at_every_cut` runs it again for each event of that run, as the next owner
+of the partition would that has only the events before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from app.answering.answers import Answers
+from app.answering.attempts import Attempts
+from app.answering.batches import Batches
+from app.answering.pipeline import Pipeline
+from app.answering.stage import Feature
+from app.delivery.commits.commit import Commit
+from app.delivery.inflight import Accepted, Former, InFlight, Outcome
+from app.delivery.observer import Observer
+from app.delivery.partition import Partition, State
+from app.delivery.record import REQUESTS, Outgoing, Record
+from app.delivery.resume.quarantine import AttemptCount, lost_attempts
+from app.delivery.resume.recovery import RecoveredAnswers
+from app.delivery.resume.tokens import TokenLog
+from app.features.best_of import BestOf
+from app.features.cache.stage import Cache
+from app.features.guard.masking import Masking
+from app.features.guard.moderation import Moderation
+from app.features.quota.stage import Quota
+from app.features.recall import Recall
+from app.features.routing.stage import Routing
+from app.features.shadow import Shadows
+from app.features.tool_rounds import ToolsOverKafka
+from app.reader.answer import Answer
+from app.settings import Settings
+from app.wire.codec import decode, encode
+from app.wire.dead_letters import ERROR_CODE
+from app.wire.event import PLAN, Notice, Plan, TokenEvent
+from app.wire.request import Request
+from app.wire.turn import Turn
+from app.wire.validation import with_tenant
+from models.generation import (
+    Delta,
+    End,
+    EngineStats,
+    Failure,
+    FinishReason,
+    GenerationDefaults,
+    Job,
+    Stream,
+    StreamEvent,
+    TokenLogprob,
+    Usage,
+)
+from models.paced import CONTEXT, BytePrompts, called, text_of, word
+from models.registry import ModelRegistry, ServedModel
+from tables import records
+from tables.conversations import MemoryRules
+from tables.expiry import mark_of
+from tables.records import Change, Conversation, Erased, Table
+from tables.tool_calls import ToolOutcome, ToolRounds
+from tests.simulation.memory_store import Disk, MemoryStore
+
+ASKED_AT = 1_700_000_000_000
+NOW = ASKED_AT + 1000
+SETTINGS = Settings(_env_file=None, max_tokens=6)
+ORDER: tuple[type, ...] = (
+    Attempts, Quota, ToolsOverKafka, Routing, Masking, Moderation, Recall, Cache, BestOf, Shadows,
+)  # fmt: skip
+WEATHER = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
+_EPOCH = 5
+_DEADLINE_S = 5
+_ROUNDS = 2
+"""In which the engine calls tools, if it has some."""
+
+Before = Callable[[Job, int], StreamEvent | None]
+Says = Callable[[Job], Sequence[str]]
+Prepare = Callable[[InFlight], None]
+
+
+class _Words:
+    """A stream that `before` each token may fail, end or stop the request."""
+
+    def __init__(self, engine: Words, job: Job) -> None:
+        self._engine = engine
+        self._job = job
+        self._reason: FinishReason | None = None
+        self.admitted_at = 1.0
+
+    def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        self._reason = self._reason or reason
+        self._engine.open.discard(self)
+
+    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        job, engine, index = self._job, self._engine, len(self._job.generated)
+        said = None if engine.says is None else engine.says(job)
+        calls = job.tools is not None and bytes(job.prompt).count(b"\ntool: ") < _ROUNDS
+        most = (job.max_tokens + 1) // 2 if calls else job.max_tokens
+        most = most if said is None else min(most, len(said))
+        while index < most:
+            await asyncio.sleep(0)
+            event = engine.before(job, index)
+            await asyncio.sleep(0)
+            if self._reason is not None:
+                yield self._end(index, self._reason)
+                return
+            if event is not None:
+                self._engine.open.discard(self)
+                yield event
+                return
+            token, text = engine.word(job, index) if said is None else (index, said[index])
+            scores = () if job.sampling.logprobs is None else (_score(job, token),)
+            yield Delta(index, (token,), text, scores)
+            index += 1
+        self._engine.open.discard(self)
+        if calls:
+            usage = Usage(len(job.prompt), index)
+            yield End(index, FinishReason.TOOL_CALLS, usage, calls=(called(job.prompt, index),))
+            return
+        is_cut = said is None or len(said) > job.max_tokens
+        yield self._end(index, FinishReason.LENGTH if is_cut else FinishReason.STOP)
+
+    def _end(self, index: int, reason: FinishReason) -> End:
+        return End(index, reason, Usage(len(self._job.prompt), index))
+
+
+def _score(job: Job, token: int) -> TokenLogprob:
+    return TokenLogprob(token, -((token + (job.sampling.seed >> 32) * 7) % 97) / 100)
+
+
+class Words:
+    """An engine whose token follows from the prompt, the seed and the index; or that `says` what a test wants.
+
+    jobs: All that it got. open: Streams that have no end, and that were not cancelled.
+    """
+
+    context_length = CONTEXT
+    has_room = True
+    stats = EngineStats()
+
+    def __init__(self, name: str, says: Says | None, before: Before) -> None:
+        self.model_version = f"{name}@1"
+        self.says, self.before = says, before
+        self.jobs: list[Job] = []
+        self.open: set[_Words] = set()
+
+    def word(self, job: Job, index: int) -> tuple[int, str]:
+        return word(job.prompt, index, f"{self.model_version}{job.sampling.seed}")
+
+    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
+        streams = [_Words(self, job) for job in jobs]
+        self.jobs += jobs
+        self.open.update(streams)
+        return [*streams]
+
+    async def start(self) -> None:
+        return None
+
+    async def stop(self) -> None:
+        return None
+
+    @property
+    def prompts(self) -> list[str]:
+        """The prompts that it has read."""
+        return [bytes(job.prompt).decode() for job in self.jobs]
+
+
+def model(name: str = "default", says: Says | None = None, before: Before = lambda _job, _index: None) -> ServedModel:
+    engine = Words(name, says, before)
+    names = frozenset({name, "auto"} if name == "default" else {name})
+    return ServedModel(engine, BytePrompts(), GenerationDefaults(), names, text_of, has_logprobs=True)
+
+
+def words_of(one: ServedModel) -> Words:
+    return cast(Words, one.engine)
+
+
+def saying(*words: str) -> Says:
+    return lambda _job: words
+
+
+def failing(at: int, code: str = "engine_error", times: int = 1 << 30) -> Before:
+    """Fail at the token `at`, so many times."""
+    left = [times]
+
+    def before(_job: Job, index: int) -> StreamEvent | None:
+        if index != at or not left[0]:
+            return None
+        left[0] -= 1
+        return Failure(index, code, "it broke")
+
+    return before
+
+
+class Log:
+    """`tokens` of one partition: events with the time of the broker, and the rows that were committed before each."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.events: list[TokenEvent] = []
+        self.rows: list[list[Change]] = []
+        self._store = store
+
+    delivered = staticmethod(TokenLog.delivered)
+
+    def now(self) -> int:
+        return NOW
+
+    async def pause(self, _tokens: int, _delivery: asyncio.Future[Any]) -> None:
+        await asyncio.sleep(0)
+
+    async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:
+        self.rows.append([Change(table, key, value) for table in Table for key, value in self._store.scan(table)])
+        self.events.append(msgspec.structs.replace(event, timestamp=NOW, epoch=_EPOCH))
+        delivered = asyncio.get_running_loop().create_future()
+        delivered.set_result(None)
+        return delivered
+
+
+class Clock:
+    def now(self) -> int:
+        return NOW
+
+    def time_of(self, timestamp: int) -> int:
+        return min(timestamp, NOW)
+
+
+class Own:
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
+        self.token_log = Log(self.store)
+        self.erasing: dict[str, Erased] = {}
+
+    def mark_of(self, user_id: str) -> Erased | None:
+        return self.erasing.get(user_id) or mark_of(self.store, user_id)
+
+
+class FreeLanes:
+    def has_queue(self, _lane: object) -> bool:
+        return False
+
+    @contextmanager
+    def without_slot(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Lent:
+    waiting: int = 0
+
+    def lent_by(self, _user: bytes | None) -> int:
+        return self.waiting
+
+
+@dataclass
+class Context:
+    refused: set[tuple[str, str]] = field(default_factory=set)
+
+
+class BenchPartition:
+    """`on_commit` is called with each commit, after it is in the store."""
+
+    number = 3
+    state = State.OWNED
+
+    def __init__(self, rows: Iterable[Change] = ()) -> None:
+        self.ownership, self.lanes, self.records, self.context = Own(), FreeLanes(), Lent(), Context()
+        self.begun: dict[tuple[str, str], int] = {}
+        self.commits: list[Commit] = []
+        self.on_commit: Callable[[Commit], None] = lambda _commit: None
+        self.lent = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.apply(*rows)
+
+    def apply(self, *rows: Change) -> None:
+        self.ownership.store.apply(rows, {}, now_ms=0)
+
+    def put(self, table: Table, row: object, *key: str) -> None:
+        self.apply(Change(table, records.key(*key), records.encode(row)))
+
+    async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
+        del urgent
+        await asyncio.sleep(0)
+        self.commits.append(commit)
+        self.apply(*commit.changes)
+        self.on_commit(commit)
+
+    def release(self, inflight: InFlight) -> None:
+        inflight.abandon()
+
+    @contextmanager
+    def without_slot(self, _inflight: InFlight) -> Iterator[None]:
+        self.lent += 1
+        yield
+        self.lent -= 1
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def rest(self) -> None:
+        """Until nothing is left to be done."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What readers, the store and the observers have of one request. `before`: events of its former owner."""
+
+    partition: BenchPartition
+    before: tuple[TokenEvent, ...]
+    outcomes: tuple[Outcome, ...]
+    user_id: str
+    conversation_id: str
+
+    @property
+    def events(self) -> list[TokenEvent]:
+        """Those of this owner."""
+        return self.partition.ownership.token_log.events
+
+    @property
+    def read(self) -> Answer:
+        """By the reader rule; raises if the events leave a gap, go back, or go on behind the end."""
+        answer = Answer(self.user_id, "r1", self.conversation_id)
+        for event in (*self.before, *self.events):
+            if event.notice is None:
+                assert answer.end is None
+                assert event.index == answer.position
+                answer.append(event, event.index or 0, _EPOCH)
+        assert answer.end is not None
+        return answer
+
+    @property
+    def text(self) -> str:
+        return self.read.text
+
+    @property
+    def end(self) -> TokenEvent:
+        end = self.read.end
+        assert end is not None
+        return end
+
+    @property
+    def code(self) -> str | None:
+        """Of the error in which it ends."""
+        return None if self.end.error is None else self.end.error.code
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.notice.code for event in self.events if event.notice is not None]
+
+    @property
+    def plans(self) -> list[Plan]:
+        return [msgspec.convert(one.details, Plan) for one in self._notices if one.code == PLAN]
+
+    @property
+    def plan(self) -> Plan:
+        """That in force at the end."""
+        notices = [event.notice for event in (*self.before, *self.events) if event.notice is not None]
+        plans = [msgspec.convert(one.details, Plan) for one in notices if one.code == PLAN]
+        return plans[-1] if plans else Plan()
+
+    @property
+    def _notices(self) -> list[Notice]:
+        return [event.notice for event in self.events if event.notice is not None]
+
+    @property
+    def commit(self) -> Commit:
+        (commit,) = (one for one in self.partition.commits if one.record is not None)
+        return commit
+
+    def outputs(self, topic: str) -> list[Outgoing]:
+        return [one for commit in self.partition.commits for one in commit.outputs if one.topic == topic]
+
+    @property
+    def turn(self) -> Turn | None:
+        outputs = self.outputs("turns")
+        return decode(Turn, outputs[0].value, outputs[0].headers) if outputs else None
+
+    @property
+    def row(self) -> records.Turn | None:
+        """Its turn in the conversation."""
+        raw = self.partition.ownership.store.get(Table.CONVERSATIONS, records.key(self.user_id, self.conversation_id))
+        turns = () if raw is None else records.decode_row(raw, Conversation).turns
+        return next((turn for turn in turns if turn.request_id == "r1"), None)
+
+    @property
+    def letters(self) -> list[str]:
+        """The codes of its dead letters."""
+        letters = self.outputs("dead-letters")
+        return [(value or b"").decode() for one in letters for name, value in one.headers if name == ERROR_CODE]
+
+    @property
+    def open_calls(self) -> bool:
+        return self.partition.ownership.store.get(Table.CALLS, records.key(self.user_id, "r1")) is not None
+
+    @property
+    def outcome(self) -> Outcome:
+        (outcome,) = self.outcomes
+        return outcome
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What has to be the same when another owner goes on in the middle."""
+        turn = None if self.turn is None else msgspec.structs.replace(self.turn, timing=None)
+        return {
+            "text": self.text,
+            "end": msgspec.structs.replace(self.end, timestamp=None, prompt_digest=None),
+            "turn": turn,
+            "row": self.row,
+            "letters": self.letters,
+            "open calls": self.open_calls,
+        }
+
+
+class _Reported(Observer):
+    def __init__(self) -> None:
+        self.outcomes: list[Outcome] = []
+
+    def answered(self, partition: int, outcome: Outcome) -> None:
+        assert partition == BenchPartition.number
+        self.outcomes.append(outcome)
+
+
+def former_of(events: Sequence[TokenEvent], user_id: str = "ann", conversation_id: str = "default") -> Former:
+    """What the next owner reads from the log in which these events are."""
+    key, recovered = (user_id, "r1"), RecoveredAnswers()
+    answer = Answer(user_id, "r1", conversation_id)
+    for event in events:
+        if event.notice is not None:
+            recovered.note(key, event.notice, event.index or 0, event.timestamp or 0)
+        else:
+            answer.append(event, event.index or 0, _EPOCH)
+    has_answer = bool(answer.segments or answer.end)
+    return Former(answer if has_answer else None, recovered.plans.get(key, Plan()), is_replayed=True)
+
+
+def inflight_of(request: Request, former: Former, events: Sequence[TokenEvent] = ()) -> InFlight:
+    value, headers = encode(request)
+    record = Record(REQUESTS, 3, 42, ASKED_AT, request.user_id.encode(), value, tuple(headers))
+    accepted = Accepted(record, request, ASKED_AT if former.plan.at is None else former.plan.at, former)
+    recovered = RecoveredAnswers()
+    for event in events:
+        if event.notice is not None:
+            recovered.note(accepted.key, event.notice, event.index or 0, event.timestamp or 0)
+    last = recovered.attempts.get(accepted.key)
+    attempts = AttemptCount(lost_attempts(last, former.position), former.position, 0 if last is None else last.at)
+    return InFlight(accepted, attempts=attempts)
+
+
+async def answered(
+    *features: Feature,
+    models: Sequence[ServedModel] = (),
+    former: Former | None = None,
+    before: Sequence[TokenEvent] = (),
+    partition: BenchPartition | None = None,
+    settings: Settings = SETTINGS,
+    prepare: Prepare = lambda _inflight: None,
+    **fields: Any,
+) -> Told:
+    """Run one request to its commit. `before` are the events of a former owner; `prepare` gets the request first."""
+    partition, models = partition or BenchPartition(), models or (model(),)
+    request = with_tenant(msgspec.convert({"request_id": "r1", "user_id": "ann", "prompt": "why?", **fields}, Request))
+    if former is None:
+        former = former_of(before, request.user_id, request.conversation_id) if before else Former()
+    inflight = inflight_of(request, former, before)
+    prepare(inflight)
+    registry, observer = ModelRegistry(*models), _Reported()
+    chosen = sorted((Attempts(), *features), key=lambda one: ORDER.index(type(one)) if type(one) in ORDER else 99)
+    pipeline = Pipeline(
+        SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), chosen
+    )
+    async with asyncio.timeout(_DEADLINE_S):
+        await Answers(pipeline, observer).answer(cast(Partition, partition), inflight)
+        for one in models:  # before anything is left to the garbage collector
+            assert not words_of(one).open, "a job of the engine is open"
+        assert not inflight.attempts.is_beginning
+        await partition.rest()
+    return Told(partition, tuple(before), tuple(observer.outcomes), request.user_id, request.conversation_id)
+
+
+def batches() -> Batches:
+    return Batches(max_size=8, budget_s=0.001)
+
+
+Rerun = Callable[[BenchPartition, Sequence[TokenEvent]], Awaitable[Told]]
+
+
+async def same_at_every_cut(run: Rerun, facts: Callable[[Told], object] = lambda told: told.facts) -> Told:
+    """Let the next owner go on behind each event of an answer: what readers, `turns` and the table get is the same.
+    Returns the answer without a cut.
+    """
+    whole = await run(BenchPartition(), ())
+    log = whole.partition.ownership.token_log
+    for cut in range(1, len(log.events) + 1):
+        events = log.events[:cut]
+        last = len(log.events) - 1  # what is committed behind the end is the request itself
+        for committed in (log.rows[cut - 1], log.rows[min(cut, last)]):
+            resumed = await run(BenchPartition(committed), events)
+            assert facts(resumed) == facts(whole), f"behind event {cut}: {events[-1]}"
+            assert resumed.plan == whole.plan, f"behind event {cut}: {events[-1]}"
+    return whole
+
+
+def stop_at(index: int, reason: FinishReason = FinishReason.CANCELLED) -> tuple[Before, Prepare]:
+    """Stop the request before the engine writes the token `index`."""
+    inflights: list[InFlight] = []
+
+    def before(_job: Job, at: int) -> StreamEvent | None:
+        if at == index:
+            inflights[-1].stop.now(reason)
+        return None
+
+    return before, inflights.append
+
+
+def stopped(reason: FinishReason = FinishReason.CANCELLED) -> Prepare:
+    """Stop the request before its turn comes."""
+    return lambda inflight: inflight.stop.now(reason)
+
+
+def placeholders_in(text: str) -> list[str]:
+    return re.findall(r"<[A-Z_]+_[0-9A-Z]{8}>", text)
+
+
+def tool_results(partition: BenchPartition, tools: ToolsOverKafka, result: str = "sunny") -> None:
+    """Answer each call of a tool when it is committed, as the agent on `tool-results` does."""
+
+    def answer(user_id: str, request_id: str) -> None:
+        calls, key = tools.calls_of(cast(Any, partition.ownership)), (user_id, request_id)
+        rounds = calls.decided(key)
+        if rounds is None or not rounds.missing:
+            return
+        for call in rounds.missing:
+            rounds = rounds.answered(ToolOutcome(call.id, f"{result} {call.id[-4:]}"))
+        partition.apply(calls.decide(key, rounds))
+        calls.wake([key])
+
+    def on_commit(commit: Commit) -> None:
+        for change in commit.changes:
+            if change.table is Table.CALLS and change.value is not None:
+                answer(*msgspec.json.decode(change.key))
+
+    partition.on_commit = on_commit
+    for key, value in [*partition.ownership.store.scan(Table.CALLS)]:
+        if records.decode_row(value, ToolRounds).missing:
+            answer(*msgspec.json.decode(key))
