@@ -82,9 +82,9 @@ def _without_nulls(value: Any) -> Any:
 
 
 def unsupported(record: bytes) -> str | None:
-    """The name of an unsupported parameter that a record of `requests`, which is valid JSON, sets."""
+    """The name of the first unsupported parameter that a record of `requests`, which is valid JSON, sets."""
     fields = _DECODER.decode(record)
-    names = (name for name in fields.keys() & UNSUPPORTED.keys() if not is_neutral(name, fields[name]))
+    names = (name for name in fields if name in UNSUPPORTED and not is_neutral(name, fields[name]))
     return next(names, None) or _schema_beside_type(fields.get("response_format", _NULL))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -193,3 +194,11 @@ def test_a_schema_that_would_not_be_followed_is_refused_by_name(schema: object) 
         decode(Request, json.dumps({**record, "response_format": form}).encode())
     for neutral in ({"type": "json_object", "schema": None}, None):
         assert decode(Request, json.dumps({**record, "response_format": neutral}).encode()).prompt == "hello"
+
+
+def test_of_several_unsupported_parameters_every_worker_names_the_first() -> None:
+    """Otherwise the workers that refuse a record before and after a crash would give different reasons."""
+    for names in permutations(("n", "audio", "logits_processors")):
+        record = {"request_id": "r", "user_id": "ann", "prompt": "hello", **dict.fromkeys(names, 7)}
+        with pytest.raises(WireError, match=f"^invalid_request: {names[0]}: is not supported"):
+            decode(Request, json.dumps(record).encode())
