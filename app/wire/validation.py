@@ -128,11 +128,14 @@ def foreign_tenant(request: Request) -> str | None:
     return f"tenant: is {request.tenant!r}, and the user {request.user_id!r} belongs to {own!r}"
 
 
+def charged_tenant(request: Request) -> str:
+    """Whose request this is; empty without a tenant. That of the user counts, and `tenant` for users without one."""
+    return tenant_of(request.user_id) or request.tenant or ""
+
+
 def with_tenant(request: Request) -> Request:
-    """The request as all parts behind its decoding see it: `tenant` is the one that it counts for. That of the user
-    counts, and `tenant` for users without one.
-    """
-    return msgspec.structs.replace(request, tenant=tenant_of(request.user_id) or request.tenant or None)
+    """The request as all parts behind its decoding see it: `tenant` is the one that it counts for."""
+    return msgspec.structs.replace(request, tenant=charged_tenant(request) or None)
 
 
 def prompt_bytes(request: Request) -> int:

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from agents.jobs import job_of, prompt_of
-from agents.masking import Masking, kept_turn
-
-from app.delivery.inflight import InFlightRequest
+from app.answering.job import job_of, prompt_of
+from app.answering.outcome import Kept
+from app.answering.pipeline import Run
 from app.features.guard.guard import Guard
+from app.features.guard.masking import Masking
 from app.policy.file import Policy
 from app.policy.guard_rules import GuardRules
 from app.settings import Settings
@@ -31,12 +31,13 @@ from models.paced import paced
 from models.prompts import PromptTooLong
 from tables.records import Turn
 from tests.loop_steps import LongestStep, longest_step
-from tests.unit.agents.guarded import PATTERNS, answer_of, partition_with_secret
-from tests.unit.agents.inflight_requests import inflight_of
+from tests.unit.answering.runs import run_of, unchanged
+from tests.unit.delivery.inflight_requests import inflight_of
+from tests.unit.features.guard.guarded import PATTERNS, partition_with_secret
 
 MAILS = [f"{''.join(letters)}@b.co" for letters in itertools.product(string.ascii_lowercase, repeat=3)]
 _SETTINGS = Settings(_env_file=None)
-_SERVING = paced(10.0)
+_MODEL = paced(10.0)
 
 
 def _messages(count: int, values: int, padding: str = "") -> tuple[Message, ...]:
@@ -63,23 +64,26 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def masking() -> Masking:
+def run_with(values: dict[str, Any]) -> Run:
+    """The run of such a request, of which masking is the only stage."""
     rules = GuardRules(pii="mask", pii_entities=("EMAIL_ADDRESS",), timeout_s=600)
-    return Masking(Guard(Policy(guard=rules), lambda _rules: PATTERNS))
+    masking = Masking(Guard(Policy(guard=rules), lambda _rules: PATTERNS))
+    return run_of(masking, inflight=inflight_of(**values), partition=partition_with_secret(), settings=_SETTINGS)
 
 
-async def pass_through(part: Masking, inflight: InFlightRequest) -> LongestStep:
+async def pass_through(run: Run) -> LongestStep:
     """What a worker does with the texts of a request, and of an answer of 300 values."""
-    partition = partition_with_secret()
+    (stage,) = run.stages
     with longest_step() as longest:
-        await part.look(partition, inflight, ())
+        await run.answer.decide(await stage.decide(run.answer.plan, unchanged))
         with suppress(PromptTooLong):  # its texts have been hidden
-            job_of(inflight, await prompt_of(inflight, (), _SERVING, _SETTINGS), _SERVING, _SETTINGS)
-        answer, _log = answer_of(inflight)
-        await answer.say(Delta(0, (7,), " ".join(MAILS[:300])))
+            dialogue = await run.seen()
+            prompt = await prompt_of(dialogue, _MODEL, _SETTINGS, run.accepted.at)
+            job_of(dialogue, prompt, _MODEL, _SETTINGS)
+        await run.answer.write(Delta(0, (7,), " ".join(MAILS[:300])))
         await asyncio.sleep(0)
-        await part.settle(partition, inflight, answer)
-        kept_turn(Turn("r1", inflight.request.question, answer.text, 1), inflight)
+        await stage.ended()
+        stage.leave(Kept(row=Turn("r1", run.accepted.request.question, run.answer.text, 1)))
         await asyncio.sleep(0)  # the step ends
     return longest
 
@@ -92,16 +96,15 @@ async def _late(note: Callable[[float], None]) -> None:
 
 
 async def main(rounds: int) -> None:
-    part = masking()
     print("| request | values | longest step, ms of the loop's thread | ms that passed | the loop was late by, ms |")
     print("|---|---|---|---|---|")
     for name, values in SHAPES.items():
         for _ in range(rounds):
-            inflight, late = inflight_of(**values), [0.0]
+            run, late = run_with(values), [0.0]
             timer = asyncio.ensure_future(_late(late.append))
-            longest = await pass_through(part, inflight)
+            longest = await pass_through(run)
             timer.cancel()
-            count = len(inflight.plan.private or ())
+            count = len(run.answer.plan.private or ())
             step = f"{1000 * longest.cpu_s:.1f} | {1000 * longest.wall_s:.1f} | {1000 * max(late):.1f}"
             print(f"| {name} | {count} | {step} |", flush=True)
 

@@ -6,9 +6,10 @@ from app.answering.pipeline import Run
 from app.answering.stage import Decide, Refused, Stage
 from app.delivery.inflight import Former, Outcome
 from app.features.quota.prices import PriceList
-from app.features.quota.tenants import TenantRefusal, Tenants, charged_tenant
+from app.features.quota.tenants import TenantRefusal, Tenants
 from app.policy.file import Policy
 from app.wire.event import Plan
+from app.wire.validation import charged_tenant
 from models.registry import ModelRegistry, ServedModel
 
 

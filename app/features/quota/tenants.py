@@ -22,7 +22,7 @@ from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.request import Priority, Request
 from app.wire.tools import ToolMode
-from app.wire.validation import foreign_tenant
+from app.wire.validation import charged_tenant, foreign_tenant
 
 _ORDER = (Priority.BATCH, Priority.STANDARD, Priority.INTERACTIVE)
 
@@ -34,11 +34,6 @@ class TenantRefusal:
     code: ErrorCode
     message: str
     retry_after_s: float | None = None
-
-
-def charged_tenant(request: Request) -> str:
-    """Whose request this is; empty without a tenant."""
-    return request.tenant or ""
 
 
 class Tenants:

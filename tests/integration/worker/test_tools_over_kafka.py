@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from agents.tool_rounds import TIMED_OUT
 
+from app.features.tool_rounds import TIMED_OUT
 from app.settings import Settings
 from app.tools import Tools, current_call
 from app.wire.codec import decode

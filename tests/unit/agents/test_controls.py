@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from agents.history import History
 
 from agents.controls import Controls
+from agents.turns import Turns
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
-from app.delivery.partition import Partition, State
+from app.delivery.inflight import Forgets
+from app.delivery.partition import State
+from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, Record
 from app.search.index import NoIndex
 from app.settings import Settings
@@ -23,8 +25,8 @@ from tables import records
 from tables.expiry import has_rows
 from tables.records import Change, Conversation, Ended, Erased, Table, Turn
 from tables.tool_calls import ToolRounds
-from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
-from tests.unit.agents.partitions import NOW, FakePartition, Own
+from tests.unit.delivery.fake_partition import NOW, FakePartition, Own
+from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
 
 SETTINGS = Settings(_env_file=None, partitions=4)
 HERE = partition_for("ann", 4)
@@ -47,15 +49,15 @@ class Bench:
         self.partition = FakePartition(HERE)
         self.sink = Sink()
         self.cancels = Cancels()
-        history = History(SETTINGS, self.sink)
-        self.controls = Controls(SETTINGS, self.cancels, history)
+        agents = cast(Partitions, None)  # the agents' streams: nothing here reads one
+        self.controls = Controls(SETTINGS, agents, self.cancels, Turns(SETTINGS, agents, self.sink))
         self._offset = 0
 
-    def handle(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:
+    def receive(self, control: Any, at: int = NOW - 1000, headers: Any = (), user: str = "ann") -> Record:
         value, _ = encode(control)
         record = Record(CONTROLS, self.partition.number, self._offset, at, user.encode(), value, headers)
         self._offset += 1
-        self.controls.handle(cast(Partition, self.partition), record)
+        self.controls.receive(self.partition.real, record)
         return record
 
     @property
@@ -64,12 +66,12 @@ class Bench:
 
 
 async def erased(bench: Bench, **how: Any) -> Record:
-    record = bench.handle(Erase(user_id="ann"), **how)
+    record = bench.receive(Erase(user_id="ann"), **how)
     for _ in range(20):
         await asyncio.sleep(0)
         while bench.sink.waiting:
             bench.sink.waiting.pop()()
-    await bench.partition.settle()
+    await bench.partition.idle()
     return record
 
 
@@ -77,7 +79,7 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
     bench = Bench()
     bench.partition.put(Table.CONVERSATIONS, Conversation(1, (Turn("r", "p", "a", 1),)), "ann", "c")
     bench.partition.put(Table.CONVERSATIONS, Conversation(1), "bob", "c")
-    record = bench.handle(Erase(user_id="ann"))
+    record = bench.receive(Erase(user_id="ann"))
     for _ in range(20):
         await asyncio.sleep(0)
     assert bench.sink.erasures == [("ann", NOW - 1000)]
@@ -86,7 +88,7 @@ async def test_erase_deletes_the_rows_and_writes_the_mark_before_milvus_is_asked
     assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=0, applied=NOW)
     assert record not in bench.finished, "Milvus still has the rows"
     bench.sink.waiting.pop()()
-    await bench.partition.settle()
+    await bench.partition.idle()
     assert bench.partition.row(Table.ERASED, Erased, "ann") == Erased(NOW - 1000, indexed=NOW - 1000, applied=NOW)
     assert bench.finished[-1] is record
 
@@ -153,16 +155,15 @@ async def test_erase_from_a_fast_clock_counts_as_of_now() -> None:
 
 async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_on_the_past() -> None:
     bench = Bench()
-    older, builds, fresh, other = (inflight_of(request_id=name) for name in ("older", "builds", "fresh", "other"))
-    other.request = inflight_of(request_id="other", user_id="bob").request
-    builds.at = fresh.at = NOW
-    builds.recalled = True
+    older, other = inflight_of(request_id="older"), inflight_of(request_id="other", user_id="bob")
+    builds, fresh = (inflight_of(request_id=name, at=NOW) for name in ("builds", "fresh"))
+    builds.reads_past = True
     bench.partition.ownership.inflight_requests = {inflight.key: inflight for inflight in (older, builds, fresh, other)}
     await erased(bench, at=ASKED_AT + 5)
-    assert (older.forget, older.stop.reason) == (True, "cancelled")
-    assert (builds.forget, builds.stop.reason) == (True, None)
-    assert (fresh.forget, fresh.forget_history, fresh.stop.reason) == (False, True, None)
-    assert (other.forget, other.forget_history) == (False, False)
+    assert (older.forgets, older.stop.reason) == (Forgets.ALL, "cancelled")
+    assert (builds.forgets, builds.stop.reason) == (Forgets.ALL, None)
+    assert (fresh.forgets, fresh.stop.reason) == (Forgets.HISTORY, None)
+    assert (other.forgets, other.stop.reason) == (Forgets.NOTHING, None)
 
 
 def commits_of(bench: Bench, table: Table) -> list[int]:
@@ -192,7 +193,7 @@ async def test_erase_leaves_conversations_that_have_begun_after_it() -> None:
     bench.partition.put(Table.CONVERSATIONS, new, "ann", "new")
     row = Change(Table.CONVERSATIONS, records.key("ann", "replaced"), records.encode(new))
     bench.partition.context.queue.put(Commit(None, (row,)))
-    bench.handle(Erase(user_id="ann"))
+    bench.receive(Erase(user_id="ann"))
     for _ in range(20):
         await asyncio.sleep(0)
     assert bench.sink.erasures == [], "the row that is on its way may turn out to be an old one"
@@ -202,7 +203,7 @@ async def test_erase_leaves_conversations_that_have_begun_after_it() -> None:
     while not bench.sink.waiting:
         await asyncio.sleep(0.01)
     bench.sink.waiting.pop()()
-    await bench.partition.settle()
+    await bench.partition.idle()
     left = {name: bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", name) for name in ("new", "replaced")}
     assert left == {"new": new, "replaced": new}
     assert bench.partition.row(Table.CONVERSATIONS, Conversation, "ann", "old") is None
@@ -221,7 +222,7 @@ async def test_erase_that_a_crash_has_interrupted_goes_on_where_it_was() -> None
 async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_committed() -> None:
     bench = Bench()
     bench.partition.commits.clear()
-    bench.handle(Erase(user_id="ann"))
+    bench.receive(Erase(user_id="ann"))
     await asyncio.sleep(0)
     assert bench.partition.ownership.erasing == {"ann": Erased(NOW - 1000, applied=NOW)}
     bench.partition.commits.set()
@@ -229,19 +230,19 @@ async def test_erase_hides_the_history_from_answers_that_begin_before_it_is_comm
         await asyncio.sleep(0)
     assert bench.partition.ownership.erasing == {}
     bench.sink.waiting.pop()()
-    await bench.partition.settle()
+    await bench.partition.idle()
 
 
 async def test_cancel_stays_open_until_its_request_has_ended() -> None:
     bench = Bench()
     inflight = inflight_of()
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
-    record = bench.handle(Cancel(user_id="ann", request_id="r1"))
-    await bench.partition.settle()
+    record = bench.receive(Cancel(user_id="ann", request_id="r1"))
+    await bench.partition.idle()
     assert inflight.stop.reason == "cancelled"
     assert bench.finished == []
     inflight.on_commit[0]()
-    await bench.partition.settle()
+    await bench.partition.idle()
     assert bench.finished == [record]
 
 
@@ -249,9 +250,9 @@ async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
     bench = Bench()
     inflight = inflight_of()
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
-    bench.handle(Cancel(user_id="ann", request_id="r1"))
-    more = [bench.handle(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
-    await bench.partition.settle()
+    bench.receive(Cancel(user_id="ann", request_id="r1"))
+    more = [bench.receive(Cancel(user_id="ann", request_id="r1")) for _ in range(100)]
+    await bench.partition.idle()
     assert bench.finished == more
     assert len(inflight.on_commit) == 1
 
@@ -259,17 +260,17 @@ async def test_cancel_of_a_cancelled_request_is_done_at_once() -> None:
 async def test_cancel_of_an_ended_or_an_old_request_is_done_at_once() -> None:
     bench = Bench()
     bench.partition.put(Table.ENDED, Ended(1), "ann", "r1")
-    ended = bench.handle(Cancel(user_id="ann", request_id="r1"))
-    old = bench.handle(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
-    await bench.partition.settle()
+    ended = bench.receive(Cancel(user_id="ann", request_id="r1"))
+    old = bench.receive(Cancel(user_id="ann", request_id="never"), at=NOW - 400_000)
+    await bench.partition.idle()
     assert bench.finished == [ended, old]
 
 
 async def test_cancel_in_a_wrong_partition_is_a_dead_letter() -> None:
     bench = Bench()
     bench.partition.number = (HERE + 1) % 4
-    bench.handle(Cancel(user_id="ann", request_id="r1"))
-    await bench.partition.settle()
+    bench.receive(Cancel(user_id="ann", request_id="r1"))
+    await bench.partition.idle()
     (commit,) = bench.partition.finished
     assert b"murmur2" in dict(commit.outputs[0].headers)["error-message"]
 
@@ -288,52 +289,51 @@ async def test_cancel_of_a_request_that_has_not_come_is_remembered_for_the_rest_
 ) -> None:
     bench = Bench()
     kept: list[tuple[object, float]] = []
-    monkeypatch.setattr(bench.cancels, "remember", lambda key, _settle, for_s: kept.append((key, for_s)))
-    bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
-    await bench.partition.settle()
+    monkeypatch.setattr(bench.cancels, "remember", lambda key, _commit, for_s: kept.append((key, for_s)))
+    bench.receive(Cancel(user_id="ann", request_id="later"), at=NOW - 1000 * age_s)
+    await bench.partition.idle()
     assert kept == [(("ann", "later"), left_s)]
     assert bench.finished == []
 
 
 async def test_cancel_that_was_remembered_is_finished_once_its_request_has_ended() -> None:
     bench = Bench()
-    record = bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW)
-    settle = bench.cancels.pop(("ann", "later"))
-    assert settle is not None
-    settle()
-    await bench.partition.settle()
+    record = bench.receive(Cancel(user_id="ann", request_id="later"), at=NOW)
+    commit = bench.cancels.pop(("ann", "later"))
+    assert commit is not None
+    commit()
+    await bench.partition.idle()
     assert bench.finished == [record]
 
 
 @pytest.mark.parametrize("lost", ["state", "ownership"])
 async def test_cancel_is_left_open_for_the_next_owner(lost: str) -> None:
     bench = Bench()
-    bench.handle(Cancel(user_id="ann", request_id="later"), at=NOW)
-    settle = bench.cancels.pop(("ann", "later"))
-    assert settle is not None
+    bench.receive(Cancel(user_id="ann", request_id="later"), at=NOW)
+    commit = bench.cancels.pop(("ann", "later"))
+    assert commit is not None
     if lost == "state":
         bench.partition.state = State.TAKING_OVER
     else:
         bench.partition.ownership = Own()
-    settle()
-    await bench.partition.settle()
+    commit()
+    await bench.partition.idle()
     assert bench.finished == []
 
 
 @pytest.mark.parametrize(("before_ms", "is_older"), [(1, True), (0, True), (-1, False)])
 async def test_erase_counts_for_requests_of_its_own_millisecond(before_ms: int, is_older: bool) -> None:
     bench = Bench()
-    inflight = inflight_of()
-    inflight.at = NOW - 1000 - before_ms
+    inflight = inflight_of(at=NOW - 1000 - before_ms)
     bench.partition.ownership.inflight_requests[inflight.key] = inflight
     await erased(bench)
-    assert inflight.forget == is_older
+    assert (inflight.forgets is Forgets.ALL) == is_older
 
 
 async def test_erase_under_way_has_an_age_until_milvus_is_done() -> None:
     bench = Bench()
     bench.partition.put(Table.CONVERSATIONS, Conversation(1), "ann", "c")
-    bench.handle(Erase(user_id="ann"))
+    bench.receive(Erase(user_id="ann"))
     await asyncio.sleep(0.02)
     assert bench.controls.oldest_erasure_s > 0
     await erased(bench)

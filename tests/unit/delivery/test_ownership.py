@@ -95,9 +95,9 @@ async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_agai
     checkpoint = ownership._checkpoint([], 40)
     assert (checkpoint.tokens_offset, checkpoint.floor, checkpoint.lost_epoch) == (40, -1, 900)
     assert not ownership.needs_new_fence
-    ownership.tokens.position = 901
+    ownership.token_log.position = 901
     assert ownership.needs_new_fence
-    ownership.tokens.epoch = 901
+    ownership.token_log.epoch = 901
     assert not ownership.needs_new_fence
     assert ownership._checkpoint([], 901).lost_epoch == -1
 
@@ -105,9 +105,9 @@ async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_agai
 async def test_ownership_is_confirmed_by_a_fresh_commit_or_by_the_broker() -> None:
     ownership = ownership_of(Checkpoint(10, epoch=30), place_of(epoch=41))
     assert not await ownership.is_confirmed(), "another epoch was committed since"
-    ownership.tokens.epoch = 41
+    ownership.token_log.epoch = 41
     assert await ownership.is_confirmed()
-    ownership.tokens.epoch = 40
+    ownership.token_log.epoch = 40
     assert await ownership.is_confirmed(), "it was confirmed a moment ago"
     ownership.finisher.confirmed_at -= 2 * ownership.context.settings.session_timeout_s
     assert not await ownership.is_confirmed()

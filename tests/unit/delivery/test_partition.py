@@ -10,14 +10,18 @@ from aiokafka.errors import KafkaConnectionError
 
 from app.delivery import partition as module
 from app.delivery.commits.commit import Commit, CommitQueue, RecordRefusedError
-from app.delivery.escalation import WORKER_ERRORS
+from app.delivery.escalation import ESCALATING, WORKER_ERRORS
 from app.delivery.ownership import PartitionContext
 from app.delivery.partition import Partition, State
-from app.delivery.record import REQUESTS, Record
+from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
+from tables.records import Change, Table
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 RECORD = Record(REQUESTS, 0, 1, 0, b"u", b"v")
+ENDED, OTHER = Change(Table.ENDED, b"k", b"{}"), Change(Table.CONVERSATIONS, b"k", b"{}")
+SECRET = "the operator's secret system prompt"
+OUTPUT = Outgoing("turns", b"u", b"v")
 
 
 class Ownership:
@@ -41,7 +45,6 @@ class Ownership:
 class Agent:
     def __init__(self) -> None:
         self.broke: list[BaseException] = []
-        self.reasons: list[str] = []
 
     def owned(self, _partition: Partition) -> None: ...
 
@@ -49,10 +52,6 @@ class Agent:
 
     def broken(self, error: BaseException) -> None:
         self.broke.append(error)
-
-    def reduced(self, commit: Commit, reason: str) -> Commit:
-        self.reasons.append(reason)
-        return Commit(commit.record)
 
 
 class Bench:
@@ -163,20 +162,24 @@ async def test_steady_ownership_begins_the_back_off_anew(bench: Bench, monkeypat
         await bench.until(State.TAKING_OVER)
 
 
-async def test_finish_that_kafka_refuses_is_reduced_and_at_last_finished_without_a_trace(bench: Bench) -> None:
-    outcomes = asyncio.ensure_future(bench.partition.commit(Commit(RECORD, (), ())))
+async def test_a_commit_that_kafka_refuses_is_reduced_and_at_last_one_of_the_offset_alone(bench: Bench) -> None:
+    outcomes = asyncio.ensure_future(bench.partition.commit(Commit(RECORD, (ENDED, OTHER), (OUTPUT,))))
     queue = bench.partition.context.queue
+    letters: list[bytes | None] = []
     for reason in ("too large", "still too large"):
         await turns()
         (entry,) = queue.next_group()
         assert entry.commit.record is RECORD
+        letters += [dict(one.headers)["error-message"] for one in entry.commit.outputs if one is not OUTPUT]
+        if letters:
+            assert entry.commit.changes == (ENDED,)
         entry.committed.set_exception(RecordRefusedError(reason))
     await turns()
     (entry,) = queue.next_group()
     assert entry.commit == Commit(RECORD)
     entry.committed.set_result(None)
     await outcomes
-    assert bench.agent.reasons == ["too large"]
+    assert letters == [b"Kafka rejects a record that this one leads to: too large"]
     assert bench.agent.broke == []
 
 
@@ -202,3 +205,32 @@ async def test_broken_invariant_ends_the_worker_at_once(bench: Bench, error: typ
     await bench.until(State.TAKING_OVER)
     await turns()
     assert [type(error) for error in bench.agent.broke] == [error]
+
+
+@pytest.mark.parametrize("error", [ValueError(SECRET), RecursionError(), OSError(24, SECRET), AssertionError()])
+async def test_record_that_raises_anything_becomes_a_dead_letter(bench: Bench, error: Exception) -> None:
+    bench.partition.process(RECORD, raising(error))
+    await turns()
+    (entry,) = bench.partition.context.queue.next_group()
+    assert entry.commit.record is RECORD
+    (letter,) = entry.commit.outputs
+    headers = dict(letter.headers)
+    assert headers["error-code"] == b"invalid_request"
+    assert type(error).__name__ in str(headers["error-message"])
+    assert SECRET not in str(letter)
+    entry.committed.set_result(None)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ESCALATING if not issubclass(kind, CorruptStoreError)])
+async def test_what_escalates_is_no_dead_letter_of_a_record(bench: Bench, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        bench.partition.process(RECORD, raising(kind("x")))
+    await turns()
+    assert bench.partition.context.queue.next_group() == []
+
+
+def raising(error: Exception) -> Any:
+    def receive(_partition: Partition, _record: Record) -> None:
+        raise error
+
+    return receive

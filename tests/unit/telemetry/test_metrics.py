@@ -4,12 +4,11 @@ import math
 import time
 
 import pytest
-from agents.auditing import audit_of_erasure
 from prometheus_client import CollectorRegistry, generate_latest
 
+from app.audit.records import audit_of_erasure
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
-from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry import metrics as metrics_module
 from app.telemetry.collector import Gpu, gpu_families
@@ -26,7 +25,7 @@ from app.wire.validation import validate_request
 from models.batcher import Flush, FlushReason
 from models.generation import FinishReason, Usage
 from tables.records import Table
-from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
+from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 
 
 def metrics() -> Metrics:
@@ -41,21 +40,16 @@ def value(reported: Metrics, name: str, **labels: str) -> float:
 
 def answered(reported: Metrics, *, tenant: str | None = None, tokens: int = 3, plan: Plan = NO_PLAN) -> None:
     inflight = inflight_of(tenant=tenant)
-    inflight.plan = plan
     inflight.timeline.started = (ASKED_AT + 10) * 1_000_000
     inflight.timeline.admitted = (ASKED_AT + 20) * 1_000_000
-    answer = AnswerLog.__new__(AnswerLog)
-    answer.gaps = [0.02] * (tokens - 1)
-    answer.first_at = ASKED_AT + 120
-    answer.ended_at = ASKED_AT + 200
-    answer.index = tokens
     end = TokenEvent(
         type=EventType.DONE,
         model_version="m@1",
         finish_reason=FinishReason.STOP,
         usage=Usage(7, tokens, 4),
     )
-    reported.answered(0, inflight, answer, end)
+    log = {"gaps": [0.02] * (tokens - 1), "first_at": ASKED_AT + 120, "ended_at": ASKED_AT + 200, "index": tokens}
+    reported.answered(0, outcome_of(inflight, end, plan=plan, **log))
 
 
 def test_an_answer_is_counted_under_the_names_of_vllm() -> None:

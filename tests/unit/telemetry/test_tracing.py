@@ -14,17 +14,16 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from app.delivery.inflight import Timeline
+from app.delivery.inflight import Former, InFlight, Outcome, Timeline
 from app.delivery.record import TURNS, Record
-from app.delivery.resume.answer_log import AnswerLog
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces
 from app.telemetry.tracing import Tracing, TracingError
 from app.wire.error import ErrorCode
-from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
+from app.wire.event import NO_PLAN, ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.turn import Turn
 from models.generation import FinishReason, Usage
-from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
+from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of, outcome_of
 
 SETTINGS = Settings(_env_file=None)
 
@@ -41,10 +40,10 @@ def traces(exporter: InMemorySpanExporter) -> RequestTraces:
     return RequestTraces(Tracing(provider), SETTINGS)
 
 
-def answer(first_at: int | None = ASKED_AT + 50, ended_at: int = ASKED_AT + 90) -> AnswerLog:
-    log = AnswerLog.__new__(AnswerLog)
-    log.first_at, log.ended_at, log.index = first_at, ended_at, 3
-    return log
+def outcome(
+    inflight: InFlight, end: TokenEvent, *, plan: Plan = NO_PLAN, first_at: int | None = ASKED_AT + 50
+) -> Outcome:
+    return outcome_of(inflight, end, plan=plan, first_at=first_at, ended_at=ASKED_AT + 90, index=3)
 
 
 def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
@@ -54,7 +53,7 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
     inflight.timeline = Timeline(arrived=(ASKED_AT + 1) * 1_000_000, started=(ASKED_AT + 2) * 1_000_000)
     traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.ERROR, error=ErrorInfo(ErrorCode.MODEL_NOT_FOUND, "no"))
-    traces.answered(0, inflight, answer(first_at=None), end)
+    traces.answered(0, outcome(inflight, end, first_at=None))
     spans = {span.name: span for span in exporter.get_finished_spans()}
     assert set(spans) == {"queue", "wait", "refuse", "commit", "chat other"}
     assert not spans["chat other"].status.is_ok
@@ -65,13 +64,12 @@ def test_a_refused_request_has_no_prefill_and_the_status_of_its_error(
 def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_of_its_own(
     traces: RequestTraces, exporter: InMemorySpanExporter
 ) -> None:
-    inflight = inflight_of()
-    inflight.recovered = answer_with("a", "b")
+    inflight = inflight_of(Former(answer_with("a", "b")))
     begun = ASKED_AT * 1_000_000
     inflight.timeline = Timeline(started=begun + 2_000_000, batched=begun, admitted=begun)
     traces.admitted(0, inflight)
     end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, usage=Usage(5, 3))
-    traces.answered(0, inflight, answer(), end)
+    traces.answered(0, outcome(inflight, end))
     chat = exporter.get_finished_spans()[-1]
     assert chat.attributes is not None
     assert chat.attributes["parley.resumed"] is True
@@ -80,9 +78,9 @@ def test_a_resumed_answer_is_a_trace_of_the_same_request_without_a_first_token_o
 
 def test_what_was_decided_about_an_answer_is_on_its_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
     inflight = inflight_of()
-    inflight.plan = Plan(model="small", route="trial", experiment="tone", arm="small", from_index=7)
+    plan = Plan(model="small", route="trial", experiment="tone", arm="small", from_index=7)
     traces.admitted(0, inflight)
-    traces.answered(0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP))
+    traces.answered(0, outcome(inflight, TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP), plan=plan))
     found = exporter.get_finished_spans()[-1].attributes or {}
     names = ("route", "experiment", "arm", "taken_over_at", "cached")
     assert [found.get(f"parley.{name}") for name in names] == ["trial", "tone", "small", 7, None]
@@ -114,9 +112,8 @@ def test_the_index_joins_the_trace_that_the_turn_carries(traces: RequestTraces, 
 def test_nothing_that_was_said_is_in_a_span(traces: RequestTraces, exporter: InMemorySpanExporter) -> None:
     inflight = inflight_of(prompt="what-was-asked", metadata={"note": "what-was-asked"}, stop="what-was-asked")
     traces.admitted(0, inflight)
-    traces.answered(
-        0, inflight, answer(), TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="answer")
-    )
+    end = TokenEvent(type=EventType.DONE, finish_reason=FinishReason.STOP, text="answer")
+    traces.answered(0, outcome(inflight, end))
     assert all("what-was-asked" not in span.to_json() for span in exporter.get_finished_spans())
 
 

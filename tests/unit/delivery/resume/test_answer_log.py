@@ -7,7 +7,6 @@ from typing import cast
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import RecordMetadata
-from msgspec.structs import replace
 
 from app.delivery.commits.commit import LostError
 from app.delivery.resume.answer_log import AnswerLog
@@ -17,7 +16,9 @@ from app.wire.event import EventType, TokenEvent
 from models.generation import Delta, FinishReason, TokenLogprob, Usage
 from models.paced import paced
 from models.prompts import BuiltPrompt
-from tests.unit.agents.inflight_requests import inflight_of
+from tests.unit.delivery.inflight_requests import inflight_of
+
+MODEL = paced(1.0)
 
 
 class SlowLog:
@@ -51,7 +52,7 @@ class SlowLog:
 
 
 def answer_on(log: SlowLog) -> AnswerLog:
-    return AnswerLog(cast(TokenLog, log), inflight_of(), paced(1.0))
+    return AnswerLog(cast(TokenLog, log), inflight_of(), MODEL, MODEL)
 
 
 def text_of(token: int, *, begins: bool = False) -> str:
@@ -61,11 +62,11 @@ def text_of(token: int, *, begins: bool = False) -> str:
 
 async def test_the_texts_of_log_probabilities_are_those_of_the_answer() -> None:
     log = SlowLog()
-    serving = dataclasses.replace(paced(1.0), text_of=text_of, unwritten=frozenset({1}))
-    answer = AnswerLog(cast(TokenLog, log), inflight_of(), serving)
+    model = dataclasses.replace(MODEL, text_of=text_of, unwritten=frozenset({1}))
+    answer = AnswerLog(cast(TokenLog, log), inflight_of(), model, model)
     scores = tuple(TokenLogprob(token, -1.0, ((1, -2.0),)) for token in (7, 1, 8))
-    await answer.say(Delta(0, (7, 1, 8), "w7 w8", scores))
-    await answer.say(Delta(3, (9,), " w9", (TokenLogprob(9, -1.0),)))
+    await answer.write(Delta(0, (7, 1, 8), "w7 w8", scores))
+    await answer.write(Delta(3, (9,), " w9", (TokenLogprob(9, -1.0),)))
     logprobs = [one for event in log.events for one in event.logprobs or ()]
     assert [one.text for one in logprobs] == ["w7", "", " w8", " w9"]
     assert [rival.text for one in logprobs for rival in one.top] == ["<s>"] * 3
@@ -73,20 +74,18 @@ async def test_the_texts_of_log_probabilities_are_those_of_the_answer() -> None:
 
 async def test_the_first_token_of_a_raw_prompt_has_its_text_on_the_first_event() -> None:
     log = SlowLog()
-    serving = dataclasses.replace(paced(1.0), text_of=text_of, unwritten=frozenset({1}))
-    inflight = inflight_of()
-    inflight.request = replace(inflight.request, raw=True, prompt_logprobs=0)
-    answer = AnswerLog(cast(TokenLog, log), inflight, serving)
+    model = dataclasses.replace(MODEL, text_of=text_of, unwritten=frozenset({1}))
+    answer = AnswerLog(cast(TokenLog, log), inflight_of(raw=True, prompt_logprobs=0), model, model)
     answer.show_start(BuiltPrompt((1, 7, 8), 0, "digest"))
     scores = tuple(TokenLogprob(token, -1.0) for token in (7, 8))
-    await answer.say(Delta(0, (9,), "w9", prompt_logprobs=scores))
-    await answer.say(Delta(1, (9,), " w9"))
+    await answer.write(Delta(0, (9,), "w9", prompt_logprobs=scores))
+    await answer.write(Delta(1, (9,), " w9"))
     assert [event.prompt_start for event in log.events] == ["<s>", None]
     assert [one.text for one in log.events[0].prompt_logprobs or ()] == ["w7", " w8"]
 
 
 async def ending(answer: AnswerLog) -> asyncio.Task[TokenEvent]:
-    await answer.say(Delta(0, (7,), "word"))
+    await answer.write(Delta(0, (7,), "word"))
     end = asyncio.create_task(answer.done(FinishReason.LENGTH, Usage(3, 1)))
     await asyncio.sleep(0)
     return end
@@ -128,18 +127,18 @@ async def test_end_fails_where_a_delivery_before_it_failed() -> None:
 
 async def test_answer_of_a_busy_worker_waits_for_the_delivery_of_its_last_tokens() -> None:
     log = SlowLog(pauses=True)
-    saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
+    writing = asyncio.create_task(answer_on(log).write(Delta(0, (7,), "word")))
     await asyncio.sleep(0)
     assert len(log.deliveries) == 1, "they are sent at once"
-    assert not saying.done()
+    assert not writing.done()
     log.deliver()
-    await saying
+    await writing
 
 
 async def test_answer_of_a_busy_worker_that_is_cancelled_leaves_its_deliveries() -> None:
     log = SlowLog(pauses=True)
-    saying = asyncio.create_task(answer_on(log).say(Delta(0, (7,), "word")))
+    writing = asyncio.create_task(answer_on(log).write(Delta(0, (7,), "word")))
     await asyncio.sleep(0)
-    saying.cancel()
-    await asyncio.gather(saying, return_exceptions=True)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
     assert not log.deliveries[0].cancelled()

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from app.features.quota import figures as tenant_figures
 from app.features.quota.figures import MINUTE_MS, REVISED_MS, TenantFigures
 from app.features.quota.tenants import Tenants
-from app.policy import tenant_figures
 from app.policy.file import Policy, TenantRule
 from app.wire.request import Request
 from app.wire.usage import Latencies, UsageWindow

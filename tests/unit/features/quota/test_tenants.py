@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 from app.features.quota.figures import MINUTE_MS, TenantFigures, month_start
-from app.features.quota.tenants import Tenants, with_tenant
+from app.features.quota.tenants import Tenants
 from app.policy.file import CacheRules, Policy, Route, TenantRule, When
 from app.wire.error import ErrorCode
 from app.wire.request import Priority, Request
 from app.wire.tools import Function, Tool, ToolMode
 from app.wire.usage import Latencies, UsageWindow
+from app.wire.validation import with_tenant
 
 NOW = 1_790_000_000_000 - 1_790_000_000_000 % MINUTE_MS  # the beginning of a minute in the middle of a month
 ACME = TenantRule(

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,7 +10,7 @@ from app.features.routing.load_figures import Load
 from app.features.routing.router import Router
 from app.policy.file import Arm, Policy, Retreat, Route
 from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
-from tests.unit.agents.inflight_requests import inflight_of
+from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 
 ARMS = (Arm(model="default", weight=50), Arm(model="new", weight=50))
 ROUTE = Route(name="tone", experiment="tone", arms=ARMS, retreat=Retreat(arm="new"))
@@ -21,11 +20,9 @@ FAILED = TokenEvent(type=EventType.ERROR, index=0, error=ErrorInfo("engine_error
 
 
 def answered(canaries: Canaries, arm: str, *, end: TokenEvent = DONE, hidden: bool = False, wait_ms: int = 50) -> None:
-    inflight = inflight_of()
-    inflight.plan = Plan(model=arm, experiment="tone", arm=arm)
-    if hidden:
-        inflight.failed_models.add(arm)
-    canaries.answered(0, inflight, cast(Any, SimpleNamespace(first_at=inflight.at + wait_ms)), end)
+    plan = Plan(model=arm, experiment="tone", arm=arm)
+    outcome = outcome_of(inflight_of(), end, plan=plan, first_at=ASKED_AT + wait_ms)
+    canaries.answered(outcome, {arm} if hidden else ())
 
 
 def until_out(chance: random.Random, most: int, **shares: float) -> int | None:
@@ -48,7 +45,7 @@ def test_a_retreat_is_reported_once() -> None:
     for _ in range(400):
         answered(canaries, "default")
         answered(canaries, "new", hidden=True)
-    assert reported == [(0, "tone", "new")]
+    assert reported == [(3, "tone", "new")]
 
 
 def test_an_arm_as_good_as_the_others_keeps_its_users() -> None:
@@ -83,7 +80,7 @@ def test_a_failure_counts_whether_or_not_a_fallback_hid_it(how: dict[str, Any]) 
 def test_users_of_an_arm_that_is_out_go_to_the_others_and_a_changed_route_is_a_new_chance() -> None:
     canaries = Canaries(POLICY)
     router = Router(POLICY, lambda: 0.0, Load, canaries.is_out)
-    users = [inflight_of(user_id=f"u{number}").request for number in range(40)]
+    users = [inflight_of(user_id=f"u{number}").accepted.request for number in range(40)]
 
     def arms() -> set[str | None]:
         return {(router.decide(user, lambda: 1) or Plan()).arm for user in users}

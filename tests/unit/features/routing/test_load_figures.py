@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from app.delivery.inflight import InFlightRequest
+from app.delivery.inflight import InFlight
 from app.features.routing.load_figures import Load, LoadFigures
-from tests.unit.agents.inflight_requests import inflight_of
+from tests.unit.delivery.inflight_requests import inflight_of
 
 MS = 1_000_000
 
@@ -20,13 +20,13 @@ class Watched:
         monkeypatch.setattr(time, "time_ns", lambda: self.now_ms * MS)
         self.figures = LoadFigures(lambda: 7)
 
-    def admitted(self) -> InFlightRequest:
-        inflight = inflight_of()
-        inflight.at, inflight.timeline.arrived = self.now_ms, self.now_ms * MS
+    def admitted(self) -> InFlight:
+        inflight = inflight_of(at=self.now_ms)
+        inflight.timeline.arrived = self.now_ms * MS
         self.figures.admitted(0, inflight)
         return inflight
 
-    def answers(self, inflight: InFlightRequest, first_at: int | None, ended_at: int | None = None) -> None:
+    def answers(self, inflight: InFlight, first_at: int | None, ended_at: int | None = None) -> None:
         inflight.answer = cast(Any, SimpleNamespace(first_at=first_at, ended_at=ended_at))
 
 
@@ -42,7 +42,7 @@ def test_an_idle_worker_has_no_load(watched: Watched) -> None:
 def test_the_p95_is_that_of_first_tokens_of_the_last_ten_seconds(watched: Watched) -> None:
     inflight_requests = [watched.admitted() for _ in range(20)]
     for number, inflight in enumerate(inflight_requests):
-        watched.answers(inflight, inflight.at + 10 * (number + 1))
+        watched.answers(inflight, inflight.accepted.at + 10 * (number + 1))
     assert watched.figures.now().first_token_p95_ms == 190
     watched.now_ms += 10_001
     assert watched.figures.now().first_token_p95_ms == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from agents.dialogue import (
+
+from app.answering.dialogue import (
     DialogueError,
     before_of,
     beginning_of,
@@ -13,7 +14,6 @@ from agents.dialogue import (
     question_of,
     steps_of,
 )
-
 from app.wire.request import Message, Request, Role
 from app.wire.tools import FunctionCall, MessageToolCall, ToolResult
 from models.chat import ChatMessage, ToolCall

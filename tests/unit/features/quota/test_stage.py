@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from agents.charging import Charging
-
 from app.features.quota.figures import TenantFigures
 from app.features.quota.prices import PriceList
+from app.features.quota.stage import Quota
 from app.features.quota.tenants import Tenants
 from app.policy.file import Policy, TenantRule
 from app.settings import Settings
@@ -13,7 +12,8 @@ from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.event import Usage as UsageOnWire
 from models.paced import paced
 from models.registry import ModelRegistry
-from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
+from tests.unit.answering.runs import run_of
+from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of, outcome_of
 
 POLICY = Policy(tenants={"acme": TenantRule(tokens_per_min=100)})
 DONE = TokenEvent(type=EventType.DONE, usage=UsageOnWire(3, 4, 0))
@@ -22,10 +22,10 @@ ERROR = TokenEvent(type=EventType.ERROR, error=ErrorInfo("deadline_exceeded", "l
 
 def counted(end: TokenEvent, spent: int) -> float:
     tenants = Tenants(POLICY, TenantFigures(lambda: ASKED_AT, lambda: {3}, 8))
-    charging = Charging(PriceList(Settings(_env_file=None), POLICY), tenants, ModelRegistry(paced(10.0)))
-    inflight = inflight_of(user_id="acme/nina")
-    inflight.spent = spent
-    charging.charge(inflight, end)
+    quota = Quota(tenants, PriceList(Settings(_env_file=None), POLICY), ModelRegistry(paced(10.0)))
+    run = run_of(quota, inflight=inflight_of(user_id="acme/nina", tenant="acme"))
+    (stage,) = run.stages
+    stage.committed(outcome_of(run.inflight, end, spent=spent))
     return tenants.figures.own_minute("acme").tokens
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-from app.delivery.batches import Batches
 
+from app.answering.batches import Batches
 from models.generation import Engine, Job, Sampling, Stream
 from models.paced import PacedEngine
-from tests.unit.agents.inflight_requests import inflight_of
+from tests.unit.delivery.inflight_requests import inflight_of
 
 
 class Picky:

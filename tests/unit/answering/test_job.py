@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agents.jobs import UnsupportedError, job_of, left_of, prompt_of, serving_of
 
-from app.reader.answer import Answer
+from app.answering.dialogue import Dialogue
+from app.answering.job import UnsupportedError, job_of, prompt_of
+from app.delivery.inflight import Former
 from app.settings import Settings
-from app.wire.event import EventType, TokenEvent
 from app.wire.ids import seed_for
 from app.wire.request import Message, Priority, Role
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
@@ -19,44 +19,48 @@ from models.paced import CONTEXT, BytePrompts, paced
 from models.prompts import BuiltPrompt, PromptTooLong, PromptTooSlow
 from models.registry import ModelRegistry, ServedModel
 from tables.records import Turn
-from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
+from tests.unit.answering.runs import run_of
+from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of
 
-SERVING = paced(10)
+MODEL = paced(10)
 SETTINGS = Settings(_env_file=None, max_tokens=77, model="demo")
 MEMORY = (Turn("r0", "before", "answered", 1),)
 
 
+def dialogue_of(memory: tuple[Turn, ...] = (), **fields: Any) -> Dialogue:
+    return Dialogue(inflight_of(**fields).accepted.request, memory)
+
+
 async def test_a_prompt_continues_its_conversation() -> None:
-    alone = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    after = await prompt_of(inflight_of(), MEMORY, SERVING, SETTINGS)
+    alone = await prompt_of(dialogue_of(), MODEL, SETTINGS, ASKED_AT)
+    after = await prompt_of(dialogue_of(MEMORY), MODEL, SETTINGS, ASKED_AT)
     assert b"before" in bytes(after.ids)
     assert b"before" not in bytes(alone.ids)
 
 
 async def test_messages_are_the_whole_context() -> None:
-    inflight = inflight_of(prompt=None, messages=(Message(Role.USER, "hello"),))
-    built = await prompt_of(inflight, MEMORY, SERVING, SETTINGS)
-    assert built == await prompt_of(inflight, (), SERVING, SETTINGS)
+    whole = {"prompt": None, "messages": (Message(Role.USER, "hello"),)}
+    built = await prompt_of(dialogue_of(MEMORY, **whole), MODEL, SETTINGS, ASKED_AT)
+    assert built == await prompt_of(dialogue_of(**whole), MODEL, SETTINGS, ASKED_AT)
 
 
 async def test_a_long_prompt_is_built_in_a_thread_and_is_the_same() -> None:
-    inflight = inflight_of(prompt="x" * 10_000)
-    built = await prompt_of(inflight, MEMORY, SERVING, SETTINGS)
+    built = await prompt_of(dialogue_of(MEMORY, prompt="x" * 10_000), MODEL, SETTINGS, ASKED_AT)
     assert bytes(built.ids).endswith(b"x" * 10_000)
 
 
 async def test_a_prompt_beyond_the_context_is_refused() -> None:
     with pytest.raises(PromptTooLong):
-        await prompt_of(inflight_of(prompt="x" * CONTEXT), (), SERVING, SETTINGS)
+        await prompt_of(dialogue_of(prompt="x" * CONTEXT), MODEL, SETTINGS, ASKED_AT)
 
 
 async def test_log_probabilities_do_not_reveal_the_services_system_prompt() -> None:
     secret = SETTINGS.model_copy(update={"system_prompt": "secret"})
     with pytest.raises(UnsupportedError, match="system prompt"):
-        await prompt_of(inflight_of(prompt_logprobs=1), (), SERVING, secret)
+        await prompt_of(dialogue_of(prompt_logprobs=1), MODEL, secret, ASKED_AT)
     own = (Message(Role.SYSTEM, "mine"), Message(Role.USER, "hello"))
     for allowed in ({"prompt": None, "messages": own}, {"raw": True}):
-        await prompt_of(inflight_of(prompt_logprobs=1, **allowed), (), SERVING, secret)
+        await prompt_of(dialogue_of(prompt_logprobs=1, **allowed), MODEL, secret, ASKED_AT)
 
 
 class LongTokens(BytePrompts):
@@ -76,38 +80,38 @@ class Slow(BytePrompts):
 
 
 async def test_a_prompt_whose_template_is_slow_is_built_in_a_thread() -> None:
-    slow = replace(SERVING, prompts=Slow())
-    assert await prompt_of(inflight_of(), MEMORY, slow, SETTINGS) == await prompt_of(
-        inflight_of(), MEMORY, SERVING, SETTINGS
+    slow = replace(MODEL, prompts=Slow())
+    assert await prompt_of(dialogue_of(MEMORY), slow, SETTINGS, ASKED_AT) == await prompt_of(
+        dialogue_of(MEMORY), MODEL, SETTINGS, ASKED_AT
     )
 
 
 async def test_log_probabilities_of_a_prompt_have_room_in_one_event() -> None:
-    inflight = inflight_of(prompt="x" * 1000, prompt_logprobs=3)
-    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
-    assert job_of(inflight, prompt, SERVING, SETTINGS).prompt_logprobs == 3
+    dialogue = dialogue_of(prompt="x" * 1000, prompt_logprobs=3)
+    prompt = await prompt_of(dialogue, MODEL, SETTINGS, ASKED_AT)
+    assert job_of(dialogue, prompt, MODEL, SETTINGS).prompt_logprobs == 3
     with pytest.raises(UnsupportedError, match="more than 4096 entries"):
-        await prompt_of(inflight_of(prompt="x" * 1000, prompt_logprobs=4), (), SERVING, SETTINGS)
-    large = replace(SERVING, prompts=LongTokens())
+        await prompt_of(dialogue_of(prompt="x" * 1000, prompt_logprobs=4), MODEL, SETTINGS, ASKED_AT)
+    large = replace(MODEL, prompts=LongTokens())
     with pytest.raises(UnsupportedError, match="one event has 1048576"):
-        await prompt_of(inflight_of(prompt="x" * 200_000, prompt_logprobs=0), (), large, SETTINGS)
+        await prompt_of(dialogue_of(prompt="x" * 200_000, prompt_logprobs=0), large, SETTINGS, ASKED_AT)
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 77), (5, 5), (CONTEXT * 2, CONTEXT - 8)])
 async def test_an_answer_has_room_for_what_it_asks_for_but_no_more_than_the_context(
     asked: int | None, given: int
 ) -> None:
-    inflight = inflight_of(max_tokens=asked)
-    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
+    dialogue = dialogue_of(max_tokens=asked)
+    prompt = await prompt_of(dialogue, MODEL, SETTINGS, ASKED_AT)
     room = CONTEXT - len(prompt.ids)
-    assert job_of(inflight, prompt, SERVING, SETTINGS).max_tokens == min(given, room)
+    assert job_of(dialogue, prompt, MODEL, SETTINGS).max_tokens == min(given, room)
 
 
 async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
-    inflight = inflight_of(seed=None)
-    prompt = await prompt_of(inflight, (), SERVING, SETTINGS)
-    first = job_of(inflight, prompt, SERVING, SETTINGS)
-    again = job_of(inflight, prompt, SERVING, SETTINGS, [0, 1])
+    dialogue = dialogue_of(seed=None)
+    prompt = await prompt_of(dialogue, MODEL, SETTINGS, ASKED_AT)
+    first = job_of(dialogue, prompt, MODEL, SETTINGS)
+    again = job_of(dialogue, prompt, MODEL, SETTINGS, [0, 1])
     assert again.generated == (0, 1)
     assert first.generated == ()
     assert again.sampling == first.sampling
@@ -115,19 +119,19 @@ async def test_a_job_goes_on_behind_what_was_said_with_the_same_seed() -> None:
 
 
 async def test_what_a_request_does_not_set_follows_the_checkpoint() -> None:
-    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    default = job_of(inflight_of(), prompt, SERVING, SETTINGS).sampling
-    set_all = job_of(inflight_of(temperature=0.0, top_p=0.5, top_k=3, seed=9), prompt, SERVING, SETTINGS).sampling
+    prompt = await prompt_of(dialogue_of(), MODEL, SETTINGS, ASKED_AT)
+    default = job_of(dialogue_of(), prompt, MODEL, SETTINGS).sampling
+    set_all = job_of(dialogue_of(temperature=0.0, top_p=0.5, top_k=3, seed=9), prompt, MODEL, SETTINGS).sampling
     assert (default.temperature, default.top_p, default.top_k) == (1.0, 1.0, 0)
     assert set_all == generation.Sampling(0.0, 0.5, 3, 9)
 
 
 async def test_penalties_and_biases_reach_the_sampler() -> None:
-    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    inflight = inflight_of(
+    prompt = await prompt_of(dialogue_of(), MODEL, SETTINGS, ASKED_AT)
+    dialogue = dialogue_of(
         min_p=0.1, presence_penalty=1.0, frequency_penalty=-1.0, repetition_penalty=1.1, logit_bias={3: 5.0}
     )
-    sampling = job_of(inflight, prompt, SERVING, SETTINGS).sampling
+    sampling = job_of(dialogue, prompt, MODEL, SETTINGS).sampling
     assert (sampling.min_p, sampling.presence_penalty, sampling.frequency_penalty) == (0.1, 1.0, -1.0)
     assert (sampling.repetition_penalty, sampling.logit_bias) == (1.1, ((3, 5.0),))
 
@@ -152,59 +156,52 @@ async def test_penalties_and_biases_reach_the_sampler() -> None:
 async def test_response_format_becomes_the_constraint_of_the_answer(
     form: ResponseFormat | None, constraint: OutputConstraint | None
 ) -> None:
-    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    assert job_of(inflight_of(response_format=form), prompt, SERVING, SETTINGS).constraint == constraint
+    prompt = await prompt_of(dialogue_of(), MODEL, SETTINGS, ASKED_AT)
+    assert job_of(dialogue_of(response_format=form), prompt, MODEL, SETTINGS).constraint == constraint
 
 
 async def test_every_priority_of_a_request_is_one_of_the_engine() -> None:
-    prompt = await prompt_of(inflight_of(), (), SERVING, SETTINGS)
-    ranks = [job_of(inflight_of(priority=priority), prompt, SERVING, SETTINGS).priority for priority in Priority]
+    prompt = await prompt_of(dialogue_of(), MODEL, SETTINGS, ASKED_AT)
+    ranks = [job_of(dialogue_of(priority=priority), prompt, MODEL, SETTINGS).priority for priority in Priority]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) == len(Priority)
 
 
-def test_a_deadline_runs_from_the_record_and_never_from_the_future() -> None:
-    assert left_of(inflight_of(), ASKED_AT) is None
-    assert left_of(inflight_of(deadline_ms=500), ASKED_AT + 200) == pytest.approx(0.3)
-    assert left_of(inflight_of(deadline_ms=500), ASKED_AT + 600) == pytest.approx(-0.1)
-    assert left_of(inflight_of(deadline_ms=500), ASKED_AT - 3_600_000) == pytest.approx(0.5)
-
-
 SMALL = replace(paced(10), names=frozenset({"small"}), adapter="tuned", adapter_version="tuned@2")
-BOTH = ModelRegistry(SERVING, SMALL)
+BOTH = ModelRegistry(MODEL, SMALL)
+
+
+def model_of(former: Former = NEW, **fields: Any) -> ServedModel | None:
+    return run_of(inflight=inflight_of(former, **fields), models=BOTH).model()
 
 
 def test_a_model_is_served_by_any_of_its_names() -> None:
-    assert serving_of(inflight_of(), BOTH) is SERVING
-    assert serving_of(inflight_of(model="paced"), BOTH) is SERVING
-    assert serving_of(inflight_of(model="paced@1"), BOTH) is SERVING
-    assert serving_of(inflight_of(model="small"), BOTH) is SMALL
-    assert serving_of(inflight_of(model="paced@1+tuned@2"), BOTH) is SMALL
-    assert serving_of(inflight_of(model="another"), BOTH) is None
+    assert model_of() is MODEL
+    assert model_of(model="paced") is MODEL
+    assert model_of(model="paced@1") is MODEL
+    assert model_of(model="small") is SMALL
+    assert model_of(model="paced@1+tuned@2") is SMALL
+    assert model_of(model="another") is None
 
 
 @pytest.mark.parametrize(
     ("began", "asked", "goes_on"),
     [
         ("paced@1+tuned@2", None, SMALL),  # the model of that version, whatever the reason was
-        ("paced@1", "small", SERVING),
+        ("paced@1", "small", MODEL),
         ("gone@1", "small", SMALL),  # which then finds that it did not begin this answer
         ("gone@1", "another", None),
     ],
 )
 def test_an_answer_goes_on_with_the_model_that_began_it(began: str, asked: str, goes_on: ServedModel | None) -> None:
-    inflight = inflight_of(model=asked)
-    inflight.recovered = Answer("ann", "r1", "default")
-    event = TokenEvent(type=EventType.TOKEN, index=0, tokens=(1,), text="a", model_version=began)
-    inflight.recovered.append(event, 0, 5)
-    assert serving_of(inflight, BOTH) is goes_on
+    assert model_of(Former(answer_with("a", model_version=began)), model=asked) is goes_on
 
 
 def test_two_models_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="small"):
-        ModelRegistry(SMALL, replace(SERVING, names=frozenset({"small"})))
+        ModelRegistry(SMALL, replace(MODEL, names=frozenset({"small"})))
 
 
 async def test_a_job_names_its_adapter() -> None:
-    prompt = await prompt_of(inflight_of(), (), SMALL, SETTINGS)
-    assert job_of(inflight_of(), prompt, SMALL, SETTINGS).adapter == "tuned"
+    prompt = await prompt_of(dialogue_of(), SMALL, SETTINGS, ASKED_AT)
+    assert job_of(dialogue_of(), prompt, SMALL, SETTINGS).adapter == "tuned"

@@ -3,27 +3,35 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.lanes import OVERTAKE, KeyedExecutor
+from app.delivery.lanes import OVERTAKE, Lanes
 from tests.examples import examples
 
 items = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), max_size=40)  # lane, priority
+
+
+async def idle() -> None:
+    await asyncio.sleep(0)
 
 
 class Stage:
     """Runs items for random turns of the event loop, and remembers what ran when."""
 
     def __init__(self, limit: int, seed: int) -> None:
-        self.lanes: KeyedExecutor[tuple[int, int]] = KeyedExecutor(limit, self._answer, self._failed)
+        self.lanes: Lanes[tuple[int, int]] = Lanes(limit, self._failed)
         self.began: list[tuple[int, int]] = []
         self.running: set[tuple[int, int]] = set()
         self.most = 0
         self.errors: list[BaseException] = []
         self._random = random.Random(seed)
+
+    def add(self, item: tuple[int, int], priority: int = 0) -> None:
+        self.lanes.add(item[0], item, partial(self._answer, item), priority)
 
     async def _answer(self, item: tuple[int, int]) -> None:
         assert item[0] not in {lane for lane, _ in self.running}, "two of one lane at once"
@@ -41,7 +49,7 @@ class Stage:
     def _failed(self, error: BaseException) -> None:
         self.errors.append(error)
 
-    async def settle(self) -> None:
+    async def idle(self) -> None:
         while self.lanes.running:
             await asyncio.sleep(0)
 
@@ -53,10 +61,10 @@ async def test_order_in_a_lane_whatever_the_priorities_and_failures(
 ) -> None:
     stage = Stage(limit, seed)
     for number, (lane, priority) in enumerate(added):
-        stage.lanes.add(lane, (lane, number), priority)
+        stage.add((lane, number), priority)
         if number % 3 == 0:
             await asyncio.sleep(0)
-    await stage.settle()
+    await stage.idle()
     by_lane = defaultdict(list)
     for lane, number in stage.began:
         by_lane[lane].append(number)
@@ -74,15 +82,15 @@ async def test_what_is_withdrawn_never_runs_and_the_rest_does(
 ) -> None:
     stage = Stage(limit, seed=1)
     everything = [(lane, number) for number, (lane, _) in enumerate(added)]
-    for item, (lane, priority) in zip(everything, added, strict=True):
-        stage.lanes.add(lane, item, priority)
+    for item, (_, priority) in zip(everything, added, strict=True):
+        stage.add(item, priority)
     await asyncio.sleep(0)
     gone = []
     for item in data.draw(st.permutations(everything)):
         if data.draw(st.booleans()) and stage.lanes.withdraw(item[0], item):
             assert item not in stage.began
             gone.append(item)
-    await stage.settle()
+    await stage.idle()
     assert sorted(stage.began + gone) == sorted(everything)
 
 
@@ -94,10 +102,10 @@ async def test_a_lane_that_is_long_takes_one_slot() -> None:
         began.append(item)
         await release.wait()
 
-    lanes: KeyedExecutor[str] = KeyedExecutor(2, answer, pytest.fail)
+    lanes: Lanes[str] = Lanes(2, pytest.fail)
     for number in range(5):
-        lanes.add("chatty", f"chatty-{number}")
-    lanes.add("quiet", "quiet-0")
+        lanes.add("chatty", f"chatty-{number}", partial(answer, f"chatty-{number}"))
+    lanes.add("quiet", "quiet-0", partial(answer, "quiet-0"))
     await asyncio.sleep(0)
     assert began == ["chatty-0", "quiet-0"]
     await lanes.cancel()
@@ -109,11 +117,11 @@ async def test_nothing_is_overtaken_for_ever() -> None:
     async def answer(item: int) -> None:
         began.append(item)
 
-    lanes: KeyedExecutor[int] = KeyedExecutor(1, answer, pytest.fail)
-    lanes.add("first", -1)
-    lanes.add("patient", -2, priority=2)
+    lanes: Lanes[int] = Lanes(1, pytest.fail)
+    lanes.add("first", -1, partial(answer, -1))
+    lanes.add("patient", -2, partial(answer, -2), priority=2)
     for number in range(3 * OVERTAKE):
-        lanes.add(number, number, priority=0)
+        lanes.add(number, number, partial(answer, number), priority=0)
     while lanes.running:
         await asyncio.sleep(0)
     assert began.index(-2) <= 2 * OVERTAKE + 1
@@ -124,15 +132,14 @@ async def test_cancel_ends_what_runs_and_begins_nothing_more() -> None:
     stage = Stage(1, seed=0)
     ended = asyncio.Event()
 
-    async def answer(_item: tuple[int, int]) -> None:
+    async def answer() -> None:
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    stage.lanes = KeyedExecutor(1, answer, stage._failed)
-    stage.lanes.add(0, (0, 0))
-    stage.lanes.add(1, (1, 1))
+    stage.lanes.add(0, (0, 0), answer)
+    stage.lanes.add(1, (1, 1), answer)
     await asyncio.sleep(0)
     await stage.lanes.cancel()
     assert ended.is_set()
@@ -147,11 +154,11 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
         began.append(item)
         await go_on.wait()
 
-    lanes: KeyedExecutor[str] = KeyedExecutor(2, answer, pytest.fail)
+    lanes: Lanes[str] = Lanes(2, pytest.fail)
     for number in range(500):
-        lanes.add(("greedy", number), f"greedy-{number}", user="greedy")
+        lanes.add(("greedy", number), f"greedy-{number}", partial(answer, f"greedy-{number}"), user="greedy")
     for number in range(3):
-        lanes.add(("quiet", number), f"quiet-{number}", user="quiet")
+        lanes.add(("quiet", number), f"quiet-{number}", partial(answer, f"quiet-{number}"), user="quiet")
     await asyncio.sleep(0)
     go_on.set()
     while lanes.running:
@@ -164,9 +171,9 @@ async def test_a_user_with_many_conversations_delays_others_by_what_runs_alone()
 
 
 async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None:
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
-    lanes.add("a", "a", user="nina")
-    lanes.add("b", "b", user="nina")
+    lanes: Lanes[str] = Lanes(1, pytest.fail)
+    lanes.add("a", "a", idle, user="nina")
+    lanes.add("b", "b", idle, user="nina")
     assert lanes.withdraw("b", "b")
     assert lanes._users == {"nina": 1}
     await lanes.cancel()
@@ -174,10 +181,10 @@ async def test_a_request_that_is_withdrawn_counts_for_its_user_no_more() -> None
 
 
 async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
-    lanes: KeyedExecutor[str] = KeyedExecutor(2, lambda _item: asyncio.sleep(0), pytest.fail)
-    lanes.add("a", "first")
+    lanes: Lanes[str] = Lanes(2, pytest.fail)
+    lanes.add("a", "first", idle)
     assert not lanes.has_queue("a")
-    lanes.add("a", "second")
+    lanes.add("a", "second", idle)
     assert lanes.has_queue("a")
     assert not lanes.has_queue("b")
     assert (lanes.front("a"), lanes.front("b")) == ("first", None)
@@ -187,14 +194,14 @@ async def test_lane_has_a_queue_while_an_item_waits_for_another_one() -> None:
 
 
 async def test_item_of_a_lane_without_items_cannot_be_withdrawn() -> None:
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    lanes: Lanes[str] = Lanes(1, pytest.fail)
     assert not lanes.withdraw("empty", "item")
 
 
 async def test_waiting_counts_what_has_not_begun() -> None:
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, lambda _item: asyncio.sleep(0), pytest.fail)
+    lanes: Lanes[str] = Lanes(1, pytest.fail)
     for item in ("first", "second", "third", "fourth"):
-        lanes.add("a", item)
+        lanes.add("a", item, idle)
     assert lanes.waiting == 3
     lanes.withdraw("a", "third")
     assert lanes.waiting == 2
@@ -211,9 +218,9 @@ async def test_error_of_an_item_is_reported_and_its_lane_goes_on() -> None:
             raise ValueError(item)
         answered.append(item)
 
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, errors.append)
-    lanes.add("a", "bad")
-    lanes.add("a", "good")
+    lanes: Lanes[str] = Lanes(1, errors.append)
+    lanes.add("a", "bad", partial(answer, "bad"))
+    lanes.add("a", "good", partial(answer, "good"))
     while not answered:
         await asyncio.sleep(0)
     assert [str(error) for error in errors] == ["bad"]
@@ -229,9 +236,9 @@ async def test_an_item_that_waits_lends_its_slot_and_keeps_its_lane() -> None:
                 await waiting.wait()
             began.append("a1 again")
 
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, lambda _error: None)
+    lanes: Lanes[str] = Lanes(1, lambda _error: None)
     for item in ("a1", "a2", "b1"):
-        lanes.add(item[0], item)
+        lanes.add(item[0], item, partial(answer, item))
     await asyncio.sleep(0.01)
     assert began == ["a1", "b1"]
     waiting.set()
@@ -248,9 +255,9 @@ async def test_an_item_that_hurries_waits_for_its_lane_and_for_no_slot() -> None
         began.append(item)
         await ends[item].wait()
 
-    lanes: KeyedExecutor[str] = KeyedExecutor(1, answer, lambda _error: None)
+    lanes: Lanes[str] = Lanes(1, lambda _error: None)
     for item in ends:
-        lanes.add(item[0], item)
+        lanes.add(item[0], item, partial(answer, item))
     lanes.hurry("a", "a2")
     lanes.hurry("b", "b1")
     await asyncio.sleep(0.01)

@@ -10,20 +10,23 @@ from typing import Any
 
 import msgspec
 import pytest
-from agents.outcomes import commit_of, kept_bytes, quarantine_of, refusal_of
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.answering.outcome import commit_of, kept_bytes, refusal_of
+from app.answering.pipeline import Run
+from app.delivery import dead_letters
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import Commit
 from app.delivery.record import REQUESTS, Outgoing, Record
+from app.features.tool_rounds import ToolsOverKafka
 from app.settings import Settings
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import Plan, TokenEvent
+from app.wire.event import NO_PLAN, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
 from app.wire.request import Message
-from app.wire.tools import ToolResult
+from app.wire.tools import ToolMode, ToolResult
 from models.chat import ChatMessage, ToolCall
 from models.generation import Delta, FinishReason, Usage
 from models.private.value import PrivateValue
@@ -33,10 +36,10 @@ from tables.conversations import MemoryRules
 from tables.records import AuditHead, Conversation, Turn
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
 from tests.examples import examples
-from tests.unit.agents.inflight_requests import ASKED_AT, inflight_of
-from tests.unit.agents.test_outcomes import log_of
+from tests.unit.answering.runs import run_of
+from tests.unit.delivery.fake_partition import FakePartition
+from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
 
-RULES = MemoryRules(turns=10, ttl_ms=10**15)
 NOW = ASKED_AT + 5000
 LETTERS = ("x", '"', "\x01", "\u00e9", "\u20ac", "\U0001f600", "\u2028")
 USAGE = Usage(2**31, 2**31, 2**31)
@@ -68,17 +71,16 @@ def as_long_as(letter: str, most: int) -> str:
     return letter * (most // json_bytes(letter))
 
 
-async def spoken(inflight: Any, letter: str, calls: int = 0) -> tuple[Any, TokenEvent]:
-    """The answer that goes on until it has no room."""
-    answer, _ = log_of(inflight)
-    answer.continue_after(inflight.rounds)
+async def answered(run: Run, letter: str, calls: int = 0) -> TokenEvent:
+    """The end of the answer that goes on until it has no room."""
+    answer = run.answer
     for number in range(calls):
-        await answer.say(Delta(answer.index, (1,), "", calls=(CallDelta(number, "n" * 64, "{}"),)))
+        await answer.write(Delta(answer.index, (1,), "", calls=(CallDelta(number, "n" * 64, "{}"),)))
     text = as_long_as(letter, 8192)
     while answer.has_room_for(delta := Delta(answer.index, (1,), text)):
-        await answer.say(delta)
+        await answer.write(delta)
     made = [ToolCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
-    return answer, await answer.done(FinishReason.LENGTH, USAGE, "", made)
+    return await answer.done(FinishReason.LENGTH, USAGE, "", made)
 
 
 @given(
@@ -99,35 +101,40 @@ async def test_a_turn_with_all_at_its_limits_fits(
         prompt=None, messages=messages, keep_context=True, user_id=name, conversation_id=name, tenant=name[:64]
     )
     values = tuple(PrivateValue("EMAIL_ADDRESS", f"{number:0150}") for number in range(private))
-    inflight.plan = Plan(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
-    inflight.kept_bytes = kept_bytes(inflight)
-    if inflight.kept_bytes > MAX_KEPT_BYTES:
-        return  # refused before the first token
-    answer, end = await spoken(inflight, letter, calls=128)
     given_settings = settings_of(wire_format)
-    commit = commit_of(inflight, answer, end, None, RULES, given_settings, NOW, NOW)
+    run = run_of(inflight=inflight, settings=given_settings)
+    run.answer.plan = Plan(model="m" * 64, route="r" * 64, experiment="e" * 64, arm="a" * 64, private=values)
+    size = kept_bytes(run.accepted, (), run.answer.plan)
+    if size > MAX_KEPT_BYTES:
+        return  # refused before the first token
+    run.answer.keep_room(size)
+    end = await answered(run, letter, calls=128)
+    commit = commit_of(run, end, NOW)
     check(commit, given_settings)
     assert len(commit.changes) == 2, "it is remembered"
-    check(quarantine_of(inflight, answer, end, "why" * 300, given_settings, NOW), given_settings)
+    check(dead_letters.failed(run.accepted.record, ValueError("why" * 300), given_settings), given_settings)
 
 
 @given(letter=letters, share=st.floats(0, 1), wire_format=formats)
 @many
 async def test_a_turn_after_rounds_of_calls_fits(letter: str, share: float, wire_format: str) -> None:
-    inflight = inflight_of(prompt=as_long_as(letter, int(share * MAX_QUESTION_BYTES)))
-    inflight.kept_bytes = kept_bytes(inflight)
+    given_settings = settings_of(wire_format)
+    inflight = inflight_of(prompt=as_long_as(letter, int(share * MAX_QUESTION_BYTES)), tool_mode=ToolMode.KAFKA)
+    size = kept_bytes(inflight.accepted, (), NO_PLAN)
     rounds, content = ToolRounds(ASKED_AT), as_long_as(letter, 60_000)
     while True:
         number = len(rounds.rounds)
         calls = tuple(ToolCall("look_up", '{"word":"w"}', f"c{number}-{at}") for at in range(3))
         one = ToolRound(number, "", calls, USAGE, NOW, NOW, tuple(ToolOutcome(call.id, content) for call in calls))
-        if not fits(rounds.asked(one), inflight.kept_bytes):
+        if not fits(rounds.asked(one), size):
             break
         rounds = rounds.asked(one)
-    inflight.made = inflight.rounds = rounds
-    answer, end = await spoken(inflight, letter)
-    given_settings = settings_of(wire_format)
-    commit = commit_of(inflight, answer, end, None, RULES, given_settings, NOW)
+    partition = FakePartition()
+    partition.put(records.Table.CALLS, rounds, *inflight.key)
+    run = run_of(ToolsOverKafka(given_settings), inflight=inflight, partition=partition, settings=given_settings)
+    run.answer.keep_room(size)
+    end = await answered(run, letter)
+    commit = commit_of(run, end, NOW)
     check(commit, given_settings)
     assert commit.outputs[0].topic == "turns"
     assert any(row.table is records.Table.CONVERSATIONS and row.value for row in commit.changes)
@@ -141,15 +148,18 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
     for number in range(60):
         results = (ToolResult(f"c{number - 1}", letter * (65536 // len(letter.encode()))),) if number else None
         values: dict[str, Any] = {"prompt": None if number else "go", "tool_results": results}
-        inflight = inflight_of(request_id=f"r{number}", **values)
-        inflight.memory = RULES.visible(conversation, NOW)
-        inflight.kept_bytes = kept_bytes(inflight)
-        if inflight.kept_bytes > MAX_KEPT_BYTES:
+        partition = FakePartition()
+        if conversation is not None:
+            partition.put(records.Table.CONVERSATIONS, conversation, "ann", "default")
+        inflight = inflight_of(request_id=f"r{number}", at=NOW, **values)
+        run = run_of(inflight=inflight, partition=partition, settings=given_settings)
+        size = kept_bytes(run.accepted, run.memory, NO_PLAN)
+        if size > MAX_KEPT_BYTES:
             break
-        answer, _ = log_of(inflight)
-        end = await answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])
+        run.answer.keep_room(size)
+        end = await run.answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])
         call = ToolCall("f", "{}", f"c{number}")
-        commit = commit_of(inflight, answer, end, conversation, RULES, given_settings, NOW)
+        commit = commit_of(run, end, NOW)
         check(commit, given_settings)
         row = records.decode_row(commit.changes[0].value or b"", Conversation)
         steps = (*row.turns[-1].steps[:-1], ChatMessage("assistant", "", calls=(call,)))
@@ -162,16 +172,16 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
 async def test_a_conversation_that_no_record_can_hold_costs_the_memory_and_not_the_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    inflight = inflight_of()
-    answer, _ = log_of(inflight)
-    await answer.say(Delta(0, (1,), "word"))
-    end = await answer.done(FinishReason.STOP, USAGE)
     past = Conversation(NOW, (Turn("r0", "\x01" * 200_000, "", NOW),))
     rules = MemoryRules(turns=1, ttl_ms=10**15)
-    kept = commit_of(inflight, answer, end, past, rules, settings_of("json"), NOW)
+    commits = []
+    for prompt in ("why?", "\x01" * 200_000):
+        run = run_of(inflight=inflight_of(prompt=prompt), settings=settings_of("json"), rules=rules)
+        run.conversation = past
+        await run.answer.write(Delta(0, (1,), "word"))
+        commits.append(commit_of(run, await run.answer.done(FinishReason.STOP, USAGE), NOW))
+    kept, reduced = commits
     assert len(kept.changes) == 2
-    inflight.request = msgspec.structs.replace(inflight.request, prompt="\x01" * 200_000)
-    reduced = commit_of(inflight, answer, end, None, rules, settings_of("json"), NOW)
     assert [row.table for row in reduced.changes] == [records.Table.ENDED]
     assert [output.topic for output in reduced.outputs] == ["turns"]
     assert "not remembered" in caplog.text

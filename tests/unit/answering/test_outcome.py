@@ -4,12 +4,11 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from agents.outcomes import commit_of, refusal_of
 
-from app.delivery.inflight import InFlightRequest
+from app.answering.outcome import commit_of, refusal_of
+from app.answering.pipeline import Run
+from app.delivery.inflight import Forgets, Former, InFlight
 from app.delivery.record import REQUESTS, Record
-from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.tokens import TokenLog
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.dead_letters import cause_from
@@ -17,54 +16,35 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.turn import Turn as WireTurn
 from models.generation import Delta, FinishReason, Usage
-from models.paced import paced
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Table, Turn
-from tests.unit.agents.inflight_requests import ASKED_AT, answer_with, inflight_of
+from tests.unit.answering.runs import run_of
+from tests.unit.delivery.fake_partition import FakeLog, FakePartition
+from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of
 
 SETTINGS = Settings(_env_file=None, topic_prefix="x-")
 NOW = ASKED_AT + 5000
 RULES = MemoryRules(turns=2, ttl_ms=10**15)
 
 
-class Sink:
-    """Takes events and reports them as delivered."""
-
-    def __init__(self) -> None:
-        self.events: list[TokenEvent] = []
-
-    async def pause(self, _tokens: int, _delivery: asyncio.Future[Any]) -> None:
-        pass
-
-    delivered = staticmethod(TokenLog.delivered)
-
-    def now(self) -> int:
-        return NOW
-
-    async def send(self, event: TokenEvent, key: bytes | None, trace_headers: object = ()) -> asyncio.Future[Any]:
-        self.events.append(event)
-        delivered = asyncio.get_running_loop().create_future()
-        delivered.set_result(None)
-        return delivered
+def run_with(inflight: InFlight, log: FakeLog | None = None, conversation: Conversation | None = None) -> Run:
+    partition = FakePartition()
+    partition.ownership.token_log = log or FakeLog()
+    run = run_of(inflight=inflight, partition=partition, settings=SETTINGS, rules=RULES)
+    run.conversation = conversation
+    return run
 
 
-def log_of(inflight: InFlightRequest) -> tuple[AnswerLog, Sink]:
-    sink = Sink()
-    return AnswerLog(cast(TokenLog, sink), inflight, paced(1.0)), sink
-
-
-async def spoken(inflight: InFlightRequest) -> tuple[AnswerLog, TokenEvent]:
-    answer, _ = log_of(inflight)
-    await answer.say(Delta(answer.index, (7,), "word"))
-    return answer, await answer.done(FinishReason.LENGTH, Usage(3, 1))
+async def answered(run: Run) -> TokenEvent:
+    await run.answer.write(Delta(run.answer.index, (7,), "word"))
+    return await run.answer.done(FinishReason.LENGTH, Usage(3, 1))
 
 
 async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
-    inflight = inflight_of(tenant="acme")
-    answer, end = await spoken(inflight)
-    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
-    assert commit.record is inflight.record
+    run = run_with(inflight_of(tenant="acme"))
+    commit = commit_of(run, await answered(run), NOW)
+    assert commit.record is run.accepted.record
     assert [change.table for change in commit.changes] == [Table.CONVERSATIONS, Table.ENDED]
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     (output,) = commit.outputs
@@ -77,57 +57,54 @@ async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
 
 
 async def test_a_resumed_answer_has_all_its_words_once() -> None:
-    inflight = inflight_of()
-    inflight.recovered = answer_with("one ", "two ")
-    answer, sink = log_of(inflight)
-    await answer.say(Delta(2, (9,), "three"))
-    end = await answer.done(FinishReason.STOP, Usage(1, 3), " held back")
-    assert [event.index for event in sink.events] == [2, 3]
-    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    log = FakeLog()
+    run = run_with(inflight_of(Former(answer_with("one ", "two "))), log)
+    await run.answer.write(Delta(2, (9,), "three"))
+    end = await run.answer.done(FinishReason.STOP, Usage(1, 3), " held back")
+    assert [event.index for event in log.events] == [2, 3]
+    commit = commit_of(run, end, NOW)
     assert decode(WireTurn, commit.outputs[0].value).answer == "one two three held back"
 
 
 async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
-    answer, sink = log_of(inflight_of())
+    log = FakeLog()
+    answer = run_with(inflight_of(), log).answer
     answer.prompt_digest = "d"
-    await answer.say(Delta(0, (1,), "a"))
-    await answer.say(Delta(1, (2,), "b"))
-    assert [event.prompt_digest for event in sink.events] == ["d", None]
+    await answer.write(Delta(0, (1,), "a"))
+    await answer.write(Delta(1, (2,), "b"))
+    assert [event.prompt_digest for event in log.events] == ["d", None]
 
 
 async def test_an_error_leaves_its_id_alone() -> None:
-    inflight = inflight_of()
-    answer, _ = log_of(inflight)
-    end = await answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
-    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    run = run_with(inflight_of())
+    end = await run.answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
+    commit = commit_of(run, end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert commit.outputs == ()
 
 
 async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None:
-    inflight = inflight_of()
-    answer, end = await spoken(inflight)
-    inflight.forget = True
-    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    run = run_with(inflight_of())
+    end = await answered(run)
+    run.inflight.forgets = Forgets.ALL
+    commit = commit_of(run, end, NOW)
     turn = decode(WireTurn, commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in commit.changes] == [Table.ENDED]
 
 
 async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
-    inflight = inflight_of()
-    answer, _ = log_of(inflight)
-    end = await answer.done(FinishReason.CANCELLED, Usage(0, 0))
-    commit = commit_of(inflight, answer, end, None, RULES, SETTINGS, NOW)
+    run = run_with(inflight_of())
+    end = await run.answer.done(FinishReason.CANCELLED, Usage(0, 0))
+    commit = commit_of(run, end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert len(commit.outputs) == 1
 
 
 async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
-    inflight = inflight_of()
-    answer, end = await spoken(inflight)
     before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
-    commit = commit_of(inflight, answer, end, before, RULES, SETTINGS, NOW)
+    run = run_with(inflight_of(), conversation=before)
+    commit = commit_of(run, await answered(run), NOW)
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
 
@@ -135,13 +112,13 @@ async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
 async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
     deliveries: list[asyncio.Future[Any]] = []
 
-    class Slow(Sink):
-        async def send(self, event: TokenEvent, key: bytes | None, trace_headers: object = ()) -> asyncio.Future[Any]:
+    class Slow(FakeLog):
+        async def send(self, event: TokenEvent, _key: bytes | None, _headers: object = ()) -> asyncio.Future[Any]:
             deliveries.append(asyncio.get_running_loop().create_future())
             return deliveries[-1]
 
-    answer = AnswerLog(cast(TokenLog, Slow()), inflight_of(), paced(1.0))
-    await answer.say(Delta(0, (1,), "a"))
+    answer = run_with(inflight_of(), Slow()).answer
+    await answer.write(Delta(0, (1,), "a"))
     end = asyncio.ensure_future(answer.done(FinishReason.STOP, Usage(1, 1)))
     await asyncio.sleep(0)
     deliveries[1].set_result(None)
