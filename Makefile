@@ -22,20 +22,25 @@ install: $(STAMP)  ## .venv with everything the demo and the tests need
 demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the script
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
-# Unit tests and the simulation are computation, the others mostly wait for real servers. Both run at once, the former
-# with a lower priority, so that they do not slow down what depends on time. They end early; the faults, which wait most,
-# and the clients follow them.
+# Unit tests and the simulation are computation, the others mostly wait for real servers. So three parts run at once, the
+# first with a lower priority, so that it does not slow down what depends on time. It ends early; the faults, which wait
+# most, and the clients follow it.
+PYTEST := $(BIN)/python -m pytest
+APART := tests/unit tests/simulation tests/integration/worker
+LATE := tests/faults tests/hostile tests/integration/clients
+
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	@mkdir -p build
-	@{ nice -n 15 $(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/unit tests/simulation; unit=$$?; \
-	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache tests/faults tests/hostile tests/integration/clients && exit $$unit; } \
-		>build/unit.log 2>&1 & \
+	@{ nice -n 15 $(PYTEST) -p no:cacheprovider tests/unit tests/simulation; unit=$$?; \
+	$(PYTEST) -p no:cacheprovider $(LATE) && exit $$unit; } >build/unit.log 2>&1 & \
 	unit=$$!; \
-	$(BIN)/python -m pytest --ignore=tests/unit --ignore=tests/simulation --ignore=tests/faults --ignore=tests/hostile \
-		--ignore=tests/integration/clients; failed=$$?; \
-	echo "waiting for the unit tests, the simulation, the faults and the clients, see build/unit.log"; \
+	$(PYTEST) -p no:cacheprovider tests/integration/worker >build/worker.log 2>&1 & \
+	worker=$$!; \
+	$(PYTEST) tests $(addprefix --ignore=,$(APART) $(LATE)); failed=$$?; \
+	echo "waiting for the other parts, see build/worker.log and build/unit.log"; \
+	wait $$worker || failed=1; \
 	wait $$unit || failed=1; \
-	cat build/unit.log; \
+	cat build/worker.log build/unit.log; \
 	exit $$failed
 
 lint: $(STAMP)  ## ruff and mypy
@@ -69,7 +74,7 @@ fuzz: $(STAMP)  ## rubbish against a gateway and a worker for 15 minutes, or MIN
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),15)
 
 search: $(STAMP)  ## property tests with new examples, ten times as many; ONLY=tests/unit/models
-	$(BIN)/python -m pytest -o cache_dir=build/.pytest_cache --hypothesis-profile=search --timeout=3600 \
+	$(PYTEST) -p no:cacheprovider --hypothesis-profile=search --timeout=3600 \
 		-m "hypothesis and not slow and not gpu" $(or $(ONLY),tests/unit)
 
 hostile: $(STAMP)  ## hostile requests and records among good ones, without and with a guard, a line for each kind; ONLY=codec
