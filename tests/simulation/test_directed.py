@@ -10,7 +10,6 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from agents.tool_results import ToolResults
-from app.delivery.partition import Partition
 from app.policy.file import CacheRules, Fallback, ModelSpec, Policy, PriceRule, Route
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
@@ -85,7 +84,7 @@ def test_an_answer_whose_repeat_breaks_off_goes_on_and_is_charged() -> None:
 @pytest.mark.parametrize("chain", [(), ("small", "default")])
 def test_a_model_that_leaves_while_its_answer_waits_for_tools_leaves_its_tokens(chain: tuple[str, ...]) -> None:
     course = Course(Policy(models=TO_SMALL.models, routes=TO_SMALL.routes, fallback=Fallback(chain=chain)))
-    course.send(1.0, request_id="r", prompt="begin", max_tokens=8, tool_timeout_ms=6000, **WAITING)
+    course.send(1.0, request_id="r", prompt="begin", max_tokens=8, **WAITING | {"tool_timeout_ms": 6000})
 
     def leave() -> None:
         process = course.simulation.alive[0]
@@ -109,12 +108,12 @@ def test_a_model_that_leaves_while_its_answer_waits_for_tools_leaves_its_tokens(
 
 
 def test_answers_that_wait_end_in_time_while_results_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(_results: ToolResults, _partition: Partition) -> None:
+    async def away(*_: Any) -> None:
         raise KafkaConnectionError("no leader")
 
-    monkeypatch.setattr(ToolResults, "_follow", away)
+    monkeypatch.setattr(ToolResults, "_read", away)
     course = Course(Policy())
-    asked = {"prompt": "begin", "max_tokens": 8, "tool_timeout_ms": 1000, **WAITING}
+    asked = {"prompt": "begin", "max_tokens": 8, **WAITING, "tool_timeout_ms": 1000}
     course.send(1.0, request_id="times-out", **asked)
     course.send(1.0, request_id="late", conversation_id="b", deadline_ms=5000, **asked)
     course.send(1.0, request_id="cancelled", conversation_id="c", **{**asked, "tool_timeout_ms": 900_000})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import inspect
 import itertools
 import random
 import time
@@ -140,6 +141,9 @@ class SteppedLoop(asyncio.AbstractEventLoop):
 
 def _close(coroutine: Any) -> None:
     """Cancel it wherever it waits, again and again: `close` does not reach into asynchronous generators."""
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
+        return
     for _ in range(20):
         try:
             coroutine.throw(asyncio.CancelledError())
