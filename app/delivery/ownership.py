@@ -1,16 +1,7 @@
 """One ownership of a partition: from the fence that begins it to the failure or revocation that ends it.
 
-Taking over a partition:
-
-1. Start the partition's transactional producer. The broker fences the former owner and settles its open transaction.
-2. Read the checkpoint. A worker that has owned the partition until now and finds another worker's epoch in it was
-   replaced meanwhile, and must stop.
-3. Restore the store from the changelogs.
-4. Write the fence, in a transaction that commits the checkpoint with the new epoch.
-5. Read the events before the fence that belong to requests without an end.
-
-Every ownership begins with these steps: after a crash, after a rebalance, and after an outage of the broker. Work that
-was in progress is dropped and recovered from the log.
+It begins with the steps of taking_over.py, after a crash, after a rebalance, and after an outage of the broker. Work
+that was in progress is dropped and recovered from the log.
 """
 
 from __future__ import annotations
@@ -29,7 +20,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.clock import BrokerClock
-from app.delivery.commits.changelog import TOMBSTONES_MS, changelogs, restore
+from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
 from app.delivery.commits.offsets import Offsets
@@ -37,7 +28,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlight
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.record import REQUESTS, SOURCES, Outgoing, Record
+from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer, stop_producer
 from app.delivery.resume.tokens import TokenLog
@@ -51,13 +42,8 @@ from tables import records
 from tables.expiry import mark_of
 from tables.records import Ended, Erased, Table
 from tables.store import PartitionStore
-from tables.store_errors import StoreError
 
 log = logging.getLogger(__name__)
-
-# Changelogs keep tombstones for a day (commits/changelog.py). Half of it leaves room for a slow restore, and for a
-# worker whose clock is hours off.
-TOMBSTONES_KEPT_MS = TOMBSTONES_MS // 2
 
 
 OpenStore = Callable[..., PartitionStore]
@@ -103,7 +89,7 @@ class Start:
 
 
 class Ownership:
-    """The resources and state of a partition's owner. Created by `take_over` only."""
+    """The resources and state of a partition's owner. Created by `take_over` (taking_over.py) only."""
 
     def __init__(
         self,
@@ -246,8 +232,8 @@ class Ownership:
             return True
         async with self._fencing:
             asked_at = time.monotonic()
-            committed = await _committed(self.context)
-            if committed.epoch != self.epoch:
+            checkpoint = await committed_checkpoint(self.context)
+            if checkpoint.epoch != self.epoch:
                 return False
             self.finisher.confirmed_at = asked_at
             return True
@@ -316,105 +302,10 @@ class Ownership:
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 
-async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
-    """Become the owner. `mine` are the epochs that this worker has held without a break; empty after an assignment.
-
-    Raises:
-        FencedError: another worker has owned the partition since.
-        RETRIABLE_ERRORS: the broker could not be reached; nothing is held, try again.
-        StoreError: the store cannot be opened, or is corrupt; after a CorruptStoreError, try again.
-    """
-    if mine:
-        _check_unbroken(await _committed(context), mine, context)
-    producer = context.clients.transactional_producer(context.number)
-    reader = context.clients.log_reader()
-    store: PartitionStore | None = None
-    try:
-        await asyncio.gather(producer.start(), reader.start())
-        start = await _start(context, reader, mine)
-        store = await open_store(context)
-        ownership = _own(context, producer, await context.token_producer.current(), store, start)
-        await ownership.restore(reader)
-        await ownership.write_fence(mine)
-        await ownership.read_log(reader)
-        await reader.stop()
-    except BaseException:
-        await _give_up(store, producer, reader)
-        raise
-    mine.clear()
-    mine.add(ownership.epoch)
-    return ownership
+async def committed_checkpoint(context: PartitionContext) -> Checkpoint:
+    """The checkpoint that the newest owner has committed."""
+    return checkpoint_of((await context.clients.committed(context.number))[REQUESTS])
 
 
-async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, reader: AIOKafkaConsumer) -> None:
-    """Close the store first, because the rest can be cancelled; a store that stays open locks out the next owner."""
-    if store is not None:
-        store.close()
-    await stop_producer(producer)
-    await reader.stop()
-
-
-async def _committed(context: PartitionContext) -> Checkpoint:
-    return _checkpoint((await context.clients.committed(context.number))[REQUESTS])
-
-
-def _checkpoint(committed: OffsetAndMetadata) -> Checkpoint:
+def checkpoint_of(committed: OffsetAndMetadata) -> Checkpoint:
     return decode_checkpoint(committed.offset, committed.metadata or "")
-
-
-async def _start(context: PartitionContext, reader: AIOKafkaConsumer, mine: set[int]) -> Start:
-    committed = await context.clients.committed(context.number)
-    checkpoint = _checkpoint(committed[REQUESTS])
-    if mine:
-        _check_unbroken(checkpoint, mine, context)
-    # Ours from here on, whatever the outcome of the fence's transaction: only a later take-over can commit after it.
-    mine.add(checkpoint.epoch)
-    first = await reader.beginning_offsets([context.topic_partition(topic) for topic in SOURCES])
-    heads = {topic: max(committed[topic].offset, first[context.topic_partition(topic)]) for topic in SOURCES}
-    return Start(checkpoint, heads, {topic: _checkpoint(committed[topic]).ahead for topic in SOURCES})
-
-
-def _check_unbroken(checkpoint: Checkpoint, mine: set[int], context: PartitionContext) -> None:
-    if checkpoint.epoch not in mine:
-        raise FencedError(
-            f"partition {context.number} was taken over by another worker (epoch {checkpoint.epoch}, own {max(mine)})"
-        )
-
-
-async def open_store(context: PartitionContext) -> PartitionStore:
-    """Open the store in a thread: RocksDB reads its log, and a wipe deletes files."""
-    now_ms = time.time_ns() // 1_000_000
-    call = partial(context.open_store, context.store_path, now_ms=now_ms, tombstones_kept_ms=TOMBSTONES_KEPT_MS)
-    opening = asyncio.ensure_future(asyncio.to_thread(call))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        with suppress(StoreError):
-            (await opening).close()  # a store that stays open locks out the next owner
-        raise
-
-
-def _own(
-    context: PartitionContext,
-    producer: AIOKafkaProducer,
-    token_producer: AIOKafkaProducer,
-    store: PartitionStore,
-    start: Start,
-) -> Ownership:
-    def failed(error: BaseException) -> None:
-        context.token_producer.retire(token_producer)
-        ownership.fail(error)
-
-    clock = BrokerClock()
-    token_log = TokenLog(
-        token_producer,
-        context.settings.topic("tokens"),
-        context.number,
-        wire_format=context.settings.wire_format,
-        on_failure=failed,
-        on_refused=context.refused.add,
-        clock=clock,
-        pace=context.token_producer.pace,
-    )
-    ownership = Ownership(context, producer, token_log, store, start, clock)
-    return ownership

@@ -22,11 +22,12 @@ from app.delivery.escalation import ESCALATING, PARTITION_ERRORS, WORKER_ERRORS
 from app.delivery.inflight import InFlight
 from app.delivery.lanes import Lanes
 from app.delivery.open_records import OpenRecords, Share
-from app.delivery.ownership import FencedError, Ownership, PartitionContext, take_over
+from app.delivery.ownership import FencedError, Ownership, PartitionContext
 from app.delivery.parked_reader import ParkedReader
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
+from app.delivery.taking_over import take_over
 from models.unexpected import type_and_place
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 
 from app.delivery.clients import RETRIABLE_ERRORS
 from app.delivery.commits.changelog import changelogs, restore
-from app.delivery.ownership import PartitionContext, open_store
+from app.delivery.ownership import PartitionContext
+from app.delivery.taking_over import open_store
 from tables.store_errors import StoreError, StoreLockedError
 
 log = logging.getLogger(__name__)

@@ -26,9 +26,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from app.delivery.clients import RETRIABLE_ERRORS, Clients
 from app.delivery.commits.changelog import create_changelogs
 from app.delivery.commits.commit import Commit, CommitQueue
-from app.delivery.ownership import Ownership, PartitionContext, take_over
+from app.delivery.ownership import Ownership, PartitionContext
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.token_producer import TokenProducer
+from app.delivery.taking_over import take_over
 from app.faust import consumer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster

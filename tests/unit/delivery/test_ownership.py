@@ -13,8 +13,9 @@ from aiokafka.structs import OffsetAndMetadata
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.commit import CommitQueue
-from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start, _give_up, take_over
+from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start
 from app.delivery.record import REQUESTS, SOURCES
+from app.delivery.taking_over import _give_up, take_over
 from app.settings import Settings
 from tables import records
 from tables.records import Table
