@@ -80,7 +80,7 @@ search: $(STAMP)  ## property tests with new examples, ten times as many; ONLY=t
 hostile: $(STAMP)  ## hostile requests and records among good ones, without and with a guard, a line for each kind; ONLY=codec
 	$(BIN)/python -m tests.hostile $(if $(ONLY),--only "$(ONLY)")
 
-mutants: $(STAMP) .venv/mutmut  ## break delivery, tables and agents in every small way, and list what no unit test notices
+mutants: $(STAMP) .venv/mutmut  ## break answers, features, delivery, tables and agents in every small way, and list what no unit test notices
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut run --max-children 2
 	PYTHONPATH=.venv/mutmut $(BIN)/python -m mutmut results
 
