@@ -33,8 +33,14 @@ class ControlTokens:
         source = "\n".join([*sources(tokenizer), *form.literals])
         tokens = {name for name in self.added if name in source or (_TAG.fullmatch(name) and _CONTROL.search(name))}
         # Tags that are no tokens mark a tool's result just as well.
-        tags = {tag for text in texts for tag in _TAG.findall(text) if _CONTROL.search(tag)}
+        tags = {_fixed(tag) for text in texts for tag in _TAG.findall(text) if _CONTROL.search(tag)}
         return frozenset(self.special) | {name for name in tokens if name.strip()} | tags
+
+
+def _fixed(tag: str) -> str:
+    """A tag without the name in it, which is the conversation's."""
+    begin, equals, _ = tag.partition("=")
+    return begin + equals
 
 
 def control_tokens(tokenizer: Any) -> ControlTokens:

@@ -88,12 +88,14 @@ class PromptBuilder:
         self._context_length = checkpoint.context_length
         self._history_turns = history_turns
         tokens = control_tokens(self._tokenizer)
-        self.report: TemplateReport = report_of(self._tokenizer, self._tried)
+        self.report: TemplateReport = report_of(self._tokenizer, self._tried, has_form=bool(tool_format))
         form = FORMATS[tool_format] if tool_format else self.report.form
         self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
         self.tool_marker: int | None = tokens.special.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
         log.info("model %s: %s", checkpoint.name, self.report.summary)
+        if self.report.warning:
+            log.warning("model %s: %s", checkpoint.name, self.report.warning)
         self._special = SpecialTokens(tokens.special)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
         self._foreign = SpecialTokens(control)

@@ -22,6 +22,7 @@ Message = dict[str, Any]
 THINK = "<think>"
 CALLED = ("qzfirst", "qzsecond")
 _KEY, _VALUE = "qzkey", "qzvalue"
+CALL_ARGUMENTS = json.dumps({_KEY: _VALUE})
 _IDS = ("qzcall001", "qzcall002")
 _LONG_ID = "call_qz0123456789-0123456789"
 _TOOLS = [

@@ -163,7 +163,7 @@ def job_of(
         adapter=model.adapter,
         constraint=_tool_constraint(dialogue, tools, model) if tools else _constraint(request.response_format),
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
-        tools=model.prompts.tool_format if tools else None,
+        tools=model.prompts.tool_format.reading(tools) if tools else None,
         prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
         stop_when=_low_confidence(request, logprobs),
     )

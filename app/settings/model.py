@@ -40,7 +40,23 @@ class ModelSettings(BaseSettings):
     )
     draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
     tool_format: Literal[
-        "", "hermes", "llama", "mistral", "args", "phi", "tool_call", "granite", "deepseek", "deepseek31", "json"
+        "",
+        "hermes",
+        "llama",
+        "mistral",
+        "args",
+        "phi",
+        "tool_call",
+        "granite",
+        "deepseek",
+        "deepseek31",
+        "json",
+        "qwen_coder",
+        "glm45",
+        "glm47",
+        "llama4",
+        "olmo3",
+        "pythonic",
     ] = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
     vllm_args: str = Field("", description="additional `AsyncEngineArgs` of vLLM, as a JSON object")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="tokens/s of each answer of the `paced` engine")

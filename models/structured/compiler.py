@@ -12,6 +12,7 @@ refused, so that neither processors nor memory are used up; requests without a c
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections import Counter, OrderedDict
@@ -27,7 +28,8 @@ from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.grammar import TOO_LARGE, TOO_SLOW, compile_error, grammar_of, schema_grammar
 from models.structured.matcher import Matcher
 from models.structured.tool_grammar import lark_of_tools
-from models.tools.rule import ToolRule, tool_rule
+from models.tools.format import ArgumentStyle
+from models.tools.rule import CallableTool, ToolRule, tool_rule
 from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ QUIET = 0
 _STACK_SIZE = threading.Lock()
 _BUSY = "constraints that take too long are still being compiled; try again later"
 _TOGETHER = "they cannot be followed together"
+_NOT_IN_FORM = "it cannot be followed in this form of calls"
 
 
 class _Compiled(NamedTuple):
@@ -222,12 +225,25 @@ def _matcher_of_tools(rule: ToolRule, tokenizer: LLTokenizer) -> Matcher:
         raise ConstraintError(_TOGETHER) from None
 
 
+def _matcher_alone(rule: ToolRule, tool: CallableTool, tokenizer: LLTokenizer) -> None:
+    """Raises `ConstraintError` if the tool's schema cannot be followed as the form writes it."""
+    alone = dataclasses.replace(rule, tools=(tool,), content=None)
+    try:
+        _matcher(LLMatcher.grammar_from_lark(lark_of_tools(alone)), tokenizer)
+    except ConstraintError as error:
+        # llguidance's own words quote the grammar.
+        known = str(error).removeprefix(f"{tool.name}: ")
+        raise ConstraintError(known if known != str(error) else _NOT_IN_FORM) from None
+
+
 def _unfollowed(rule: ToolRule, tokenizer: LLTokenizer) -> frozenset[str]:
     """The tools whose schemas cannot be followed; raises `ConstraintError` for the first strict one."""
     found = set()
     for tool in rule.tools:
         try:
             _matcher(schema_grammar(tool.schema), tokenizer)
+            if rule.form.arguments is not ArgumentStyle.JSON:
+                _matcher_alone(rule, tool, tokenizer)
         except ConstraintError as error:
             if tool.is_strict:
                 raise ConstraintError(f"{tool.name}: {error}") from None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
-from models.structured.grammar import WHITESPACE, prepared
+from models.structured.argument_grammar import argument_rules, json_rule
 from models.tools.format import ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
@@ -16,7 +15,6 @@ from models.tools.rule import CallableTool, ToolRule
 _TERMINALS = re.compile(r'[{}\[\]]|: |, |"(?:[^"\\]|\\.){0,64}+"|[^{}\[\]":,]+|.', re.DOTALL)
 _ANYTHING = r"(.|\n)*"
 _BLANK = r" \t\n\r"
-_ANY_OBJECT = {"type": "object"}
 
 
 def lark_of_tools(rule: ToolRule, opened: Collection[str] = ()) -> str:
@@ -26,21 +24,28 @@ def lark_of_tools(rule: ToolRule, opened: Collection[str] = ()) -> str:
     """
     form = rule.form
     calls = _calls(rule)
-    rules = [_call(form, rule.tools), *(_arguments(number, one, opened) for number, one in enumerate(rule.tools))]
+    rules = [_call(form, rule.tools)]
+    for number, tool in enumerate(rule.tools):
+        rules += _arguments(number, tool, form, is_open=tool.name in opened)
     if rule.content is not None and not rule.is_required:
         rules = [f"start: {_text(form.trigger, form)} {calls} | content", *rules, f"content: {_content(rule.content)}"]
     elif form.leads or not form.after:
         rules = [*_led(rule, calls), *rules]
     else:
-        rules = [*_after_reasoning(rule, calls), *rules]
+        rules = [*_after_reasoning(rule), *rules]
     return "\n".join(["%llguidance {}", *rules])
 
 
 def _calls(rule: ToolRule) -> str:
     """What follows the trigger."""
     form = rule.form
-    more = "" if rule.is_single else f" ({_text(form.separator, form)} call)*"
-    return " ".join(filter(None, (_text(form.opening, form), f"call{more}", _text(form.end, form))))
+    return " ".join(filter(None, (_text(form.opening, form), "call", _rest(rule))))
+
+
+def _rest(rule: ToolRule) -> str:
+    """What follows the first call."""
+    more = "" if rule.is_single else f"({_text(rule.form.separator, rule.form)} call)*"
+    return " ".join(filter(None, (more, _text(rule.form.end, rule.form))))
 
 
 def _led(rule: ToolRule, calls: str) -> list[str]:
@@ -49,34 +54,48 @@ def _led(rule: ToolRule, calls: str) -> list[str]:
         return [f"start: {trigger} {calls}"]
     if not form.leads:
         # An answer is text if it does not begin like a call.
-        return [f"start: {json.dumps(form.trigger)} {calls} | TEXT?", f"TEXT: /{_unlike(form.trigger)}/"]
+        begun, beginnings = _begun(rule)
+        return [f"start: {begun} | TEXT?", f"TEXT: /{_unlike(beginnings)}/"]
     if form.trigger in dict(form.specials):
         return [f"start: TEXT? {trigger} {calls} | TEXT", f"TEXT: /{_ANYTHING}/"]
     return [f"start: lead {calls} | TEXT", f"lead[lazy]: TEXT {trigger}", f"TEXT: /{_ANYTHING}/"]
 
 
-def _after_reasoning(rule: ToolRule, calls: str) -> list[str]:
+def _begun(rule: ToolRule) -> tuple[str, list[str]]:
+    """The calls of a form that does not lead, and the texts that commit an answer to them, each as one terminal."""
+    form = rule.form
+    if form.commits:
+        return f"{json.dumps(form.trigger)} {_calls(rule)}", [form.trigger]
+    beginnings = [form.beginning(tool.name) for tool in rule.tools]
+    each = (f"{json.dumps(text, ensure_ascii=False)} arguments_{number}" for number, text in enumerate(beginnings))
+    return f"({' | '.join(each)}) {_text(form.closing, form)} {_rest(rule)}", beginnings
+
+
+def _after_reasoning(rule: ToolRule) -> list[str]:
     """The answer begins inside the model's reasoning; a call, or text, follows that."""
     form, after = rule.form, _text(rule.form.after, rule.form)
     is_special = form.after in dict(form.specials)
     thought = f"TEXT? {after}" if is_special else "thought"
     rest = "" if rule.is_required else " | REST?"
-    begin = json.dumps(form.trigger)
-    rules = [f"start: {thought} SPACE? ({begin} {calls}{rest})" + ("" if rule.is_required else " | TEXT")]
+    begun, beginnings = _begun(rule)
+    rules = [f"start: {thought} SPACE? ({begun}{rest})" + ("" if rule.is_required else " | TEXT")]
     if not is_special:
         rules.append(f"thought[lazy]: TEXT {after}")
     if not rule.is_required:
-        rules.append(f"REST: /{_unlike(form.trigger, _BLANK)}/")
+        rules.append(f"REST: /{_unlike(beginnings, _BLANK)}/")
     return [*rules, f"SPACE: /[{_BLANK}]+/", f"TEXT: /{_ANYTHING}/"]
 
 
-def _unlike(trigger: str, never: str = "") -> str:
-    """A regular expression of the texts that do not begin with the trigger; no text begins with one of `never`."""
+def _unlike(beginnings: Sequence[str], never: str = "") -> str:
+    """A regular expression of the texts that begin with none of the beginnings; no text begins with one of `never`."""
+    following: dict[str, dict[str, None]] = {}
+    for beginning in beginnings:
+        for at, character in enumerate(beginning):
+            following.setdefault(beginning[:at], {})[character] = None
     choices = []
-    for at, character in enumerate(trigger):
-        not_this = f"[^{re.escape(character)}{never if at == 0 else ''}]"
-        begun = _escaped(trigger[:at])
-        choices.append(f"{begun}({not_this}{_ANYTHING})?" if begun else f"{not_this}{_ANYTHING}")
+    for begun, characters in following.items():
+        other = f"[^{''.join(map(re.escape, characters))}{'' if begun else never}]"
+        choices.append(f"{_escaped(begun)}({other}{_ANYTHING})?" if begun else f"{other}{_ANYTHING}")
     return "|".join(choices)
 
 
@@ -92,9 +111,9 @@ def _call(form: ToolFormat, tools: Sequence[CallableTool]) -> str:
     return f"call: ({' | '.join(each)}) {_text(form.closing, form)}"
 
 
-def _arguments(number: int, tool: CallableTool, opened: Collection[str]) -> str:
+def _arguments(number: int, tool: CallableTool, form: ToolFormat, *, is_open: bool) -> list[str]:
     try:
-        return f"arguments_{number}: {_json(_ANY_OBJECT if tool.name in opened else tool.schema)}"
+        return argument_rules(number, tool, form, lambda text: _text(text, form), is_open=is_open)
     except ConstraintError as error:
         raise ConstraintError(f"{tool.name}: {error}") from None
 
@@ -102,17 +121,13 @@ def _arguments(number: int, tool: CallableTool, opened: Collection[str]) -> str:
 def _content(content: OutputConstraint) -> str:
     match content.kind:
         case ConstraintKind.JSON:
-            return _json(json.loads(content.rule))
+            return json_rule(json.loads(content.rule))
         case ConstraintKind.CHOICES:
             return " | ".join(_parts(choice) for choice in json.loads(content.rule))
         case ConstraintKind.REGEX:
             return f"/{content.rule.replace('/', chr(92) + '/')}/"
         case _:
             raise ConstraintError("a grammar cannot be combined with tools")
-
-
-def _json(schema: Mapping[str, Any]) -> str:
-    return f"%json {json.dumps({**prepared(schema), 'x-guidance': WHITESPACE})}"
 
 
 def _text(text: str, form: ToolFormat) -> str:

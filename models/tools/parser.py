@@ -4,7 +4,7 @@
                                                                             └──end of the answer
 
 What precedes the trigger is text and passes through, except for a suffix that may be the trigger's beginning. The
-arguments are passed on as they are written. A text that leaves the form (only an engine without grammars writes one)
+arguments are passed on as JSON (arguments.py). A text that leaves the form (only an engine without grammars writes one)
 is text again from the trigger on. The result depends on the joined pieces only, never on where they were cut.
 """
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from models.chat import ToolCall
+from models.tools.arguments import ArgumentReader, Progress, reader_of
 from models.tools.format import NameStyle, ToolFormat
 
 
@@ -27,6 +29,9 @@ class CallDelta:
     index: int
     name: str = ""
     arguments: str = ""
+
+
+_NAME = re.compile(r"[\w.-]*")
 
 
 class _State(enum.Enum):
@@ -53,7 +58,7 @@ class ToolCallParser:
         self._form_text = ""  # since the trigger, while no call is complete
         self._name = ""
         self._arguments: list[str] = []
-        self._json = _JsonEnd()
+        self._reader: ArgumentReader = reader_of(form, "")
         self._said: list[str] = []
         self._deltas: list[CallDelta] = []
         # Each reads what its state expects, and returns False if more text is needed.
@@ -61,7 +66,7 @@ class ToolCallParser:
             _State.TEXT: self._read_text,
             _State.OPENING: partial(self._read_literal, form.opening, _State.NAME),
             _State.NAME: self._read_name,
-            _State.MIDDLE: partial(self._read_literal, form.middle, _State.ARGUMENTS),
+            _State.MIDDLE: self._read_middle,
             _State.ARGUMENTS: self._read_arguments,
             _State.CLOSING: self._read_closing,
             _State.AFTER: self._read_after,
@@ -78,10 +83,11 @@ class ToolCallParser:
 
     def finish(self) -> str:
         """The text that was held back, at the end of the answer. The beginning of a call is no text."""
+        held, self._rest = self._rest, ""
         if self._state in {_State.TEXT, _State.BROKEN}:
-            held, self._rest = self._rest, ""
             return held
-        return ""
+        is_text = not self._form.commits and not self.calls and self._state in {_State.OPENING, _State.NAME}
+        return self._form_text + held if is_text else ""
 
     def _read_text(self) -> bool:
         trigger = self._form.trigger
@@ -146,28 +152,44 @@ class ToolCallParser:
         return True
 
     def _read_bare_name(self) -> bool:
-        first = self._form.middle[0]
-        end = next((at for at, one in enumerate(self._rest) if one == first or one.isspace()), None)
-        if end is None:
+        end = _NAME.match(self._rest)
+        assert end is not None
+        if end.end() == len(self._rest):
             return False
-        if not end:
+        name = end.group()
+        if not name or (self._form.schemas and name not in self._form.schemas):
             return self._leave()
-        self._name = self._rest[:end]
-        self._read(end, _State.MIDDLE)
+        self._name = name
+        self._read(len(name), _State.MIDDLE)
+        return True
+
+    def _read_middle(self) -> bool:
+        if not self._read_literal(self._form.middle, _State.ARGUMENTS):
+            return False
+        self._reader = reader_of(self._form, self._name)
         return True
 
     def _read_arguments(self) -> bool:
         if not self._rest:
             return False
-        if not self._arguments:
-            self._deltas.append(CallDelta(len(self.calls), self._name))
-        end = self._json.find(self._rest)
-        part = self._rest if end is None else self._rest[:end]
-        self._arguments.append(part)
-        self._deltas.append(CallDelta(len(self.calls), arguments=part))
-        self._rest = self._rest[len(part) :]
-        if end is not None:
-            self._state = _State.CLOSING
+        read = self._reader.read(self._rest)
+        if read.json:
+            if not self._arguments:
+                self._deltas.append(CallDelta(len(self.calls), self._name))
+            self._arguments.append(read.json)
+            self._deltas.append(CallDelta(len(self.calls), arguments=read.json))
+        if self._arguments:
+            self._form_text = ""  # readers have a part of the call: it will be no text
+            self._rest = self._rest[read.length :]
+        else:
+            self._read(read.length, _State.ARGUMENTS)
+        match read.progress:
+            case Progress.COMPLETE:
+                self._state = _State.CLOSING
+            case Progress.BROKEN:
+                return self._leave()
+            case Progress.OPEN:
+                return False
         return True
 
     def _read_broken(self) -> bool:
@@ -186,7 +208,6 @@ class ToolCallParser:
             return False
         self.calls.append(ToolCall(self._name, "".join(self._arguments)))
         self._arguments = []
-        self._json = _JsonEnd()
         self._read(len(closing), _State.AFTER)
         return True
 
@@ -208,34 +229,7 @@ class ToolCallParser:
 
     def _leave(self) -> bool:
         """The text does not follow the form: what readers have not got yet is text, unless calls precede it."""
-        if self._state in {_State.OPENING, _State.NAME, _State.MIDDLE} and not self.calls:
+        if self._state is not _State.TEXT and not self.calls and not self._arguments:
             self._rest = self._form_text + self._rest
         self._state = _State.BROKEN
         return True
-
-
-class _JsonEnd:
-    """Finds the end of a JSON object in pieces of text."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
-
-    def find(self, text: str) -> int | None:
-        """The position after its last character; None if the object goes on behind `text`."""
-        for at, character in enumerate(text):
-            if self._escaped:
-                self._escaped = False
-            elif self._in_string:
-                self._escaped = character == "\\"
-                self._in_string = character != '"'
-            elif character == '"':
-                self._in_string = True
-            elif character in "{[":
-                self._depth += 1
-            elif character in "}]":
-                self._depth -= 1
-                if self._depth == 0:
-                    return at + 1
-        return None

@@ -48,8 +48,7 @@ def described(
 
 def introduced(tools: Sequence[dict[str, Any]], form: ToolFormat) -> str:
     """The description of the tools, which are as templates expect them, for a template that knows none."""
-    example = form.beginning("NAME") + "{...}" + form.closing + form.end
-    return "\n".join([_INTRODUCTION.format(example=example), *(json.dumps(tool["function"]) for tool in tools)])
+    return "\n".join([_INTRODUCTION.format(example=form.example), *(json.dumps(tool["function"]) for tool in tools)])
 
 
 def result_as_text(message: dict[str, Any]) -> str:

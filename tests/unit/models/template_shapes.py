@@ -107,6 +107,50 @@ SHAPES: Mapping[str, str] = {
         "{% elif m.role != 'system' %}{{ raise_exception('unknown role') }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|><think>\n{% endif %}"
     ),
+    # calls between tags without JSON, a result in a role of its own
+    "glm45": (
+        "{% if tools %}<|system|><tools>{% for t in tools %}\n{{ t | tojson }}{% endfor %}\n</tools><|end|>{% endif %}"
+        "{% for m in messages %}{% if m.role == 'assistant' %}<|assistant|>\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}\n<tool_call>{{ c.function.name }}\n"
+        "{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>\n"
+        "<arg_value>{{ v if v is string else v | tojson }}</arg_value>\n{% endfor %}</tool_call>{% endfor %}<|end|>"
+        "{% elif m.role == 'tool' %}<|user|>\n<tool_response>\n{{ m.content }}\n</tool_response><|end|>"
+        "{% else %}<|{{ m.role }}|>\n{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
+    + _GENERATE,
+    # the same without line breaks
+    "glm47": (
+        "{% if tools %}<|system|><tools>{% for t in tools %}\n{{ t | tojson }}{% endfor %}\n</tools><|end|>{% endif %}"
+        "{% for m in messages %}{% if m.role == 'assistant' %}<|assistant|>{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}"
+        "{% for k, v in c.function.arguments.items() %}<arg_key>{{ k }}</arg_key>"
+        "<arg_value>{{ v if v is string else v | tojson }}</arg_value>{% endfor %}</tool_call>{% endfor %}<|end|>"
+        "{% elif m.role == 'tool' %}<|user|><tool_response>{{ m.content }}</tool_response><|end|>"
+        "{% else %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    )
+    + _GENERATE,
+    # calls as Python writes them
+    "olmo3": (
+        "{% for m in messages %}{% if m.role == 'system' %}<|system|>\n{{ m.content }}"
+        "{% if tools %}<functions>{{ tools | tojson }}</functions>{% endif %}<|end|>\n"
+        "{% elif m.role == 'assistant' %}<|assistant|>\n{{ m.content }}{% if m.tool_calls %}<function_calls>"
+        "{% for c in m.tool_calls %}{{ c.function.name }}({% for k, v in c.function.arguments | items %}"
+        "{{ k }}={{ v | tojson }}{% if not loop.last %}, {% endif %}{% endfor %})"
+        "{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}</function_calls>{% endif %}<|end|>\n"
+        "{% elif m.role == 'tool' %}<|user|>\n<function_result>{{ m.content }}</function_result><|end|>\n"
+        "{% else %}<|user|>\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
+    )
+    + _GENERATE,
+    # a call is a message to a recipient of its own
+    "harmony": (
+        "{% if tools %}<|system|>namespace functions {{ tools | tojson }}<|end|>{% endif %}{% for m in messages %}"
+        "{% if m.role == 'assistant' %}{% for c in m.tool_calls or [] %}<|assistant|>to=functions."
+        "{{ c.function.name }}<|channel|>commentary json<|message|>{{ c.function.arguments | tojson }}<|call|>"
+        "{% endfor %}{% if m.content %}<|assistant|><|channel|>final<|message|>{{ m.content }}<|end|>{% endif %}"
+        "{% elif m.role == 'tool' %}<|tool|>{{ m.content }}<|end|>{% else %}<|{{ m.role }}|>{{ m.content }}<|end|>"
+        "{% endif %}{% endfor %}"
+    )
+    + _GENERATE,
     # only the last system message counts, calls and results are dropped, the answer begins inside the reasoning
     "r1": (
         "{% set ns = namespace(sys='') %}{% for m in messages %}{% if m.role == 'system' %}{% set ns.sys = m.content %}"
@@ -173,6 +217,12 @@ PLAIN = [
     "</tool_response>",
     "<tools>",
     "</tools>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "<function_calls>",
+    "</function_calls>",
 ]
 ADDED = ["<td>", "  "]
 """Added tokens of plain text, which texts keep."""

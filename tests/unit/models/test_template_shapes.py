@@ -90,7 +90,7 @@ def test_a_plain_conversation_is_the_templates_own_rendering(shape: str) -> None
         assert one.text("Be kind.", [("Hi?", "Hello.")], "And now?") == one.right(joined)
 
 
-@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo"])
+@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo", "glm45", "glm47", "olmo3"])
 def test_calls_and_results_are_the_templates_own_rendering(shape: str) -> None:
     one = shape_of(shape)
     talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb")]
@@ -136,7 +136,7 @@ def test_tools_go_where_the_template_reads_them() -> None:
     assert places.pop("phi4mini") is ToolsPlace.SYSTEM_MESSAGE
     assert places.pop("smollm3") is ToolsPlace.XML_VARIABLE
     as_text = {name for name, place in places.items() if place is ToolsPlace.TEXT}
-    assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2"}
+    assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2", "olmo3", "harmony"}
     smol, phi = shape_of("smollm3"), shape_of("phi4mini")
     described = [tool.described for tool in TOOLS]
     assert smol.text("", [], "find", tools=TOOLS) == smol.right([user("find")], xml_tools=described)
@@ -164,6 +164,11 @@ FORMS = {
     "nemo": "mistral",
     "phi4mini": "phi",
     "qwen25": "hermes",
+    "qwen35": "qwen_coder",
+    "glm45": "glm45",
+    "glm47": "glm47",
+    "olmo3": "olmo3",
+    "harmony": "json",
     "smollm3": "hermes",
     "granite": "granite",
     "deepseek3": "deepseek",
@@ -186,6 +191,15 @@ def test_the_report_names_in_one_line_what_goes_the_plain_way() -> None:
         "system prompts in the first user message, tools as text, calls as text in the form json, "
         "neighbouring messages joined"
     )
+
+
+def test_a_form_that_is_not_known_goes_the_plain_way_with_a_warning() -> None:
+    report = shape_of("harmony").builder.report
+    assert "form that is not known" in report.warning
+    assert not any(shape_of(name).builder.report.warning for name in SHAPES if name != "harmony")
+    text = shape_of("harmony").text("", [], "find", steps=BOTH, tools=TOOLS)
+    assert "to=functions" not in text
+    assert '{"name": "look_up", "arguments": {"q": "\\u00fc"}}' in text
 
 
 WORDS = [

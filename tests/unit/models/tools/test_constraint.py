@@ -12,6 +12,7 @@ from models.generation import ConstraintKind, OutputConstraint
 from models.structured import ConstraintCompiler, ConstraintError
 from models.structured.tool_grammar import lark_of_tools
 from models.tools import FORMATS, Tool, ToolCallParser, ToolChoice, ToolFormat, tool_constraint
+from models.tools.format import ArgumentStyle
 from models.tools.forms import bound
 from models.tools.rule import tool_rule
 from tests.unit.models.structured.schemas import random_schema
@@ -52,12 +53,19 @@ def valid_calls(kept: ConstraintCompiler, form: ToolFormat, seeds: range) -> int
     """Random answers with required tools: how many came to an end. Each call of them is checked."""
     ended = 0
     for seed in seeds:
-        tools = [Tool(f"tool_{number}", "", parameters(seed + number)) for number in range(seed % 2 + 1)]
-        text = walk(matcher_of(kept, tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True)), seed)
+        tools = [
+            Tool(f"tool_{number}", "", parameters(seed + number), is_strict=True) for number in range(seed % 2 + 1)
+        ]
+        try:
+            matcher = matcher_of(kept, tool_constraint(form, tools, ToolChoice.REQUIRED, is_single=True))
+        except ConstraintError:
+            assert form.arguments is not ArgumentStyle.JSON
+            continue
+        text = walk(matcher, seed)
         if text is None:
             continue
         ended += 1
-        parser = ToolCallParser(form)
+        parser = ToolCallParser(form.reading(tools))
         assert parser.step(text)[0] == ""
         (call,) = parser.calls
         (schema,) = (tool.parameters for tool in tools if tool.name == call.name)
@@ -67,13 +75,13 @@ def valid_calls(kept: ConstraintCompiler, form: ToolFormat, seeds: range) -> int
 
 @every_format
 def test_required_calls_conform_to_their_tools(kept: ConstraintCompiler, form: ToolFormat) -> None:
-    assert valid_calls(kept, form, range(12)) >= 9
+    assert valid_calls(kept, form, range(12)) >= (9 if form.arguments is ArgumentStyle.JSON else 5)
 
 
 @pytest.mark.slow
 @every_format
 def test_calls_of_a_thousand_required_tools_conform(kept: ConstraintCompiler, form: ToolFormat) -> None:
-    assert valid_calls(kept, form, range(250)) >= 200
+    assert valid_calls(kept, form, range(250)) >= (200 if form.arguments is ArgumentStyle.JSON else 100)
 
 
 @every_format
@@ -84,8 +92,13 @@ def test_auto_allows_text_or_complete_calls_of_known_tools(kept: ConstraintCompi
     assert accepts(kept, constraint, written(form, ("order_status", '{"order": 4711}')))
     assert accepts(kept, constraint, written(form, ("order_status", '{"order": 4711}'), ("help", "{}")))
     assert accepts(kept, constraint, "One moment. " + written(form, ("help", "{}"))) or not form.leads
-    for wrong in (("order_status", '{"order": "4711"}'), ("order_status", "{}"), ("other", "{}"), ("help", '{"a": 1}')):
+    for wrong in (("order_status", '{"order": "x"}'), ("order_status", "{}"), ("help", '{"a": 1}')):
         assert not accepts(kept, constraint, written(form, wrong))
+    other = written(form, ("other", "{}"))
+    if form.commits:
+        assert not accepts(kept, constraint, other)
+    else:
+        assert parse(form.reading([ORDER, HELP]), [other]) == (other, [], [])
 
 
 @every_format
@@ -146,11 +159,11 @@ def test_the_strict_tool_that_cannot_be_followed_is_named(
 def test_a_tool_that_cannot_be_followed_takes_any_object_and_the_others_keep_their_schemas(
     kept: ConstraintCompiler, form: ToolFormat
 ) -> None:
-    bad = Tool("bad", "", {"type": "object", "properties": {"x": {"not": {"type": "string"}}}})
+    bad = Tool("bad", "", {"type": "object", "properties": {"x": {}}, "not": {"required": ["z"]}})
     constraint = tool_constraint(form, [ORDER, bad])
     assert accepts(kept, constraint, written(form, ("bad", '{"x": 1, "y": [null]}')))
     assert accepts(kept, constraint, written(form, ("order_status", '{"order": 1}')))
-    assert not accepts(kept, constraint, written(form, ("order_status", '{"order": "1"}')))
+    assert not accepts(kept, constraint, written(form, ("order_status", '{"order": "x"}')))
 
 
 @pytest.mark.parametrize("name", ["json", "llama"])
