@@ -19,9 +19,13 @@ from models.template_features import (
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, form_of_call, form_of_text
 
-_UNKNOWN_FORM = (
-    "its template writes calls of tools in a form that is not known: tools are described in the system message, and "
-    "calls are JSON; PARLEY_TOOL_FORMAT names another form"
+_HARMONY = f"to=functions.{CALLED[0]}"
+_NO_HARMONY = (
+    "calls of tools in OpenAI's harmony are not supported: tools are described in the prompt, and calls are JSON"
+)
+_UNKNOWN = (
+    "its template writes calls of tools in no known form: they are held to the form {}; "
+    "PARLEY_TOOL_FORMAT names another one"
 )
 _PHI = {"<|tool_call|>", "<|/tool_call|>"}
 
@@ -56,21 +60,25 @@ class TemplateReport:
 def report_of(tokenizer: Any, render: Render, *, has_form: bool = False) -> TemplateReport:
     """`has_form`: the form of calls is set, whatever the template renders."""
     with_tools = features_of(render, with_tools=True)
-    form = _form(tokenizer, render, with_tools)
-    if form is None and not has_form:
+    call = rendered_call(render, with_tools)
+    form, warning = _form(tokenizer, with_tools, call)
+    if _HARMONY in call:
+        # The rest of its messages is its own; a call would not be one of them.
         with_tools = replace(with_tools, tools=ToolsPlace.TEXT, calls=False, several_calls=True)
     without = with_tools if with_tools.tools is ToolsPlace.TEXT else features_of(render, with_tools=False)
     texts = [*rendered_texts(render, with_tools), *rendered_texts(render, without)]
-    warning = "" if form is not None or has_form else _UNKNOWN_FORM
-    return TemplateReport(with_tools, without, form or FORMATS["json"], tuple(texts), warning)
+    return TemplateReport(with_tools, without, form, tuple(texts), "" if has_form else warning)
 
 
-def _form(tokenizer: Any, render: Render, features: TemplateFeatures) -> ToolFormat | None:
-    """The form of calls; None if the template renders one that is not known."""
-    if call := rendered_call(render, features):
-        return form_of_call(call, CALLED[0], CALL_ARGUMENTS)
-    if features.tools is ToolsPlace.TEXT:
-        return FORMATS["json"]
+def _form(tokenizer: Any, features: TemplateFeatures, call: str) -> tuple[ToolFormat, str]:
+    """The form of calls, of which the template has rendered `call`, and a warning if it is not the template's."""
+    if _HARMONY in call:
+        return FORMATS["json"], _NO_HARMONY
+    if call and (known := form_of_call(call, CALLED[0], CALL_ARGUMENTS)) is not None:
+        return known, ""
+    if features.tools is ToolsPlace.TEXT and not call:
+        return FORMATS["json"], ""
     if features.tools is ToolsPlace.SYSTEM_MESSAGE and set(tokenizer.get_vocab()) >= _PHI:
-        return FORMATS["phi"]
-    return form_of_text("\n".join(sources(tokenizer)))
+        return FORMATS["phi"], ""
+    explained = form_of_text("\n".join(sources(tokenizer)))
+    return explained, _UNKNOWN.format(explained.name) if call else ""

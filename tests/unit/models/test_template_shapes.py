@@ -90,7 +90,7 @@ def test_a_plain_conversation_is_the_templates_own_rendering(shape: str) -> None
         assert one.text("Be kind.", [("Hi?", "Hello.")], "And now?") == one.right(joined)
 
 
-@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo", "glm45", "glm47", "olmo3"])
+@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo", "glm45", "glm47"])
 def test_calls_and_results_are_the_templates_own_rendering(shape: str) -> None:
     one = shape_of(shape)
     talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb")]
@@ -193,9 +193,15 @@ def test_the_report_names_in_one_line_what_goes_the_plain_way() -> None:
     )
 
 
-def test_a_form_that_is_not_known_goes_the_plain_way_with_a_warning() -> None:
+def test_calls_of_python_are_the_templates_own_rendering() -> None:
+    one = shape_of("olmo3")
+    talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb"), assistant("done"), user("x")]
+    assert one.text("", [PastTurn("find", "done", BOTH)], "x") == one.right(talk)
+
+
+def test_harmony_goes_the_plain_way_with_a_warning() -> None:
     report = shape_of("harmony").builder.report
-    assert "form that is not known" in report.warning
+    assert "harmony" in report.warning
     assert not any(shape_of(name).builder.report.warning for name in SHAPES if name != "harmony")
     text = shape_of("harmony").text("", [], "find", steps=BOTH, tools=TOOLS)
     assert "to=functions" not in text
