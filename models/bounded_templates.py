@@ -39,7 +39,7 @@ class TemplateTooSlow(TemplateError):  # noqa: N818  what happened, as its reade
     """The template takes longer than it may."""
 
 
-class TemplateTooLarge(TemplateError):  # noqa: N818  as above
+class TemplateTooLarge(TemplateError):  # noqa: N818
     """The template makes a text or list that is too large."""
 
 
@@ -101,7 +101,7 @@ class _Bounding(NodeTransformer):
         node.iter = _filtered(_ITERATED, node.iter)
         return node
 
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - as above
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802
         self.generic_visit(node)
         return _filtered(_JOINED, nodes.List(node.nodes, lineno=node.lineno))
 

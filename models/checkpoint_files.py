@@ -66,7 +66,7 @@ def _folder(name: str, remote_code: bool) -> Path:
     if Path(name).is_dir():
         return Path(name)
     check_folder(name)
-    from huggingface_hub import snapshot_download  # noqa: PLC0415  only a name that is not a folder needs it
+    from huggingface_hub import snapshot_download  # only a name that is not a folder needs it
 
     repository, _, revision = name.partition("@")
     wanted = [*PATTERNS, CODE] if remote_code else list(PATTERNS)
@@ -119,7 +119,7 @@ def _check_code(name: str, folder: Path) -> None:
         return  # the function that reads it next reports the error
     kind = config.get("model_type") if isinstance(config, dict) else None
     if isinstance(config, dict) and "auto_map" in config:
-        from transformers import CONFIG_MAPPING  # noqa: PLC0415  takes seconds
+        from transformers import CONFIG_MAPPING
 
         if kind not in CONFIG_MAPPING:
             raise CheckpointError(

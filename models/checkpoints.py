@@ -124,7 +124,7 @@ def _by_transformers(
     name: str, files: CheckpointFiles, device: str, dtype: str, quantize: str, remote_code: bool
 ) -> tuple[Any, Any, str]:
     """Config, model, and the name of its quantization."""
-    from models.transformers_models import load_config, load_model  # noqa: PLC0415  takes seconds
+    from models.transformers_models import load_config, load_model
 
     try:
         config = load_config(files.folder, remote_code=remote_code)
@@ -212,7 +212,7 @@ def describe_checkpoint(name: str, *, context_length: int = 0) -> tuple[Path, Ch
 
     Raises `CheckpointError` with one line.
     """
-    from models.transformers_models import load_config  # noqa: PLC0415  takes seconds
+    from models.transformers_models import load_config
 
     files = CheckpointFiles.find(name)
     try:

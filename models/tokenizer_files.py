@@ -18,9 +18,9 @@ def load_tokenizer(folder: Path, *, remote_code: bool = False) -> Any:
     checkpoint without `tokenizer.json`, or with code of its own, is `AutoTokenizer`'s.
     """
     if not remote_code and (folder / "tokenizer.json").is_file():
-        from transformers.tokenization_utils_tokenizers import TokenizersBackend  # noqa: PLC0415
+        from transformers.tokenization_utils_tokenizers import TokenizersBackend
 
         return TokenizersBackend.from_pretrained(folder)
-    from transformers import AutoTokenizer  # noqa: PLC0415
+    from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=remote_code)

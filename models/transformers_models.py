@@ -60,7 +60,7 @@ def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
 def _quantized(
     folder: Path, config: Any, place: torch.device, dtype: str, quantize: str, remote_code: bool
 ) -> tuple[Any, str]:
-    from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # noqa: PLC0415  only here
+    from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # only here
 
     # the dtype in which the packed kernels are fast
     kind = torch.bfloat16 if dtype == "auto" else getattr(torch, dtype)

@@ -1,4 +1,4 @@
-"""The versions of Faust and aiokafka whose private names this room uses, compared with what is installed.
+"""The versions of Faust and aiokafka whose private names app.faust uses, compared with what is installed.
 
 Another version could lack a name, or use it differently, which would show only in the middle of a rebalance.
 """

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.policy.file import DEFAULT_MODEL, Policy
 from app.settings import Settings
+from models.checkpoint_files import DEMO
 
 RECENT_S = 3600.0
 _MOST_SEEN = 100
@@ -95,8 +96,6 @@ def is_folder(name: str) -> bool:
 
 def context_lengths(settings: Settings) -> dict[str, int]:
     """Most tokens of prompt and answer of `PARLEY_MODEL`, if it is `demo` or a folder of this machine."""
-    from models.checkpoint_files import DEMO  # noqa: PLC0415 - slow to import
-
     folder = DEMO if settings.model == "demo" else Path(settings.model).expanduser()
     try:
         config = json.loads((folder / "config.json").read_text())

@@ -10,20 +10,23 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
 from app.search.query import Hit, Query, TurnSearch
 from app.search.vector_store import IndexMismatchError, SearchError, VectorStore, open_vectors
 from app.settings import Settings
 from app.wire.error import ErrorCode
+from models.embedder import Embedder, EmbedderError, load_embedder
 
 if TYPE_CHECKING:
-    from models.embedder import Embedder
     from models.embedder.encoder import Vectors
 
 
 log = logging.getLogger(__name__)
 
+_MILVUS = "app.search.milvus.store"
 _AT_ONCE = 4
 _SLICE = 16
 """Texts that are embedded in one turn: a batch of the embedder."""
@@ -33,11 +36,10 @@ _JUDGED_S = 5.0
 """After this time, what would need longer than `EMBED_S` is refused."""
 
 
-async def imported() -> None:
+async def _imported() -> None:
     """Import what searches need, once and beside the event loop: it takes seconds."""
-    for name in ("app.search.milvus.store", "models.embedder"):
-        if name not in sys.modules:
-            await asyncio.to_thread(import_module, name)
+    if _MILVUS not in sys.modules:
+        await asyncio.to_thread(import_module, _MILVUS)
 
 
 class Searching:
@@ -52,9 +54,7 @@ class Searching:
 
     async def search(self, query: Query) -> list[Hit]:
         """The hits, best first; raises `ApiError`."""
-        await imported()
-        from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
-
+        await _imported()
         try:
             search = await self._ready()
             async with self._turns.turn(query.user_id):
@@ -72,9 +72,6 @@ class Searching:
         Few texts are embedded in a turn, so requests with many delay others by one turn each. What cannot be embedded
         within `EMBED_S` is refused, as soon as that is known.
         """
-        await imported()
-        from models.embedder import EmbedderError  # noqa: PLC0415 - slow to import
-
         if self._settings.embedder == "none":
             raise ApiError(ErrorCode.MODEL_NOT_FOUND, "PARLEY_EMBEDDER=none embeds nothing")
         try:
@@ -85,8 +82,6 @@ class Searching:
             raise ApiError(ErrorCode.UNAVAILABLE, "texts cannot be embedded; see the gateway's log") from None
 
     async def _in_turns(self, embedder: Embedder, user_id: str, texts: Sequence[str]) -> tuple[Vectors, int]:
-        import numpy as np  # noqa: PLC0415 - slow to import
-
         vectors: Vectors = np.zeros((len(texts), embedder.dimension), dtype=np.float32)
         # Texts of similar length go together, because padding costs as much as words. The shortest are first, so the
         # rest needs no less time for each.
@@ -130,8 +125,6 @@ class Searching:
             raise ApiError(ErrorCode.UNAVAILABLE, "PARLEY_EMBEDDER=none keeps no history")
         async with self._loading:
             if self._embedder is None:
-                from models.embedder import load_embedder  # noqa: PLC0415 - slow to import
-
                 self._embedder = await asyncio.to_thread(load_embedder, self._settings.embedder)
             return self._embedder
 

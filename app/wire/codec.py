@@ -87,6 +87,6 @@ def _check_supported(value: bytes) -> None:
 def _salvaged(value: bytes | None, headers: Headers) -> Identity:
     try:
         return salvage(value, format_of(headers))
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:  # noqa: BLE001 - bytes of others
         log.warning("nothing of an invalid record can be read: %s", type_and_place(error))
         return Identity()

@@ -79,7 +79,7 @@ class Embedder:
 
     async def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """A float32 array of `len(texts)` rows. `query` says that the texts are queries, not documents."""
-        import numpy as np  # noqa: PLC0415  (an importer of this module may never embed)
+        import numpy as np  # an importer of this module may never embed
 
         vectors: Vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         if not texts:
@@ -111,7 +111,7 @@ class Embedder:
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        import torch  # noqa: PLC0415
+        import torch
 
         torch.set_num_threads(1)  # of this thread only; the engine needs the cores
         spare = None
@@ -184,7 +184,7 @@ def load_embedder(name: str, *, background: bool = False) -> Embedder:
         raise EmbedderError(f"embedder '{name}': there is no such folder")
     checkpoint = find_minilm() if name == MINILM else Path(name).expanduser()
     try:
-        from models.embedder.loading import load_encoder  # noqa: PLC0415  (imports torch)
+        from models.embedder.loading import load_encoder
     except ImportError as error:
         raise EmbedderError(f"embedder '{name}': {error}; install parley again") from None
     return Embedder(name, load_encoder(name, str(checkpoint), script=background), background=background)

@@ -21,7 +21,7 @@ def load_encoder(name: str, checkpoint: str, *, script: bool = False) -> Encoder
         folder = Path(checkpoint)
         if folder.is_dir() and (encoder := load_bert(folder, recipe, script=script)):
             return encoder
-        from models.embedder.auto import load_auto  # noqa: PLC0415 - imports transformers, see bert.py
+        from models.embedder.auto import load_auto  # imports transformers, see bert.py
 
         return load_auto(name, checkpoint, recipe)
     except (OSError, ValueError, KeyError, SafetensorError) as error:

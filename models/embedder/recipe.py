@@ -87,7 +87,7 @@ def _read(checkpoint: str, name: str) -> Any:
 def _find(checkpoint: str, name: str) -> Path | None:
     if (folder := Path(checkpoint)).is_dir():
         return folder / name if (folder / name).is_file() else None
-    from transformers.utils import cached_file  # noqa: PLC0415 - only for what is not on this machine
+    from transformers.utils import cached_file  # only for what is not on this machine
 
     found = cached_file(checkpoint, name, _raise_exceptions_for_missing_entries=False)
     return Path(found) if found else None

@@ -185,7 +185,7 @@ class Worker:
         try:
             end = sequence.read(self._vocabulary, self._eos)
             constraint = None if job.constraint is None else self._constraints.ask(job.constraint, job.user)
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(sequence, "engine_error", contained(error))
             return
         if end is not None:
@@ -201,7 +201,7 @@ class Worker:
         """The sequence has everything but its adapter."""
         try:
             end = sequence.begin(None if constraint is None else constraint.result().copy())
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(sequence, "engine_error", contained(error))
             return
         if end is not None:
@@ -214,7 +214,7 @@ class Worker:
     def _cancel(self, sequence: SequenceState, reason: FinishReason) -> None:
         try:
             end = sequence.end(reason)
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(sequence, "engine_error", contained(error))
         else:
             self._end(sequence, end)
@@ -255,7 +255,7 @@ class Worker:
         slices = self._scheduler.follow(step.slices)
         try:
             return None if slices is None else self._runner.follow(step, slices)
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             log.info("a step could not be started early: %s", type_and_place(contained(error)))
             return None
 
@@ -277,7 +277,7 @@ class Worker:
         try:
             drawn = step.read()
             scores = list(step.scores.read()) if step.scores is not None else []
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._next = None  # a token that cannot be decoded came before
             self._contain([part for part in step.slices if not part.sequence.ended], contained(error))
             return
@@ -335,7 +335,7 @@ class Worker:
         told = sequence.answered
         try:
             delta, end = sequence.append(token, self._eos)
-        except BaseException as error:  # noqa: BLE001  as above
+        except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(sequence, "engine_error", contained(error), told)
             return
         if delta is not None:

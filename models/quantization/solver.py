@@ -36,12 +36,12 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
     files = CheckpointFiles.find(name)
     os.environ.setdefault("GPTQMODEL_CPU_WORKERS", str(len(os.sched_getaffinity(0))))
     try:
-        from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+        from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise QuantizationError(
             f"GPTQModel is needed ({error}); install it without constraints.txt: pip install 'parley[quantize]'"
         ) from None
-    from transformers import AutoTokenizer  # noqa: PLC0415  takes seconds
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(files.folder)
     shown = []

@@ -121,7 +121,7 @@ class RemoteEngine:
         return stream
 
     async def _answer(self, answer: RemoteAnswer) -> None:
-        import openai  # noqa: PLC0415 - takes a second to import
+        import openai
 
         tried: list[Server] = []
         while not answer.ended:
@@ -321,7 +321,7 @@ class RemoteAnswer:
 
 def servers_of(options: RemoteOptions) -> Servers:
     """Clients of the servers. Raises `ModuleNotFoundError` if the package `openai` is missing."""
-    import openai  # noqa: PLC0415
+    import openai
 
     timeout = openai.Timeout(options.silence_s, connect=options.connect_s)
     clients = {

@@ -21,7 +21,7 @@ class ServerMisbehaved(ValueError):  # noqa: N818  what happened, as its readers
 
 def client_of(timeout: Any) -> Any:
     """A client for `openai`, with its own settings otherwise. Raises `ModuleNotFoundError` if that is missing."""
-    import openai  # noqa: PLC0415 - an extra, and it takes a second
+    import openai
 
     return openai.DefaultAsyncHttpxClient(
         timeout=timeout,
@@ -63,7 +63,7 @@ class _Bounded:
 @cache
 def _stream_type() -> type:
     """The class of streams that openai's client knows: which package it uses depends on its version."""
-    import openai  # noqa: PLC0415 - as above
+    import openai
 
     package = import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
     return type("BoundedStream", (_Bounded, package.AsyncByteStream), {})

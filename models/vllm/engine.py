@@ -114,8 +114,8 @@ class VllmEngine:
         return stream
 
     async def _answer(self, job: Job, stream: TokenStream, reading: Reading, request_id: str) -> None:
-        from vllm.exceptions import VLLMValidationError  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
-        from vllm.v1.engine.exceptions import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from vllm.exceptions import VLLMValidationError  # type: ignore[import-not-found,unused-ignore]
+        from vllm.v1.engine.exceptions import (  # type: ignore[import-not-found,unused-ignore]
             EngineDeadError,
         )
 
@@ -194,8 +194,8 @@ def create_vllm_engine(
     Raises `CheckpointError` with one line if vLLM is missing or rejects it.
     """
     try:
-        from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
-        from vllm.v1.engine.async_llm import AsyncLLM  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found,unused-ignore]
+        from vllm.v1.engine.async_llm import AsyncLLM  # type: ignore[import-not-found,unused-ignore]
     except ModuleNotFoundError as error:
         raise CheckpointError(f"{ABSENT} ({error})") from None
     try:

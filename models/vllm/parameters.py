@@ -24,7 +24,7 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
 
     Text and stop strings are derived here, so vLLM returns tokens only.
     """
-    from vllm.sampling_params import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+    from vllm.sampling_params import (  # type: ignore[import-not-found,unused-ignore]
         RequestOutputKind,
         SamplingParams,
         StructuredOutputsParams,

@@ -189,7 +189,7 @@ class GroupCommitter:
         queue: CommitQueue,
         pacer: CommitPacer,
         checkpoint: Callable[[Sequence[int], int], Checkpoint],
-        observe: Callable[[Sequence[Commit], float], None] = lambda _finishes, _seconds: None,
+        observe: Callable[[Sequence[Commit], float], None] = lambda _commits, _seconds: None,
     ) -> None:
         self._settings = settings
         self._partition = partition

@@ -152,7 +152,7 @@ def _settled(text: str, spans: Sequence[tuple[float, int, int, str]]) -> Iterato
 
 def _engine_of(rules: GuardRules) -> AnalyzerEngine:
     try:
-        from app.features.guard.presidio import engine_of  # noqa: PLC0415 - imports spaCy, which takes seconds
+        from app.features.guard.presidio import engine_of
     except ImportError as error:
         raise AnalyzerError(f"needs the package {error.name}: install parley[guard]") from None
     logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)

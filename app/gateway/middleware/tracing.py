@@ -32,7 +32,7 @@ class HttpTraces(Middleware):
     async def _traced(
         self, tracing: Tracing, brought: TraceHeaders, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        from opentelemetry.trace import SpanKind, Status, StatusCode  # noqa: PLC0415
+        from opentelemetry.trace import SpanKind, Status, StatusCode
 
         span = tracing.start(scope["method"], SpanKind.SERVER, brought)
         trace_headers.set(tracing.carry(span) if span.is_recording() else brought)

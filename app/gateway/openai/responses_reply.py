@@ -65,7 +65,7 @@ class ResponsesReply:
         yield self._encoded({"type": "response.created", "response": self._response("in_progress")})
         yield self._encoded({"type": "response.in_progress", "response": self._response("in_progress")})
 
-    def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[bytes]:  # noqa: ARG002 - as above
+    def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[bytes]:  # noqa: ARG002
         for event in events:
             yield from map(self._encoded, self._read(event))
 

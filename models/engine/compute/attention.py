@@ -157,6 +157,6 @@ def _in_place(
     query: Tensor, keys: Tensor, values: Tensor, table: Tensor, lengths: Tensor,
     scale: float, window: int | None, cap: float | None,
 ) -> Tensor:  # fmt: skip
-    from models.engine.compute.paged_decode import paged_decode  # noqa: PLC0415  Triton is only there where a GPU may be
+    from models.engine.compute.paged_decode import paged_decode  # Triton is only there where a GPU may be
 
     return paged_decode(query, keys, values, table, lengths, scale=scale, window=window, cap=cap)

@@ -54,7 +54,7 @@ class PagePool:
 
     @property
     def available(self) -> int:
-        """Pages that `take` could allocate."""
+        """Pages that `allocate` could give."""
         return len(self._free) + len(self._kept)
 
     @property

@@ -28,8 +28,8 @@ class ClassifierJudge:
     width = 1
 
     def __init__(self, folder: str) -> None:
-        import torch  # noqa: PLC0415 - as transformers, only for policies with a classifier
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer  # noqa: PLC0415
+        import torch  # as transformers, only for policies with a classifier
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -77,7 +77,7 @@ class ClassifierJudge:
         return dict(pieces), count
 
     def _scores(self, batch: Mapping[str, Any]) -> list[list[float]]:
-        import torch  # noqa: PLC0415
+        import torch
 
         with torch.inference_mode():
             scores: list[list[float]] = self._activation(self._model(**batch).logits).tolist()

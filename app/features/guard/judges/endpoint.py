@@ -21,7 +21,7 @@ class EndpointJudge:
 
     def __init__(self, server: ModerationServer, timeout_s: float) -> None:
         try:
-            import openai  # noqa: PLC0415 - an extra
+            import openai  # an extra
         except ImportError:
             raise JudgeError("moderation needs the package openai: install parley[outside]") from None
         key = os.environ.get(server.api_key_env or "", "")

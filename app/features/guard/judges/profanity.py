@@ -30,7 +30,7 @@ class ProfanityJudge:
 
     def __init__(self) -> None:
         try:
-            import profanity_check  # type: ignore[import-untyped]  # noqa: PLC0415 - takes seconds
+            import profanity_check  # type: ignore[import-untyped]
         except ImportError as error:
             raise JudgeError(f"{PROFANITY} needs the package {error.name}: install parley[guard]") from None
         self._predict = profanity_check.predict_prob
