@@ -154,7 +154,7 @@ def _engine_of(rules: GuardRules) -> AnalyzerEngine:
     try:
         from app.features.guard.presidio import engine_of
     except ImportError as error:
-        raise AnalyzerError(f"needs the package {error.name}: install parley[guard]") from None
+        raise AnalyzerError(f"needs the package {error.name}: install Parley with its extra `guard`") from None
     logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)
     try:
         return engine_of(rules, _pipeline_of(rules))
@@ -173,5 +173,7 @@ def _pipeline_of(rules: GuardRules) -> str | None:
     except UnknownFileError as error:
         raise AnalyzerError(f"pii_model: {error}") from None
     if folder is None:
-        raise AnalyzerError(f"the entities {', '.join(sorted(NAMED))} need a pii_model: install parley[guard]")
+        raise AnalyzerError(
+            f"the entities {', '.join(sorted(NAMED))} need a pii_model: install Parley with its extra `guard`"
+        )
     return str(folder)

@@ -51,7 +51,7 @@ def creations() -> list[tuple[int, str, int, str, str, int, int]]:
             PATTERNS[one.resource_pattern_type],
             one.allow_principal,
             "*",
-            OPERATIONS[operation],
+            OPERATIONS[may],
             ALLOW,
         )
         for one in given
