@@ -20,7 +20,6 @@ from aiokafka.protocol.admin import CreateAclsRequest
 
 from app.kafka.topics import create_topics
 from app.settings import Settings
-from app.tools import Tools
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.gateway.gateway_process import GatewayProcess
 from tests.integration.security.guarded_kafka import PASSWORD, GuardedKafka
@@ -129,19 +128,17 @@ async def test_a_backend_asks_and_a_reader_reads(kafka: GuardedKafka, backend: A
     assert (await ended(kafka, "asked"))["finish_reason"] == "length"
 
 
-async def test_a_tool_program_answers(kafka: GuardedKafka, backend: AIOKafkaProducer) -> None:
-    tools = Tools()
-
-    @tools.tool
-    def order_status(order_number: str) -> str:
-        """The status."""
-        return f"{order_number} is packed"
-
-    serving = asyncio.create_task(tools.serve(settings_of(kafka, TOOLS)))
-    await ask(backend, request_id="tools", tools=tools.definitions, tool_mode="kafka", tool_choice="required")
-    assert (await ended(kafka, "tools"))["type"] == "done"
-    serving.cancel()
-    await asyncio.gather(serving, return_exceptions=True)
+async def test_a_tool_program_shares_the_calls_and_writes_results(kafka: GuardedKafka, worker: WorkerProcess) -> None:
+    options = settings_of(kafka, TOOLS).cluster.options()
+    async with (
+        AIOKafkaConsumer("chat-tool-calls", **options, group_id="parley-tools", enable_auto_commit=False) as calls,
+        AIOKafkaProducer(**options) as results,
+    ):
+        async with asyncio.timeout(60):
+            while not calls.assignment():
+                await calls.getmany(timeout_ms=200)
+        await calls.commit(dict.fromkeys(calls.assignment(), 0))
+        await results.send_and_wait("chat-tool-results", b"{}", key=b"ann")
 
 
 async def test_gateways_ask_read_search_the_log_and_erase(
