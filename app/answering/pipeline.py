@@ -174,7 +174,7 @@ class Run:
             dialogue = await stage.see(dialogue)
         return dialogue
 
-    async def seen(self) -> Dialogue:
+    async def visible_dialogue(self) -> Dialogue:
         """What a model gets to read now."""
         answer = self.answer
         has_begun = answer.from_index > answer.rounds.end
@@ -227,7 +227,7 @@ class Run:
             raise Over(self.ended_by(FinishReason.LENGTH, prompt_tokens)) from None
 
     async def _job(self, model: ServedModel) -> tuple[BuiltPrompt, Job]:
-        answer, dialogue = self.answer, await self.seen()
+        answer, dialogue = self.answer, await self.visible_dialogue()
         answer.inherit(await _ids_of(dialogue.written, model))
         try:
             prompt = await prompt_of(dialogue, model, self.settings, self.accepted.at)
