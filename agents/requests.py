@@ -15,11 +15,12 @@ import msgspec
 from app.answering.answers import Answers
 from app.answering.job import PRIORITIES
 from app.answering.outcome import Refusal, refusal_of, refused_user
+from app.delivery.accepted import Accepted, Former
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import unexpected_in
 from app.delivery.escalation import ESCALATING
-from app.delivery.inflight import Accepted, Forgets, Former, InFlight
+from app.delivery.inflight import Forgets, InFlight
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions

@@ -46,8 +46,8 @@ from app.features.routing.router import Router
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.watch import PolicyWatch
 from app.search.index import HideError, IndexStats, RecallStats
-from app.search.opening import open_index, open_related
-from app.search.vector_store import OpenVectors, open_vectors
+from app.search.opening import open_index, open_related, open_vectors
+from app.search.vector_store import OpenVectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
 from app.settings import Settings

@@ -12,7 +12,7 @@ import logging
 from contextlib import suppress
 
 from app.answering.outcome import Kept, commit_of, ended_row
-from app.answering.pipeline import Pipeline, Run
+from app.answering.pipeline import Answering, Pipeline
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
 from app.delivery.commits.commit import Commit
@@ -25,6 +25,7 @@ from app.delivery.resume.tokens import EventRefusedError, EventTooLargeError
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import shortened
+from models.registry import ServedModel
 from models.unexpected import type_and_place
 
 log = logging.getLogger(__name__)
@@ -39,39 +40,40 @@ class Answers:
 
     async def answer(self, partition: Partition, inflight: InFlight) -> None:
         """Run the request to its commit; called when no earlier request of its conversation is open."""
-        run: Run | None = None
+        answering: Answering | None = None
         try:
             if inflight.key in partition.context.refused:
                 raise EventRefusedError
-            run = Run(self._pipeline, partition, inflight)
-            end = await run.to_its_end()
+            answering = Answering(self._pipeline, partition, inflight)
+            end = await answering.to_its_end()
             if end.type is EventType.DONE:
-                for stage in run.stages:
+                for stage in answering.stages:
                     await stage.ended()
-            commit = commit_of(run, end, run.accepted.time_of(partition.ownership.clock.now()))
+            now = inflight.accepted.time_of(partition.ownership.clock.now())
+            commit = commit_of(answering.run, [stage.leave for stage in answering.stages], end, now)
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - of this request
-            await self.end_contained(partition, inflight, error, run)
+            await self.end_contained(partition, inflight, error, answering)
         else:
-            await self._commit(partition, inflight, end, commit, run)
+            await self._commit(partition, inflight, end, commit, answering)
 
     async def end_contained(
-        self, partition: Partition, inflight: InFlight, error: Exception, run: Run | None = None
+        self, partition: Partition, inflight: InFlight, error: Exception, answering: Answering | None = None
     ) -> None:
         """End a request about which something unexpected was raised."""
         try:
-            end, commit = await self._contained(partition, inflight, error, run)
+            end, commit = await self._contained(partition, inflight, error, answering)
         except ESCALATING:
             raise
         except Exception as again:  # noqa: BLE001 - of the same request: its record is all that is left
             await partition.commit(dead_letters.failed(inflight.accepted.record, again, self._pipeline.settings))
             partition.release(inflight)
         else:
-            await self._commit(partition, inflight, end, commit, run)
+            await self._commit(partition, inflight, end, commit, answering)
 
     async def _contained(
-        self, partition: Partition, inflight: InFlight, error: Exception, run: Run | None
+        self, partition: Partition, inflight: InFlight, error: Exception, answering: Answering | None
     ) -> tuple[TokenEvent, Commit]:
         """Write the end of the answer, unless readers have one already; returns it with the commit."""
         log.warning(
@@ -86,38 +88,43 @@ class Answers:
             end = _error_event(inflight, code, message)
             token_log, record = partition.ownership.token_log, inflight.accepted.record
             await token_log.delivered([await token_log.send(end, record.key, inflight.trace_headers)])
-        return end, self._letter(partition, inflight, end, WireError(code, message), run)
+        return end, self._letter(partition, inflight, end, WireError(code, message), answering)
 
     def _letter(
-        self, partition: Partition, inflight: InFlight, end: TokenEvent, error: WireError, run: Run | None
+        self, partition: Partition, inflight: InFlight, end: TokenEvent, error: WireError, answering: Answering | None
     ) -> Commit:
         accepted = inflight.accepted
         now = accepted.time_of(partition.ownership.clock.now())
         letter = dead_letters.dead_letter_of(accepted.record, error, self._pipeline.settings)
         kept = Kept()
-        for stage in () if run is None else run.stages:
+        for stage in () if answering is None else answering.stages:
             with suppress(Exception):  # of the same request: another stage still leaves what it has to
                 kept = stage.leave(kept)
         audit = audit_of_request(accepted, inflight.answer, end, now)
         return Commit(accepted.record, (*kept.changes, ended_row(accepted, now)), (*kept.outputs, letter), audit)
 
     async def _commit(
-        self, partition: Partition, inflight: InFlight, end: TokenEvent, commit: Commit, run: Run | None
+        self, partition: Partition, inflight: InFlight, end: TokenEvent, commit: Commit, answering: Answering | None
     ) -> None:
         await partition.commit(commit, urgent=partition.lanes.has_queue(inflight.accepted.conversation))
         partition.release(inflight)
         for on_commit in inflight.on_commit:
             on_commit()
-        stages, spent = ((), 0) if run is None else (run.stages, run.spent)
+        stages, spent = ((), 0) if answering is None else (answering.stages, answering.run.spent)
         try:
             default = self._pipeline.models.default
-            answer = inflight.answer or AnswerLog(partition.ownership.token_log, inflight, None, default)
+            answer = inflight.answer or _unwritten(partition, inflight, default)
             outcome = Outcome(inflight=inflight, answer=answer, end=end, spent=spent)
             for stage in stages:
                 stage.committed(outcome)
             self._observer.answered(partition.number, outcome)
         except Exception as error:  # noqa: BLE001 - the request is committed; what follows costs no other request
             log.warning("request %s is committed, but not reported whole: %s", inflight.key, type_and_place(error))
+
+
+def _unwritten(partition: Partition, inflight: InFlight, default: ServedModel) -> AnswerLog:
+    """The answer of a request that failed before it had one."""
+    return AnswerLog(partition.ownership.token_log, inflight.accepted, inflight.trace_headers, None, default)
 
 
 def _cause_of(error: Exception) -> tuple[ErrorCode, str]:

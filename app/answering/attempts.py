@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
-from app.answering.stage import Decide, Generate, Refused, Stage
+from app.answering.run import Refused, Run
+from app.answering.stage import Decide, Generate, Stage
+from app.delivery.accepted import Former
 from app.delivery.dead_letters import dead_letter_of
-from app.delivery.inflight import Former
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before
 from app.policy.file import Policy
@@ -38,7 +38,7 @@ class Attempts:
         self.isolation = Isolation()
 
     def use(self, policy: Policy) -> None:
-        """The policy does not decide it."""
+        """The policy has no say."""
 
     def stage(self, run: Run) -> Stage:
         return Attempting(run, self.isolation)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from app.answering.dialogue import before_of, beginning_of, ended_in, question_of, steps_of
+from app.answering.run import Run
 from app.audit.records import audit_of_refusal, audit_of_request
+from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import dead_letter_of
-from app.delivery.inflight import Accepted, Forgets
+from app.delivery.inflight import Forgets
 from app.delivery.record import Outgoing, Record
 from app.settings import Settings
 from app.wire.codec import encode
@@ -26,9 +28,6 @@ from models.chat import ToolCall
 from models.generation import FinishReason, Usage
 from tables import records
 from tables.records import Change, Ended, Table
-
-if TYPE_CHECKING:
-    from app.answering.pipeline import Run
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +66,16 @@ class Kept:
         return dataclasses.replace(self, turn=turn)
 
 
-def commit_of(run: Run, end: TokenEvent, now: int) -> Commit:
+Leave = Callable[[Kept], Kept]
+"""What a stage does to what is kept."""
+
+
+def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> Commit:
     """The commit of a request whose answer has its `end`; `now` is the broker's clock in Unix milliseconds."""
     accepted, inflight = run.accepted, run.inflight
     kept = _kept(run, end, now) if end.type is EventType.DONE else Kept()
-    for stage in run.stages:
-        kept = stage.leave(kept)
+    for leave in leaves:
+        kept = leave(kept)
     changes, outputs = [*kept.changes, ended_row(accepted, now)], [*kept.outputs]
     if kept.turn is not None:
         value, headers = encode(kept.turn, run.settings.wire_format)

@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from app.answering.batches import Batches
-from app.answering.dialogue import Dialogue, DialogueError, memory_of
+from app.answering.dialogue import DialogueError
 from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.off_loop import INLINE
 from app.answering.outcome import kept_bytes
-from app.answering.stage import Ending, Feature, Generate, Over, Refused, Stage, deciding, generating, rounds
-from app.delivery.inflight import Forgets, InFlight
+from app.answering.run import Over, Refused, Run
+from app.answering.stage import Ending, Feature, Generate, deciding, generating, rounds
+from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
-from app.delivery.resume.answer_log import AnswerLog
-from app.delivery.resume.attempts import write_attempt
-from app.delivery.resume.recovery import RequestKey
 from app.delivery.resume.tokens import EventTooLargeError
-from app.delivery.stop_handle import StoppedError
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from app.wire.event import FILTERED, Plan, TokenEvent
@@ -38,9 +35,7 @@ from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
-from tables import records
 from tables.conversations import MemoryRules
-from tables.records import Conversation, Table, Turn
 
 log = logging.getLogger(__name__)
 
@@ -62,39 +57,20 @@ class Pipeline:
     features: Sequence[Feature]
 
 
-class Run:
-    """One request on its way through the stages. Belongs to one ownership of its partition.
-
-    memory: The turns of its conversation that it sees.
-    spent: Tokens that were computed for it and that the usage of its end does not have.
-    """
+class Answering:
+    """One request on its way through the stages."""
 
     def __init__(self, pipeline: Pipeline, partition: Partition, inflight: InFlight) -> None:
-        self.settings, self.models, self.rules = pipeline.settings, pipeline.models, pipeline.rules
-        self.batches = pipeline.batches
-        self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
-        self.spent = 0
-        self.conversation, self.memory = self.remembered()
-        inflight.timeline.started = self.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
-        model = self.model_by(self.accepted.former.plan)
-        self.answer = AnswerLog(partition.ownership.token_log, inflight, model, self.models.default)
-        inflight.answer = self.answer
-        self._resumes = self.accepted.former.has_begun
-        self.stages: tuple[Stage, ...] = ()
-        self.stages = tuple(stage for one in pipeline.features if (stage := one.stage(self)) is not None)
-
-    @property
-    def key(self) -> RequestKey:
-        return self.accepted.key
-
-    @property
-    def hides_turn(self) -> bool:
-        """Whether the record of its turn has no texts."""
-        return self.inflight.forgets is Forgets.ALL or not self.accepted.request.store
+        run = Run(pipeline.settings, pipeline.models, pipeline.rules, pipeline.batches, partition, inflight)
+        self.run = run
+        self.stages = tuple(stage for one in pipeline.features if (stage := one.stage(run)) is not None)
+        run.sees = tuple(stage.see for stage in self.stages)
+        inflight.timeline.started = run.accepted.time_of(partition.ownership.clock.now()) * 1_000_000
+        self._resumes = run.accepted.former.has_begun
 
     async def to_its_end(self) -> TokenEvent:
         """Let models write the answer, or the error that it ends with; returns its last event."""
-        if (end := self.accepted.former.end) is not None:
+        if (end := self.run.accepted.former.end) is not None:
             return end
         try:
             await self._decide()
@@ -102,100 +78,29 @@ class Run:
         except Over as over:
             return await self._end(over.end)
         except Refused as refused:
-            return await self.answer.error(refused.code, str(refused))
+            return await self.run.answer.error(refused.code, str(refused))
 
     async def _decide(self) -> None:
-        former, answer = self.accepted.former, self.answer
+        former, answer = self.run.accepted.former, self.run.answer
         undecided = [stage for stage in self.stages if not stage.is_decided(former)]
         plan = await deciding(undecided, _decided)(former.plan)
-        self.check()  # a plan that was made for a request that is stopped is dropped
-        self.conversation, self.memory = self.remembered()  # from here on nothing is awaited: no erasure passes
-        if (model := self.model_by(plan)) is not None:
+        self.run.check()  # a plan that was made for a request that is stopped is dropped
+        self.run.read_conversation()  # from here on nothing is awaited: no erasure passes
+        if (model := self.run.model_by(plan)) is not None:
             answer.write_as(model)
-        size = kept_bytes(self.accepted, self.memory, plan)
+        size = kept_bytes(self.run.accepted, self.run.memory, plan)
         if size > MAX_KEPT_BYTES and former.answer is None:
             raise Refused(ErrorCode.PROMPT_TOO_LONG, _too_long(size))
         answer.keep_room(size)
         for stage in self.stages:
-            plan = stage.read(plan, self.memory)
-        self.inflight.reads_past = bool(self.memory or plan.recalled)
-        await self.replan(plan)
+            plan = stage.read(plan, self.run.memory)
+        self.run.inflight.reads_past = bool(self.run.memory or plan.recalled)
+        await self.run.replan(plan)
         answer.continue_after(answer.rounds.until(answer.index))
-
-    async def replan(self, plan: Plan) -> None:
-        """The one way to change the plan of an answer; raises `Over` if the guard ends it."""
-        await self.answer.decide(plan)
-        if plan.filtered is not None:
-            raise Over(self.ended_by(FinishReason.FILTERED))
-
-    def check(self) -> None:
-        """Raise `Over` if the request was cancelled or is late."""
-        if (reason := self.inflight.stop.reason) is not None:
-            raise Over(self.ended_by(reason))
-
-    def ended_by(self, reason: FinishReason, prompt_tokens: int = 0) -> End:
-        """The end of the answer behind what is written."""
-        return End(self.answer.index, reason, Usage(prompt_tokens, self.answer.tokens_of_round))
-
-    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work that ends with the request; raises `Over` then."""
-        try:
-            return await self.inflight.stop.run(work)
-        except StoppedError:
-            self.check()
-            raise
-
-    @asynccontextmanager
-    async def waiting(self) -> AsyncIterator[None]:
-        """While the answer waits for others: it holds no slot, and a worker that is lost meanwhile is not its fault."""
-        count = self.inflight.attempts
-        count.end_beginning()
-        if count.is_recorded:
-            count.is_recorded = False
-            await write_attempt(self.partition.ownership.token_log, self.inflight, count.lost)
-        with self.partition.without_slot(self.inflight):
-            yield
-
-    def remembered(self) -> tuple[Conversation | None, tuple[Turn, ...]]:
-        """The conversation as it is stored now, and the turns of it that the request sees. Rows that an erasure has
-        not deleted yet count as deleted.
-        """
-        ownership = self.partition.ownership
-        raw = ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
-        conversation = None if raw is None else records.decode_row(raw, Conversation)
-        mark = ownership.mark_of(self.accepted.request.user_id)
-        if conversation is not None and mark is not None and mark.hides(conversation):
-            conversation = None
-        return conversation, memory_of(self.accepted, conversation, self.rules)
-
-    async def see(self, dialogue: Dialogue) -> Dialogue:
-        """The dialogue as a model gets to read it."""
-        for stage in self.stages:
-            dialogue = await stage.see(dialogue)
-        return dialogue
-
-    async def visible_dialogue(self) -> Dialogue:
-        """What a model gets to read now."""
-        answer = self.answer
-        has_begun = answer.from_index > answer.rounds.end
-        written = answer.text_before(answer.from_index) if has_begun else ""
-        recalled = answer.plan.recalled or ()
-        return await self.see(Dialogue(self.accepted.request, self.memory, recalled, answer.rounds, written))
-
-    def model(self) -> ServedModel | None:
-        """The model that answers now; None if it is not served here."""
-        return self.model_by(self.answer.plan)
-
-    def model_by(self, plan: Plan) -> ServedModel | None:
-        """The model that has written the answer since the last fallback, else that of the plan or of the request."""
-        written = self.accepted.former.written_from(plan.from_index or 0)
-        began = self.models.decided(written[0].model_version or "") if written else None
-        named = self.accepted.request.model
-        return began or (self.models.decided(plan.model) if plan.model else self.models.find(named))
 
     async def _round(self) -> Ending:
         """One model reads its prompt and writes."""
-        model, answer = self.model(), self.answer
+        model, answer = self.run.model(), self.run.answer
         if model is None:
             raise Refused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
         answer.write_as(model)
@@ -204,7 +109,7 @@ class Run:
         resumes, self._resumes = self._resumes, False
         if resumes:
             if not self._is_same(model, prompt):
-                raise Over(self.ended_by(FinishReason.PARTIAL, len(prompt.ids)))
+                raise Over(self.run.ended_by(FinishReason.PARTIAL, len(prompt.ids)))
             await answer.resumed()
         answer.show_start(prompt)
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
@@ -218,20 +123,20 @@ class Run:
 
     async def _write(self, delta: Delta, prompt_tokens: int) -> None:
         """Write the tokens, or raise `Over` if no record can hold them."""
-        if not self.answer.has_room_for(delta):
-            raise Over(self.ended_by(FinishReason.LENGTH, prompt_tokens))
+        if not self.run.answer.has_room_for(delta):
+            raise Over(self.run.ended_by(FinishReason.LENGTH, prompt_tokens))
         try:
-            await self.answer.write(delta)
+            await self.run.answer.write(delta)
         except EventTooLargeError as error:
-            log.warning("request %s ends early: %s", self.key, error)
-            raise Over(self.ended_by(FinishReason.LENGTH, prompt_tokens)) from None
+            log.warning("request %s ends early: %s", self.run.key, error)
+            raise Over(self.run.ended_by(FinishReason.LENGTH, prompt_tokens)) from None
 
     async def _job(self, model: ServedModel) -> tuple[BuiltPrompt, Job]:
-        answer, dialogue = self.answer, await self.visible_dialogue()
+        answer, dialogue = self.run.answer, await self.run.seen()
         answer.inherit(await _ids_of(dialogue.written, model))
         try:
-            prompt = await prompt_of(dialogue, model, self.settings, self.accepted.at)
-            return prompt, job_of(dialogue, prompt, model, self.settings, answer.generated, answer.logprobs)
+            prompt = await prompt_of(dialogue, model, self.run.settings, self.run.accepted.at)
+            return prompt, job_of(dialogue, prompt, model, self.run.settings, answer.generated, answer.logprobs)
         except PromptTooLong as error:
             raise Refused(ErrorCode.PROMPT_TOO_LONG, str(error)) from None
         except (PromptError, UnsupportedError, DialogueError, ConstraintError) as error:
@@ -241,7 +146,9 @@ class Run:
         """The innermost ring: the engine's own events, until the request is stopped."""
 
         async def generate(job: Job) -> AsyncGenerator[StreamEvent, None]:
-            async with self.batches.stream(self.partition.number, model.engine, job, self.inflight) as stream:
+            async with self.run.batches.stream(
+                self.run.partition.number, model.engine, job, self.run.inflight
+            ) as stream:
                 async for event in stream:
                     yield event
 
@@ -252,7 +159,7 @@ class Run:
         last fallback, and same prompt as where it began, if it has written anything. False if Kafka has lost what
         precedes that.
         """
-        former, answer = self.accepted.former, self.answer
+        former, answer = self.run.accepted.former, self.run.answer
         if answer.from_index > former.position:
             return False
         written = former.written_from(answer.plan.from_index or 0)
@@ -261,11 +168,11 @@ class Run:
 
     async def _end(self, end: Ending) -> TokenEvent:
         """Write how the answer ends: the one place that does, but for what is refused."""
-        answer = self.answer
+        answer = self.run.answer
         if isinstance(end, Failure):
             return await answer.error(code_of(end), end.message)
         if end.reason is FinishReason.DEADLINE and answer.index == 0:  # an error, which has no usage
-            self.spent += end.usage.prompt_tokens + end.usage.completion_tokens
+            self.run.spent += end.usage.prompt_tokens + end.usage.completion_tokens
             return await answer.error(ErrorCode.DEADLINE_EXCEEDED, "the deadline passed before the answer began")
         if end.reason is FinishReason.FILTERED:
             category = answer.plan.filtered

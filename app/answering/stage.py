@@ -16,40 +16,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from app.answering.dialogue import Dialogue
+from app.answering.outcome import Kept
+from app.answering.run import Run
+from app.delivery.accepted import Former
+from app.delivery.inflight import Outcome
 from app.policy.file import Policy
-from app.wire.error import ErrorCode
 from app.wire.event import Plan
 from models.generation import End, Failure, Job, StreamEvent
 from tables.records import Turn
-
-if TYPE_CHECKING:
-    from app.answering.dialogue import Dialogue
-    from app.answering.outcome import Kept
-    from app.answering.pipeline import Run
-    from app.delivery.inflight import Former, Outcome
 
 Ending = End | Failure
 Decide = Callable[[Plan], Awaitable[Plan]]
 Round = Callable[[], Awaitable[Ending]]
 Generate = Callable[[Job], AsyncGenerator[StreamEvent, None]]
-
-
-class Refused(Exception):  # noqa: N818 - no failure: it ends an answer
-    """The answer ends with this error; the message is one line for the sender."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Over(Exception):  # noqa: N818 - no failure: it ends an answer
-    """The answer ends here, whatever the stages around would do."""
-
-    def __init__(self, end: End) -> None:
-        super().__init__(end.reason)
-        self.end = end
 
 
 class Feature(Protocol):

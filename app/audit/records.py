@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from app.delivery.accepted import Accepted
 from app.delivery.commits.audit_chain import hash_of
-from app.delivery.inflight import Accepted
 from app.delivery.resume.answer_log import AnswerLog
 from app.wire.audit import AuditAction, AuditRecord
 from app.wire.control import Audit

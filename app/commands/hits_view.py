@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.printable import printable
-from app.search.query import Hit
+from app.search.vector_store import Hit
 
 _LONGEST = 240
 _SHORTEST_WORD = 3

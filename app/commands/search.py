@@ -15,9 +15,10 @@ from app.commands.hits_view import show
 from app.commands.moment import Moment
 from app.commands.terminal import WrongUseError, note, run, settings_of_terminal
 from app.printable import printable, printable_json
-from app.search.query import Hit, Query, TurnSearch
+from app.search.opening import open_vectors
+from app.search.query import TurnSearch
 from app.search.rows import Role
-from app.search.vector_store import IndexAwayError, IndexMismatchError, SearchError, VectorStore, open_vectors
+from app.search.vector_store import Hit, IndexAwayError, IndexMismatchError, Query, SearchError, VectorStore
 from app.settings import Settings
 from models.embedder import EmbedderError, load_embedder
 

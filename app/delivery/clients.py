@@ -110,11 +110,11 @@ class Clients:
         admin = AIOKafkaAdminClient(**self.settings.cluster.options())
         await admin.start()
         try:
-            offsets = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
+            found = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
         finally:
             await admin.close()
-        missing = [name for name, topic_partition in partitions.items() if topic_partition not in offsets]
+        missing = [name for name, topic_partition in partitions.items() if topic_partition not in found]
         if missing:
             # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
             raise CoordinatorLoadInProgressError(f"the coordinator left out the offsets of {', '.join(missing)}")
-        return {name: offsets[topic_partition] for name, topic_partition in partitions.items()}
+        return {name: found[topic_partition] for name, topic_partition in partitions.items()}

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer
 
 from app.delivery.clients import RETRIABLE_ERRORS
-from app.delivery.commits.commit import Commit, LostError
+from app.delivery.commits.commit import LostError
 from app.delivery.open_records import OpenRecords
+from app.delivery.ownership import PartitionContext
 from app.delivery.record import REQUESTS, Record
-
-if TYPE_CHECKING:
-    from app.delivery.partition import Partition
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +26,19 @@ class ParkedReader:
     no user of the scan has both room and parked requests.
     """
 
-    def __init__(self, partition: Partition, records: OpenRecords) -> None:
-        self._partition = partition
+    def __init__(
+        self,
+        context: PartitionContext,
+        records: OpenRecords,
+        process: Callable[[Record], None],
+        drop: Callable[[Record], None],
+    ) -> None:
+        """`process` gets each request that is read again, `drop` each that Kafka has deleted."""
+        self._context = context
         self._records = records
-        self._at = partition.context.topic_partition(REQUESTS)
+        self._process = process
+        self._drop = drop
+        self._at = context.topic_partition(REQUESTS)
         self._position = -1
 
     async def run(self) -> None:
@@ -43,12 +50,12 @@ class ParkedReader:
             except LostError:
                 return
             except RETRIABLE_ERRORS as error:
-                log.warning("parked requests of partition %s: %r; reading again", self._partition.number, error)
+                log.warning("parked requests of partition %s: %r; reading again", self._context.number, error)
                 await asyncio.sleep(_RETRY_S)
                 self._records.wanted.set()
 
     async def _follow(self) -> None:
-        reader = self._partition.context.clients.log_reader()
+        reader = self._context.clients.log_reader()
         try:
             await reader.start()
             reader.assign([self._at])
@@ -67,14 +74,14 @@ class ParkedReader:
         if first != self._position:
             reader.seek(self._at, first)
         while due:
-            batch = (await reader.getmany(self._at, timeout_ms=_POLL_MS, max_records=_AT_ONCE)).get(self._at, [])
-            for consumed in batch:
+            found = (await reader.getmany(self._at, timeout_ms=_POLL_MS, max_records=_AT_ONCE)).get(self._at, [])
+            for consumed in found:
                 if due.get(consumed.key) == consumed.offset:
                     self._records.unpark(consumed.key)
-                    self._partition.unpark(Record.of(REQUESTS, consumed))
+                    self._process(Record.of(REQUESTS, consumed))
                     self._go_on(due, consumed.key)
             self._position = await reader.position(self._at)
-            end = None if batch else (await reader.end_offsets([self._at]))[self._at]
+            end = None if found else (await reader.end_offsets([self._at]))[self._at]
             for user, offset in list(due.items()):
                 if offset < self._position or (end is not None and offset >= end):
                     self._lose(due, user)
@@ -89,7 +96,7 @@ class ParkedReader:
             record.offset,
             user,
         )
-        self._partition.spawn(self._partition.commit(Commit(record)))
+        self._drop(record)
         self._go_on(due, user)
 
     def _go_on(self, due: dict[bytes, int], user: bytes) -> None:

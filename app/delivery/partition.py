@@ -60,7 +60,7 @@ _NEXT = {
 
 
 class Host(Protocol):
-    """What a partition reports to its worker."""
+    """What a partition tells the worker that it belongs to."""
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order for each new record that does not come from its agent at once: early, replayed or
@@ -86,7 +86,7 @@ def _position_of(commit: Commit) -> str:
 
 
 class Partition:
-    """Accepts records from the start and takes ownership after `allow_take_over`; `close` it when it is revoked."""
+    """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
 
     def __init__(self, context: PartitionContext, host: Host, on_load: Callable[[Partition], None]) -> None:
         self.context = context
@@ -99,11 +99,11 @@ class Partition:
         self._mine: set[int] = set()
         self.records = OpenRecords(Share.of(context.settings))
         self._corrupt_at = -math.inf
-        self._withdrawn: list[InFlight] = []
+        self._taken_back: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._may_take_over = asyncio.Event()
+        self._settled = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
 
     @property
@@ -143,6 +143,10 @@ class Partition:
         self.records.hold(record)
         self._host.receive(self, record)
 
+    def _drop(self, record: Record) -> None:
+        """The record leads to nothing."""
+        self.spawn(self.commit(Commit(record)))
+
     def process(self, record: Record, receive: Callable[[Partition, Record], None]) -> None:
         """Let `receive` deal with an accepted record. What is unexpected about it makes it a dead letter."""
         try:
@@ -168,11 +172,11 @@ class Partition:
             with self.lanes.without_slot():
                 yield
         finally:
-            self.records.reclaim(inflight.accepted.record)
+            self.records.take_back(inflight.accepted.record)
 
-    def allow_take_over(self) -> None:
+    def begin(self) -> None:
         """No other part of this process holds anything of the partition."""
-        self._may_take_over.set()
+        self._settled.set()
 
     async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
         """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
@@ -185,7 +189,7 @@ class Partition:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _position_of(commit), error)
             await self._commit_reduced(self._reduced(commit, str(error)))
         if commit.record is not None:
-            self.records.remove(commit.record)
+            self.records.finish(commit.record)
             self._on_load(self)
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:
@@ -219,7 +223,7 @@ class Partition:
         Any other owner has lost the partition with this assignment, so fencing it is allowed.
         """
         self._mine.clear()
-        self._may_take_over.set()
+        self._settled.set()
         if self.state is State.OWNED:
             self.spawn(self.ownership.write_fence(self._mine))
             self._count_attempts_again()
@@ -229,15 +233,15 @@ class Partition:
         if self.state is State.OWNED and self.ownership.needs_new_fence:
             self.spawn(self.ownership.write_fence(self._mine))
 
-    async def hold_take_over(self) -> None:
+    async def unsettle(self) -> None:
         """A rebalance has begun: the ownership goes on, but nothing is taken over before the assignment.
 
         A partition that is lost meanwhile may be lost to its new owner, which must not be fenced by a worker that does
         not know the new assignment yet.
         """
-        self._may_take_over.clear()
+        self._settled.clear()
         if self.state is State.OWNED:
-            await self._withdraw_attempts()
+            await self._take_attempts_back()
         if self.state is State.TAKING_OVER:
             await self._halt()
             self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
@@ -255,7 +259,7 @@ class Partition:
         Not `orderly` means that the worker failed, possibly because of one of its requests.
         """
         if self.state is State.OWNED and orderly:
-            await self._withdraw_attempts()
+            await self._take_attempts_back()
         self._become(State.CLOSED)
         await self._halt()
         self.context.queue.close()
@@ -266,18 +270,18 @@ class Partition:
             await self._task
         await self._let_go()  # the cancellation may have interrupted it
 
-    async def _withdraw_attempts(self) -> None:
+    async def _take_attempts_back(self) -> None:
         """See resume/quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
         with suppress(LostError, *RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):
-                    if inflight.attempts.is_recorded and inflight not in self._withdrawn:
-                        self._withdrawn.append(inflight)
+                    if inflight.attempts.is_recorded and inflight not in self._taken_back:
+                        self._taken_back.append(inflight)
                         await write_attempt(self.ownership.token_log, inflight, inflight.attempts.lost)
 
     def _count_attempts_again(self) -> None:
-        withdrawn, self._withdrawn = self._withdrawn, []
-        for inflight in withdrawn:
+        taken_back, self._taken_back = self._taken_back, []
+        for inflight in taken_back:
             count = inflight.attempts
             if count.is_recorded and self.ownership.inflight_requests.get(inflight.key) is inflight:
                 self.spawn(write_attempt(self.ownership.token_log, inflight, count.lost + 1))
@@ -286,13 +290,13 @@ class Partition:
         failures, unexpected, clock = 0, 0, asyncio.get_running_loop().time
         while True:
             try:
-                await self._may_take_over.wait()
+                await self._settled.wait()
                 self._ownership = await take_over(self.context, self._mine)
                 self._lanes = Lanes(self.context.settings.max_in_flight, self._on_error)
                 self._become(State.OWNED)
                 self._host.owned(self)
-                self._reopen_records()
-                self.spawn(ParkedReader(self, self.records).run())
+                self._take_again()
+                self.spawn(ParkedReader(self.context, self.records, self.unpark, self._drop).run())
                 began = clock()
                 try:
                     await self._ownership.run()
@@ -326,7 +330,7 @@ class Partition:
             await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
             failures += 1
 
-    def _reopen_records(self) -> None:
+    def _take_again(self) -> None:
         log.info(
             "partition %s: epoch %s, from offset %s, %s answers to continue, %s rows restored",
             self.number,
@@ -352,7 +356,7 @@ class Partition:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.context.queue.drop()
         self._host.released(self)
-        self._withdrawn = []
+        self._taken_back = []
         await self._ownership.end()
         self._ownership = self._lanes = None
 

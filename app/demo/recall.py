@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from app.demo.script import DemoError, Recall
 from app.demo.talk import Talk
-from app.search.query import Hit, Query, TurnSearch
-from app.search.vector_store import SearchError, open_vectors
+from app.search.opening import open_vectors
+from app.search.query import TurnSearch
+from app.search.vector_store import Hit, Query, SearchError
 from app.settings import Settings
 from models.embedder import EmbedderError, load_embedder
 

@@ -19,8 +19,8 @@ from statistics import fmean
 import msgspec
 import numpy as np
 
-from app.answering.pipeline import Run
-from app.answering.stage import Generate, Over, Stage
+from app.answering.run import Over, Run
+from app.answering.stage import Generate, Stage
 from app.policy.file import Policy
 from models.embedder import Embedder, EmbedderError
 from models.generation import Delta, End, Failure, Job, Sampling, StreamEvent, Usage
@@ -44,7 +44,7 @@ class BestOf:
         self.embedder = embedder
 
     def use(self, policy: Policy) -> None:
-        """The request asks for it, not the policy."""
+        """The policy has no say; the request asks for it."""
 
     def stage(self, run: Run) -> Stage | None:
         return Choosing(run, self.embedder) if (run.accepted.request.best_of or 1) > 1 else None

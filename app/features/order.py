@@ -30,7 +30,6 @@ from app.features.cache.stage import Cache
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.features.guard.moderation import Moderation
-from app.features.quota.prices import PriceList
 from app.features.quota.stage import Quota
 from app.features.quota.tenants import Tenants
 from app.features.recall import Recall
@@ -41,6 +40,7 @@ from app.features.routing.stage import Routing
 from app.features.shadow import Shadows
 from app.features.tool_rounds import ToolsOverKafka
 from app.policy.file import Policy
+from app.prices import PriceList
 from app.settings import Settings
 from models.embedder import Embedder
 from models.registry import ModelRegistry
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Those that other parts of a worker call, and `all` of them in their order."""
+    """Those that other parts of a worker speak to, and `all` of them in their order."""
 
     all: tuple[Feature, ...]
     quota: Quota
@@ -74,7 +74,7 @@ def features_of(
     clock: Callable[[], float],
 ) -> Features:
     """`clock` is monotonic, in seconds."""
-    prices = PriceList(settings, policy)
+    prices = PriceList(settings.prices, policy)
     quota = Quota(tenants, prices, models)
     tools = ToolsOverKafka(settings)
     routing = Routing(router, models, ModelHealth(clock), canaries, quota.may_name)

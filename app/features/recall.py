@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from app.answering.dialogue import Dialogue
-from app.answering.pipeline import Run
+from app.answering.run import Run
 from app.answering.stage import Decide, Stage
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.policy.file import Policy
-from app.search.query import Query
 from app.search.related import RelatedTurns
+from app.search.vector_store import Query
 from app.settings import Settings
 from app.wire.event import Plan, RecalledTurn
 from app.wire.request import Request

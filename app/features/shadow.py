@@ -20,13 +20,13 @@ from functools import partial
 from app.answering.dialogue import Dialogue, DialogueError, beginning_of
 from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.off_loop import off_loop
-from app.answering.pipeline import Run
+from app.answering.run import Run
 from app.answering.stage import Stage
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.inflight import Forgets, InFlight, Outcome
 from app.delivery.record import Outgoing
-from app.features.quota.prices import PriceList
 from app.policy.file import Policy, Route
+from app.prices import PriceList
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.comparison import Comparison

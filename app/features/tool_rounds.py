@@ -19,10 +19,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
-from app.answering.stage import Decide, Ending, Over, Refused, Round, Stage
+from app.answering.run import Over, Refused, Run
+from app.answering.stage import Decide, Ending, Round, Stage
+from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import Former, Outcome
+from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.delivery.record import Outgoing
@@ -64,7 +65,7 @@ class ToolsOverKafka:
         return calls
 
     def use(self, policy: Policy) -> None:
-        """The request asks for it, not the policy."""
+        """The policy has no say; the request asks for it."""
 
     def stage(self, run: Run) -> Stage | None:
         return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None

@@ -14,8 +14,9 @@ import numpy as np
 
 from app.gateway.errors import ApiError
 from app.gateway.limits.fair_queue import FairQueue
-from app.search.query import Hit, Query, TurnSearch
-from app.search.vector_store import IndexMismatchError, SearchError, VectorStore, open_vectors
+from app.search.opening import open_vectors
+from app.search.query import TurnSearch
+from app.search.vector_store import Hit, IndexMismatchError, Query, SearchError, VectorStore
 from app.settings import Settings
 from app.wire.error import ErrorCode
 from models.embedder import Embedder, EmbedderError, load_embedder

@@ -6,10 +6,19 @@ from collections.abc import Awaitable, Callable
 
 from app.search.index import Hide, Index, NoIndex
 from app.search.related import RelatedTurns
-from app.search.vector_store import OpenVectors, open_vectors
+from app.search.vector_store import OpenVectors, VectorStore
 from app.search.writer import IndexWriter
 from app.settings import Settings
 from models.embedder import Embedder
+
+
+def open_vectors(settings: Settings) -> VectorStore:
+    """The collection of the settings, over a new connection."""
+    # pymilvus takes longer to import than all the rest of a process.
+    from app.search.milvus.connection import Milvus
+    from app.search.milvus.store import MilvusStore
+
+    return MilvusStore(Milvus(settings.milvus_uri, settings.milvus_token), settings.milvus_collection)
 
 
 def open_related(

@@ -14,9 +14,9 @@ from typing import Any
 
 from app.search.identity import Embeds
 from app.search.index import RecallStats
-from app.search.query import Query, TurnSearch
+from app.search.query import TurnSearch
 from app.search.rows import Role, request_id_of, turn_id
-from app.search.vector_store import SearchError, VectorStore
+from app.search.vector_store import Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
 from models.unexpected import type_and_place

@@ -2,19 +2,19 @@
 
 Two questions matter: may the same call succeed later (`IndexAwayError`), or is the call itself wrong
 (`IndexRefusedError`)? An unknown error counts as the former: writing a row late is better than losing it.
-Another database is a class like `milvus.store.MilvusStore`, and its line in `open_vectors`.
+Another database is a class like `milvus.store.MilvusStore`, and its line in `open_vectors` (opening.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import msgspec
+
+from app.search.identity import Embeds, Vector
+from app.search.rows import Role
 from app.settings import Settings
-
-if TYPE_CHECKING:
-    from app.search.identity import Embeds, Vector
-    from app.search.query import Hit, Query
 
 
 class SearchError(Exception):
@@ -35,6 +35,42 @@ class IndexRefusedError(SearchError):
 
 class IndexMismatchError(SearchError):
     """The collection cannot hold these rows; the message has the remedy."""
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A query over one user's turns. Times are Unix milliseconds, from `since` to just before `until`.
+
+    `erased_at`: when the user was last erased. Nothing that was asked up to then is found, even if a row of it is left.
+    """
+
+    user_id: str
+    text: str
+    limit: int = 10
+    conversation_id: str | None = None
+    role: Role | None = None
+    since: int | None = None
+    until: int | None = None
+    full_text: bool = True
+    erased_at: int = 0
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """`score` orders the hits of one search and has no other meaning; `similarity` is the cosine.
+
+    `asked_at`: when the request was sent; in older collections, when its turn ended.
+    """
+
+    request_id: str
+    user_id: str
+    conversation_id: str
+    role: Role
+    text: str
+    created_at: int
+    model_version: str
+    tenant: str
+    score: float
+    similarity: float
+    asked_at: int = 0
 
 
 class VectorStore(Protocol):
@@ -87,12 +123,3 @@ class VectorStore(Protocol):
 
 
 OpenVectors = Callable[[Settings], VectorStore]
-
-
-def open_vectors(settings: Settings) -> VectorStore:
-    """The collection of the settings, over a new connection."""
-    # pymilvus takes longer to import than all the rest of a process.
-    from app.search.milvus.connection import Milvus
-    from app.search.milvus.store import MilvusStore
-
-    return MilvusStore(Milvus(settings.milvus_uri, settings.milvus_token), settings.milvus_collection)

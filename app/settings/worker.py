@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
-from app.features.quota.prices import Prices
+from app.prices import Prices
 
 
 class WorkerSettings(BaseSettings):

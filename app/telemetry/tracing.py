@@ -46,9 +46,7 @@ class Tracing:
         if settings.traces == "off":
             return None
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-            raise TracingError(
-                f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: install Parley with its extra `otel`"
-            )
+            raise TracingError(f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: pip install 'parley[otel]'")
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -97,9 +95,7 @@ def _exporter(kind: str) -> SpanExporter:
 
         return ConsoleSpanExporter(formatter=lambda span: span.to_json(indent=None) + "\n")
     if find_spec("opentelemetry.exporter") is None:
-        raise TracingError(
-            "PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: install Parley with its extra `otel`"
-        )
+        raise TracingError("PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: pip install 'parley[otel]'")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

@@ -18,7 +18,8 @@ from typing import Any
 
 from app.answering.job import job_of, prompt_of
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
+from app.answering.run import Run
+from app.answering.stage import Stage
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
 from app.policy.file import Policy
@@ -31,7 +32,7 @@ from models.paced import paced
 from models.prompts import PromptTooLong
 from tables.records import Turn
 from tests.loop_steps import LongestStep, longest_step
-from tests.unit.answering.runs import run_of, unchanged
+from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.inflight_requests import inflight_of
 from tests.unit.features.guard.guarded import PATTERNS, partition_with_secret
 
@@ -64,20 +65,21 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def run_with(values: dict[str, Any]) -> Run:
+def run_with(values: dict[str, Any]) -> tuple[Run, Stage]:
     """The run of such a request, of which masking is the only stage."""
     rules = GuardRules(pii="mask", pii_entities=("EMAIL_ADDRESS",), timeout_s=600)
     masking = Masking(Guard(Policy(guard=rules), lambda _rules: PATTERNS))
-    return run_of(masking, inflight=inflight_of(**values), partition=partition_with_secret(), settings=_SETTINGS)
+    return run_and_stage_of(
+        masking, inflight=inflight_of(**values), partition=partition_with_secret(), settings=_SETTINGS
+    )
 
 
-async def pass_through(run: Run) -> LongestStep:
+async def pass_through(run: Run, stage: Stage) -> LongestStep:
     """What a worker does with the texts of a request, and of an answer of 300 values."""
-    (stage,) = run.stages
     with longest_step() as longest:
         await run.answer.decide(await stage.decide(run.answer.plan, unchanged))
         with suppress(PromptTooLong):  # its texts have been hidden
-            dialogue = await run.visible_dialogue()
+            dialogue = await run.seen()
             prompt = await prompt_of(dialogue, _MODEL, _SETTINGS, run.accepted.at)
             job_of(dialogue, prompt, _MODEL, _SETTINGS)
         await run.answer.write(Delta(0, (7,), " ".join(MAILS[:300])))
@@ -100,9 +102,9 @@ async def main(rounds: int) -> None:
     print("|---|---|---|---|---|")
     for name, values in SHAPES.items():
         for _ in range(rounds):
-            run, late = run_with(values), [0.0]
+            (run, stage), late = run_with(values), [0.0]
             timer = asyncio.ensure_future(_late(late.append))
-            longest = await pass_through(run)
+            longest = await pass_through(run, stage)
             timer.cancel()
             count = len(run.answer.plan.private or ())
             step = f"{1000 * longest.cpu_s:.1f} | {1000 * longest.wall_s:.1f} | {1000 * max(late):.1f}"

@@ -12,7 +12,7 @@ from collections import defaultdict
 
 from app.answering.dialogue import Dialogue
 from app.answering.job import job_of, prompt_of
-from app.delivery.inflight import Accepted
+from app.delivery.accepted import Accepted
 from app.delivery.record import REQUESTS, Record
 from app.reader import ReaderRule
 from app.serving.loading import load_servings

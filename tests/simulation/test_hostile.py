@@ -10,7 +10,7 @@ from agents.requests import Requests
 from app.answering import answers, attempts
 from app.answering.answers import Answers
 from app.answering.attempts import Attempting
-from app.answering.pipeline import Run
+from app.answering.pipeline import Answering
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight
 from app.delivery.partition import Partition
@@ -99,9 +99,11 @@ def test_a_turn_without_a_verdict_holds_up_no_other(first: int) -> None:
 
 
 async def _contains_nothing(all_: Answers, partition: Partition, inflight: InFlight) -> None:
-    run = Run(all_._pipeline, partition, inflight)
-    end = await run.to_its_end()
-    await all_._commit(partition, inflight, end, answers.commit_of(run, end, run.accepted.at), run)
+    answering = Answering(all_._pipeline, partition, inflight)
+    end = await answering.to_its_end()
+    leaves = [stage.leave for stage in answering.stages]
+    commit = answers.commit_of(answering.run, leaves, end, inflight.accepted.at)
+    await all_._commit(partition, inflight, end, commit, answering)
 
 
 _BEGIN = Attempting._begin

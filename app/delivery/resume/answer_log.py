@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from aiokafka.structs import RecordMetadata
 
-from app.delivery.inflight import InFlight
+from app.delivery.accepted import Accepted
 from app.delivery.resume.tokens import TokenLog
 from app.wire.error import ErrorCode
 from app.wire.event import (
@@ -51,13 +51,20 @@ class AnswerLog:
     `call_ends`: the last letter of each call of the current round that readers have seen grow.
     """
 
-    def __init__(self, tokens: TokenLog, inflight: InFlight, model: ServedModel | None, default: ServedModel) -> None:
+    def __init__(
+        self,
+        tokens: TokenLog,
+        accepted: Accepted,
+        trace_headers: tuple[tuple[str, bytes], ...],
+        model: ServedModel | None,
+        default: ServedModel,
+    ) -> None:
         """`model` writes the answer; without one, the end names the author of the tokens so far, or the `default`."""
-        former = inflight.accepted.former.answer
-        self.plan = inflight.accepted.former.plan
+        former = accepted.former.answer
+        self.plan = accepted.former.plan
         self._tokens = tokens
-        self._inflight = inflight
-        self._accepted = inflight.accepted
+        self._accepted = accepted
+        self._trace_headers = trace_headers
         self._model = model or default
         self._recovered = former.segments if former else []
         self._version = self._model.model_version
@@ -228,8 +235,8 @@ class AnswerLog:
 
     def _drawn(self, one: TokenLogprob, index: int) -> Logprob:
         """That of a token of the answer, whose texts joined are the answer's."""
-        logprob = self._logprob(one, begins=index == 0)
-        return msgspec.structs.replace(logprob, text="") if one.token in self._model.unwritten else logprob
+        found = self._logprob(one, begins=index == 0)
+        return msgspec.structs.replace(found, text="") if one.token in self._model.unwritten else found
 
     def _logprob(self, one: TokenLogprob, *, begins: bool) -> Logprob:
         text_of = self._model.text_of
@@ -357,13 +364,13 @@ class AnswerLog:
         )
 
     async def _send(self, event: TokenEvent) -> None:
-        self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._inflight.trace_headers))
+        self._deliveries.append(await self._tokens.send(event, self._accepted.record.key, self._trace_headers))
 
 
 def call_id(user_id: str, request_id: str, index: int) -> str:
     """The id of call `index` of an answer."""
-    name = f"{user_id}/{request_id}/{index}"
-    return f"call_{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"
+    place = f"{user_id}/{request_id}/{index}"
+    return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
 
 
 def _finite(logprob: float) -> float:

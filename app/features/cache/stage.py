@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from app.answering.pipeline import Run
+from app.answering.run import Run
 from app.answering.stage import Generate, Stage
 from app.features.cache.recordings import Recording, ResponseCache
 from app.policy.file import Policy

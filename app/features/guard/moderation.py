@@ -21,9 +21,9 @@ import msgspec
 from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.off_loop import INLINE, off_loop
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
-from app.answering.stage import Decide, Ending, Generate, Refused, Round, Stage
-from app.delivery.inflight import Former
+from app.answering.run import Refused, Run
+from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.delivery.accepted import Former
 from app.features.guard.guard import PASSED, Guard, Verdict
 from app.features.guard.judges.judge import JudgeError
 from app.features.guard.masking import asker_of

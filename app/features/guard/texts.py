@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.answering.dialogue import Dialogue
 from app.answering.off_loop import off_loop
-from app.delivery.inflight import Accepted
+from app.delivery.accepted import Accepted
 from app.wire.event import RecalledTurn
 from app.wire.request import Message, Request
 from app.wire.response_format import ResponseFormat

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from app.answering.pipeline import Run
-from app.answering.stage import Decide, Refused, Stage
-from app.delivery.inflight import Former, Outcome
-from app.features.quota.prices import PriceList
+from app.answering.run import Refused, Run
+from app.answering.stage import Decide, Stage
+from app.delivery.accepted import Former
+from app.delivery.inflight import Outcome
 from app.features.quota.tenants import TenantRefusal, Tenants
 from app.policy.file import Policy
+from app.prices import PriceList
 from app.wire.event import Plan
 from app.wire.validation import charged_tenant
 from models.registry import ModelRegistry, ServedModel

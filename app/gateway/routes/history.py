@@ -14,8 +14,8 @@ from app.gateway.erasure.report import report
 from app.gateway.errors import ApiError, encoded, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.streams.while_connected import while_connected
-from app.search.query import Query
 from app.search.rows import Role
+from app.search.vector_store import Query
 from app.wire.error import ErrorCode
 from app.wire.limits import INT64
 from app.wire.turn import Turn

@@ -16,9 +16,8 @@ from pymilvus import AnnSearchRequest, RRFRanker
 from app.search.identity import Embeds, Identity, Vector
 from app.search.milvus.collection import TEXT_FIELDS, Layout, check_embedder, load, open_collection, read_layout
 from app.search.milvus.connection import COLLECTION_NOT_FOUND, COLLECTION_NOT_LOADED, Milvus
-from app.search.query import Hit, Query
 from app.search.rows import Role, request_id_of
-from app.search.vector_store import IndexAwayError, SearchError
+from app.search.vector_store import Hit, IndexAwayError, Query, SearchError
 
 _FIELDS = ["turn_id", "text", "created_at", "embedding", *TEXT_FIELDS]
 _RRF_K = 60

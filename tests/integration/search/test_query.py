@@ -9,9 +9,9 @@ from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
-from app.search.query import Hit, Query, TurnSearch
+from app.search.query import TurnSearch
 from app.search.rows import Role
-from app.search.vector_store import IndexAwayError, IndexMismatchError
+from app.search.vector_store import Hit, IndexAwayError, IndexMismatchError, Query
 from models.embedder import Embedder
 from tests.integration.search.history import NOW, Bench, Hashed, turn
 from tests.integration.search.test_writer import NAMES

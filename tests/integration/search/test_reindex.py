@@ -13,9 +13,9 @@ from app.delivery.commits.changelog import changelog_topic, create_changelogs
 from app.search.identity import Embeds
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
-from app.search.query import Query, TurnSearch
+from app.search.query import TurnSearch
 from app.search.reindex import Reindex
-from app.search.vector_store import IndexMismatchError
+from app.search.vector_store import IndexMismatchError, Query
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.turn import Timing, Turn

@@ -11,7 +11,8 @@ import pytest
 from app.local.milvus import MilvusNode
 from app.search.milvus.connection import Milvus
 from app.search.milvus.store import MilvusStore
-from app.search.query import Query, TurnSearch
+from app.search.query import TurnSearch
+from app.search.vector_store import Query
 from models.embedder import load_embedder
 from tests.faults.verdict import judge
 from tests.faults.worker_process import WorkerProcess

@@ -21,8 +21,9 @@ from app.answering.attempts import Attempts
 from app.answering.batches import Batches
 from app.answering.pipeline import Pipeline
 from app.answering.stage import Feature
+from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import Accepted, Former, InFlight, Outcome
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.observer import Observer
 from app.delivery.partition import Partition, State
 from app.delivery.record import REQUESTS, Outgoing, Record

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.answering.batches import Batches
-from app.answering.pipeline import Pipeline, Run
-from app.answering.stage import Feature
+from app.answering.pipeline import Answering, Pipeline
+from app.answering.run import Run
+from app.answering.stage import Feature, Stage
 from app.delivery.inflight import InFlight
 from app.settings import Settings
 from app.wire.event import Plan
@@ -25,16 +28,27 @@ def pipeline_of(
     return Pipeline(settings, models or ModelRegistry(paced(1e6)), rules, batches, features)
 
 
-def run_of(
+def answering_of(
     *features: Feature,
     inflight: InFlight | None = None,
     partition: FakePartition | None = None,
     models: ModelRegistry | None = None,
     settings: Settings = SETTINGS,
     rules: MemoryRules = RULES,
-) -> Run:
+) -> Answering:
     pipeline = pipeline_of(*features, models=models, settings=settings, rules=rules)
-    return Run(pipeline, (partition or FakePartition()).real, inflight or inflight_of())
+    return Answering(pipeline, (partition or FakePartition()).real, inflight or inflight_of())
+
+
+def run_of(*features: Feature, **given: Any) -> Run:
+    return answering_of(*features, **given).run
+
+
+def run_and_stage_of(feature: Feature, **given: Any) -> tuple[Run, Stage]:
+    """The run of a request of which this feature has the only stage."""
+    answering = answering_of(feature, **given)
+    (stage,) = answering.stages
+    return answering.run, stage
 
 
 async def unchanged(plan: Plan) -> Plan:

@@ -9,9 +9,10 @@ import pytest
 
 from app.answering.answers import Answers
 from app.answering.stage import Stage
+from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.escalation import ESCALATING
-from app.delivery.inflight import Former, InFlight
+from app.delivery.inflight import InFlight
 from app.delivery.observer import UNOBSERVED
 from app.delivery.resume.tokens import EventTooLargeError
 from app.wire.error import ErrorCode

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from app.answering.attempts import Attempting, Attempts
-from app.delivery.inflight import Former, InFlight
+from app.delivery.accepted import Former
+from app.delivery.inflight import InFlight
 from app.delivery.resume import quarantine
 from models.generation import FinishReason
-from tests.unit.answering.runs import run_of
+from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import FakeLog, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of
 
@@ -32,7 +33,7 @@ class Bench:
         self.partition.ownership.clock.ms = 100_000
 
     def stage_of(self, inflight: InFlight) -> Attempting:
-        (stage,) = run_of(self.attempts, inflight=inflight, partition=self.partition).stages
+        _, stage = run_and_stage_of(self.attempts, inflight=inflight, partition=self.partition)
         assert isinstance(stage, Attempting)
         return stage
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.answering.dialogue import Dialogue
 from app.answering.job import UnsupportedError, job_of, prompt_of
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.request import Message, Priority, Role

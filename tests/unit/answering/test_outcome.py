@@ -6,8 +6,9 @@ from typing import Any, cast
 import pytest
 
 from app.answering.outcome import commit_of, refusal_of
-from app.answering.pipeline import Run
-from app.delivery.inflight import Forgets, Former, InFlight
+from app.answering.run import Run
+from app.delivery.accepted import Former
+from app.delivery.inflight import Forgets, InFlight
 from app.delivery.record import REQUESTS, Record
 from app.settings import Settings
 from app.wire.codec import decode
@@ -43,7 +44,7 @@ async def answered(run: Run) -> TokenEvent:
 
 async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
     run = run_with(inflight_of(tenant="acme"))
-    commit = commit_of(run, await answered(run), NOW)
+    commit = commit_of(run, (), await answered(run), NOW)
     assert commit.record is run.accepted.record
     assert [change.table for change in commit.changes] == [Table.CONVERSATIONS, Table.ENDED]
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
@@ -62,7 +63,7 @@ async def test_a_resumed_answer_has_all_its_words_once() -> None:
     await run.answer.write(Delta(2, (9,), "three"))
     end = await run.answer.done(FinishReason.STOP, Usage(1, 3), " held back")
     assert [event.index for event in log.events] == [2, 3]
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, (), end, NOW)
     assert decode(WireTurn, commit.outputs[0].value).answer == "one two three held back"
 
 
@@ -78,7 +79,7 @@ async def test_only_the_first_event_carries_the_digest_of_the_prompt() -> None:
 async def test_an_error_leaves_its_id_alone() -> None:
     run = run_with(inflight_of())
     end = await run.answer.error(ErrorCode.DEADLINE_EXCEEDED, "too late")
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, (), end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert commit.outputs == ()
 
@@ -87,7 +88,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
     run = run_with(inflight_of())
     end = await answered(run)
     run.inflight.forgets = Forgets.ALL
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, (), end, NOW)
     turn = decode(WireTurn, commit.outputs[0].value)
     assert (turn.prompt, turn.answer) == ("", "")
     assert [change.table for change in commit.changes] == [Table.ENDED]
@@ -96,7 +97,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
 async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
     run = run_with(inflight_of())
     end = await run.answer.done(FinishReason.CANCELLED, Usage(0, 0))
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, (), end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert len(commit.outputs) == 1
 
@@ -104,7 +105,7 @@ async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
 async def test_memory_grows_on_what_was_there_and_keeps_its_length() -> None:
     before = Conversation(1, (Turn("a", "p", "q", 0), Turn("b", "p", "q", 1)))
     run = run_with(inflight_of(), conversation=before)
-    commit = commit_of(run, await answered(run), NOW)
+    commit = commit_of(run, (), await answered(run), NOW)
     remembered = records.decode_row(cast(bytes, commit.changes[0].value), Conversation)
     assert [turn.request_id for turn in remembered.turns] == ["b", "r1"]
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answering.outcome import commit_of, kept_bytes, refusal_of
-from app.answering.pipeline import Run
+from app.answering.run import Run
 from app.delivery import dead_letters
 from app.delivery.commits.audit_chain import extend
 from app.delivery.commits.commit import Commit
@@ -36,7 +36,7 @@ from tables.conversations import MemoryRules
 from tables.records import AuditHead, Conversation, Turn
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
 from tests.examples import examples
-from tests.unit.answering.runs import run_of
+from tests.unit.answering.runs import run_and_stage_of, run_of
 from tests.unit.delivery.fake_partition import FakePartition
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
 
@@ -109,7 +109,7 @@ async def test_a_turn_with_all_at_its_limits_fits(
         return  # refused before the first token
     run.answer.keep_room(size)
     end = await answered(run, letter, calls=128)
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, (), end, NOW)
     check(commit, given_settings)
     assert len(commit.changes) == 2, "it is remembered"
     check(dead_letters.failed(run.accepted.record, ValueError("why" * 300), given_settings), given_settings)
@@ -131,10 +131,12 @@ async def test_a_turn_after_rounds_of_calls_fits(letter: str, share: float, wire
         rounds = rounds.asked(one)
     partition = FakePartition()
     partition.put(records.Table.CALLS, rounds, *inflight.key)
-    run = run_of(ToolsOverKafka(given_settings), inflight=inflight, partition=partition, settings=given_settings)
+    run, stage = run_and_stage_of(
+        ToolsOverKafka(given_settings), inflight=inflight, partition=partition, settings=given_settings
+    )
     run.answer.keep_room(size)
     end = await answered(run, letter)
-    commit = commit_of(run, end, NOW)
+    commit = commit_of(run, [stage.leave], end, NOW)
     check(commit, given_settings)
     assert commit.outputs[0].topic == "turns"
     assert any(row.table is records.Table.CONVERSATIONS and row.value for row in commit.changes)
@@ -159,7 +161,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         run.answer.keep_room(size)
         end = await run.answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])
         call = ToolCall("f", "{}", f"c{number}")
-        commit = commit_of(run, end, NOW)
+        commit = commit_of(run, (), end, NOW)
         check(commit, given_settings)
         row = records.decode_row(commit.changes[0].value or b"", Conversation)
         steps = (*row.turns[-1].steps[:-1], ChatMessage("assistant", "", calls=(call,)))
@@ -179,7 +181,7 @@ async def test_a_conversation_that_no_record_can_hold_costs_the_memory_and_not_t
         run = run_of(inflight=inflight_of(prompt=prompt), settings=settings_of("json"), rules=rules)
         run.conversation = past
         await run.answer.write(Delta(0, (1,), "word"))
-        commits.append(commit_of(run, await run.answer.done(FinishReason.STOP, USAGE), NOW))
+        commits.append(commit_of(run, (), await run.answer.done(FinishReason.STOP, USAGE), NOW))
     kept, reduced = commits
     assert len(kept.changes) == 2
     assert [row.table for row in reduced.changes] == [records.Table.ENDED]

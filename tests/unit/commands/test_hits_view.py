@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 
 from app.commands.hits_view import _words, passage, show, when
-from app.search.query import Hit
 from app.search.rows import Role
+from app.search.vector_store import Hit
 
 
 def hit(text: str, conversation: str = "default") -> Hit:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.delivery.inflight import Accepted, Former, InFlight, Outcome
+from app.delivery.accepted import Accepted, Former
+from app.delivery.inflight import InFlight, Outcome
 from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.answer_log import AnswerLog
 from app.reader.answer import Answer

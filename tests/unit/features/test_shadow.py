@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from app.delivery.record import Record
-from app.features.quota.prices import PriceList
 from app.features.shadow import MOST_SHADOWS, Shadows
 from app.policy.file import Arm, Policy, Route
+from app.prices import PriceList
 from app.settings import Settings
 from app.wire.event import EventType, Plan, TokenEvent
 from models.generation import FinishReason
 from models.paced import paced
 from models.registry import ModelRegistry
-from tests.unit.answering.runs import run_of
+from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import FakePartition
 from tests.unit.delivery.inflight_requests import outcome_of
 
@@ -29,7 +29,7 @@ SETTINGS = Settings(_env_file=None)
 
 
 def shadows_of(policy: Policy) -> Shadows:
-    return Shadows(SETTINGS, ModelRegistry(paced(10)), PriceList(SETTINGS, policy), policy)
+    return Shadows(SETTINGS, ModelRegistry(paced(10)), PriceList(SETTINGS.prices, policy), policy)
 
 
 def test_the_share_of_the_requests_is_chosen_and_goes_to_all_other_arms() -> None:
@@ -78,8 +78,7 @@ async def test_a_shadow_that_never_began_is_not_counted_for_ever() -> None:
     end = TokenEvent(type=EventType.DONE, index=2, finish_reason=FinishReason.STOP)
     begun = 0
     for _ in range(2 * MOST_SHADOWS):
-        run = run_of(shadows, partition=LeavingPartition())
-        (stage,) = run.stages
+        run, stage = run_and_stage_of(shadows, partition=LeavingPartition())
         stage.committed(outcome_of(run.inflight, end, plan=PLAN))
         begun += shadows.running
         await asyncio.sleep(0)

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from app.answering.stage import Ending, Over
+from app.answering.run import Over
+from app.answering.stage import Ending
 from app.features import tool_rounds
 from app.features.tool_rounds import TIMED_OUT, ToolsOverKafka
 from app.settings import Settings
@@ -15,7 +16,7 @@ from models.chat import ToolCall
 from models.generation import End, FinishReason, Usage
 from tables.records import Change, Table
 from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds
-from tests.unit.answering.runs import run_of
+from tests.unit.answering.runs import run_and_stage_of
 from tests.unit.delivery.fake_partition import NOW, FakePartition
 from tests.unit.delivery.inflight_requests import inflight_of
 
@@ -32,17 +33,16 @@ class Bench:
         one = ToolRound(0, "", (CALL,), Usage(1, 1), NOW, expires_at)
         self.rounds = ToolRounds(NOW).asked(one)
         self.partition.put(Table.CALLS, self.rounds, *inflight.key)
-        self.run = run_of(tools, inflight=inflight, partition=self.partition)
+        self.run, self.stage = run_and_stage_of(tools, inflight=inflight, partition=self.partition)
         self.calls = tools.calls_of(self.run.partition.ownership)
 
     def wait(self) -> asyncio.Future[Ending]:
         """Let the answer go on; its next round has nothing to say."""
-        (stage,) = self.run.stages
 
         async def over() -> Ending:
             return End(0, FinishReason.STOP, Usage(0, 0))
 
-        return asyncio.ensure_future(stage.round(over))
+        return asyncio.ensure_future(self.stage.round(over))
 
     def decide(self, content: str) -> Change:
         return self.calls.decide(self.run.key, self.rounds.answered(ToolOutcome("call_1", content)))

@@ -4,9 +4,8 @@ from typing import cast
 
 import pytest
 
-from app.search.query import Hit, Query
 from app.search.related import RelatedTurns
-from app.search.vector_store import VectorStore
+from app.search.vector_store import Hit, Query, VectorStore
 from tests.integration.search.history import Hashed
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.quota.prices import FREE, PriceList, Prices
 from app.policy.file import Policy, PriceRule
+from app.prices import FREE, PriceList, Prices
 from app.settings import Settings
 from models.generation import Usage
 
@@ -31,7 +31,7 @@ def test_what_is_no_price_stops_the_start_with_one_line(text: str) -> None:
 def test_the_policys_prices_stand_above_the_settings_and_follow_its_changes() -> None:
     settings = Settings(_env_file=None, prices="small=1/1,large=5/5")
     usage = Usage(1000, 1000, 500)
-    prices = PriceList(settings, Policy(prices={"small": PriceRule(prompt=2, answer=4, cached=1)}))
+    prices = PriceList(settings.prices, Policy(prices={"small": PriceRule(prompt=2, answer=4, cached=1)}))
     assert prices.cost("small@1", usage, is_cached=False) == 1 + 0.5 + 4
     assert prices.cost("small@1", usage, is_cached=True) == 0
     assert prices.cost("large@1", usage, is_cached=False) == 10

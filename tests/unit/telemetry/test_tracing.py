@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
-from app.delivery.inflight import Former, InFlight, Outcome, Timeline
+from app.delivery.accepted import Former
+from app.delivery.inflight import InFlight, Outcome, Timeline
 from app.delivery.record import TURNS, Record
 from app.settings import Settings
 from app.telemetry.request_traces import RequestTraces

@@ -52,7 +52,7 @@ class SlowLog:
 
 
 def answer_on(log: SlowLog) -> AnswerLog:
-    return AnswerLog(cast(TokenLog, log), inflight_of(), MODEL, MODEL)
+    return AnswerLog(cast(TokenLog, log), inflight_of().accepted, (), MODEL, MODEL)
 
 
 def text_of(token: int, *, begins: bool = False) -> str:
@@ -63,7 +63,7 @@ def text_of(token: int, *, begins: bool = False) -> str:
 async def test_the_texts_of_log_probabilities_are_those_of_the_answer() -> None:
     log = SlowLog()
     model = dataclasses.replace(MODEL, text_of=text_of, unwritten=frozenset({1}))
-    answer = AnswerLog(cast(TokenLog, log), inflight_of(), model, model)
+    answer = AnswerLog(cast(TokenLog, log), inflight_of().accepted, (), model, model)
     scores = tuple(TokenLogprob(token, -1.0, ((1, -2.0),)) for token in (7, 1, 8))
     await answer.write(Delta(0, (7, 1, 8), "w7 w8", scores))
     await answer.write(Delta(3, (9,), " w9", (TokenLogprob(9, -1.0),)))
@@ -75,7 +75,7 @@ async def test_the_texts_of_log_probabilities_are_those_of_the_answer() -> None:
 async def test_the_first_token_of_a_raw_prompt_has_its_text_on_the_first_event() -> None:
     log = SlowLog()
     model = dataclasses.replace(MODEL, text_of=text_of, unwritten=frozenset({1}))
-    answer = AnswerLog(cast(TokenLog, log), inflight_of(raw=True, prompt_logprobs=0), model, model)
+    answer = AnswerLog(cast(TokenLog, log), inflight_of(raw=True, prompt_logprobs=0).accepted, (), model, model)
     answer.show_start(BuiltPrompt((1, 7, 8), 0, "digest"))
     scores = tuple(TokenLogprob(token, -1.0) for token in (7, 8))
     await answer.write(Delta(0, (9,), "w9", prompt_logprobs=scores))

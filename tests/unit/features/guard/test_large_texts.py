@@ -12,5 +12,5 @@ MOST_S = 0.25
 
 @pytest.mark.parametrize("name", SHAPES)
 async def test_hiding_values_does_not_hold_the_loop(name: str) -> None:
-    longest = await pass_through(run_with(SHAPES[name]))
+    longest = await pass_through(*run_with(SHAPES[name]))
     assert 0 < longest.cpu_s < MOST_S

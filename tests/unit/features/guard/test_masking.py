@@ -12,9 +12,10 @@ import pytest
 
 from app.answering.dialogue import Dialogue
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
-from app.answering.stage import Decide, Ending, Over, Refused, Stage
-from app.delivery.inflight import Former, InFlight
+from app.answering.run import Over, Refused, Run
+from app.answering.stage import Decide, Ending, Stage
+from app.delivery.accepted import Former
+from app.delivery.inflight import InFlight
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
@@ -30,7 +31,7 @@ from models.private.value import PrivateValue
 from tables.records import Conversation, Table, Turn
 from tables.tool_calls import ToolRounds
 from tests.integration.search.history import turn as wire_turn
-from tests.unit.answering.runs import run_of, unchanged
+from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.fake_partition import FakeLog
 from tests.unit.delivery.inflight_requests import ASKED_AT, answer_with, inflight_of
 from tests.unit.features.guard.guarded import PATTERNS, one_round, partition_with_secret
@@ -70,9 +71,8 @@ def masked(
     partition = partition_with_secret()
     if memory:
         partition.put(Table.CONVERSATIONS, Conversation(ASKED_AT, tuple(memory)), "ann", "default")
-    run = run_of(Masking(Guard(Policy(guard=rules), lambda _rules: analyzer)), inflight=inflight, partition=partition)
-    (stage,) = run.stages
-    return run, stage
+    masking = Masking(Guard(Policy(guard=rules), lambda _rules: analyzer))
+    return run_and_stage_of(masking, inflight=inflight, partition=partition)
 
 
 async def decide(run: Run, stage: Stage, then: Decide = unchanged) -> Plan:

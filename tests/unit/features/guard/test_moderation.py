@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from app.answering.pipeline import Run
-from app.answering.stage import Ending, Over, Refused, Stage
+from app.answering.run import Over, Refused, Run
+from app.answering.stage import Ending, Stage
 from app.delivery.inflight import InFlight
 from app.features.guard.guard import Guard
 from app.features.guard.moderation import Moderation
@@ -21,7 +21,7 @@ from app.wire.event import NO_PLAN
 from app.wire.request import Message, Role
 from models.chat import ToolCall
 from models.generation import Delta, End, FinishReason, Job, StreamEvent, Usage
-from tests.unit.answering.runs import run_of, unchanged
+from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.fake_partition import FakeLog
 from tests.unit.delivery.inflight_requests import inflight_of
 from tests.unit.features.guard.guarded import one_round
@@ -55,8 +55,7 @@ class ByWord:
 def moderated(judges: ByWord, inflight: InFlight | None = None) -> tuple[Run, Stage]:
     """The run of a request, and the stage in it."""
     guard = Guard(Policy(guard=RULES), load_judges=lambda _rules: judges)
-    run = run_of(Moderation(guard), inflight=inflight)
-    (stage,) = run.stages
+    run, stage = run_and_stage_of(Moderation(guard), inflight=inflight)
     return run, stage
 
 

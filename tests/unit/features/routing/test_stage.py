@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.features.routing.canary import Canaries
 from app.features.routing.health import ModelHealth
 from app.features.routing.load_figures import Load
@@ -18,7 +18,7 @@ from app.wire.request import Message, Role
 from models.paced import paced
 from models.private.value import PrivateValue
 from models.registry import ModelRegistry
-from tests.unit.answering.runs import run_of, unchanged
+from tests.unit.answering.runs import run_and_stage_of, unchanged
 from tests.unit.delivery.inflight_requests import ASKED_AT, NEW, answer_with, inflight_of
 
 DEFAULT = paced(10)
@@ -37,8 +37,7 @@ class Planned:
 
     async def plan(self, former: Former = NEW, **fields: Any) -> Plan:
         """The plan after the stage, if it is not decided already."""
-        run = run_of(self.routing, inflight=inflight_of(former, **fields), models=self.models)
-        (stage,) = run.stages
+        _, stage = run_and_stage_of(self.routing, inflight=inflight_of(former, **fields), models=self.models)
         return former.plan if stage.is_decided(former) else await stage.decide(former.plan, unchanged)
 
     def fails(self, model: str = DEFAULT_MODEL) -> None:

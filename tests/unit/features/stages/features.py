@@ -15,7 +15,6 @@ from app.features.guard.masking import Masking
 from app.features.guard.moderation import Moderation
 from app.features.guard.turns import Asker
 from app.features.quota.figures import TenantFigures
-from app.features.quota.prices import PriceList
 from app.features.quota.stage import Quota
 from app.features.quota.tenants import Tenants
 from app.features.recall import Recall
@@ -27,7 +26,8 @@ from app.features.routing.stage import Routing
 from app.features.shadow import Shadows
 from app.policy.file import CacheRules, Policy
 from app.policy.guard_rules import GuardRules
-from app.search.query import Query
+from app.prices import PriceList
+from app.search.vector_store import Query
 from app.wire.event import RecalledTurn
 from models.private.value import PrivateValue
 from models.registry import ModelRegistry, ServedModel
@@ -122,8 +122,8 @@ def cache(clock: Callable[[], float] = lambda: 0.0) -> Cache:
 
 def quota(policy: Policy, models: Sequence[ServedModel]) -> Quota:
     figures = TenantFigures(lambda: ASKED_AT, lambda: [3], 1)
-    return Quota(Tenants(policy, figures), PriceList(SETTINGS, policy), ModelRegistry(*models))
+    return Quota(Tenants(policy, figures), PriceList(SETTINGS.prices, policy), ModelRegistry(*models))
 
 
 def shadows(policy: Policy, models: Sequence[ServedModel]) -> Shadows:
-    return Shadows(SETTINGS, ModelRegistry(*models), PriceList(SETTINGS, policy), policy)
+    return Shadows(SETTINGS, ModelRegistry(*models), PriceList(SETTINGS.prices, policy), policy)

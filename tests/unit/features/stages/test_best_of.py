@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.features.best_of import BestOf
 from app.wire.event import Plan, TokenEvent
 from models.embedder import EmbedderError

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Forgets, Former, InFlight
+from app.delivery.accepted import Former
+from app.delivery.inflight import Forgets, InFlight
 from app.features.guard.analyzer import AnalyzerError
 from app.features.guard.turns import BusyError
 from app.wire.event import Plan, RecalledTurn, TokenEvent

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.features.quota.figures import Used
 from app.features.quota.stage import Quota
 from app.features.tool_rounds import ToolsOverKafka

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.features.recall import Recall
 from app.wire.event import Plan, RecalledTurn, TokenEvent
 from tables.records import Conversation, Erased, Table, Turn

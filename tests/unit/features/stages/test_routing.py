@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.delivery.inflight import Former
+from app.delivery.accepted import Former
 from app.wire.event import Plan, TokenEvent
 from models.generation import End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.registry import ServedModel

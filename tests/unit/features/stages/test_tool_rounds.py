@@ -8,8 +8,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
-from app.delivery.inflight import Former, InFlight
+from app.delivery.inflight import InFlight
 from app.features import tool_rounds
 from app.features.tool_rounds import CANCELLED, TIMED_OUT, ToolsOverKafka
 from app.wire.codec import decode
@@ -82,13 +83,6 @@ async def test_calls_are_records_that_name_the_request_and_when_they_expire() ->
     assert told.turn is not None
     assert [call.id for call in told.turn.tool_calls or ()] == [one.tool_call_id for one in calls]
     assert len({one.tool_call_id for one in calls}) == 2
-
-
-async def test_notices_show_the_beginning_of_long_results() -> None:
-    told = await _called(result="x" * 2000)
-    shown = [event.notice.details or {} for event in told.events if event.notice is not None]
-    assert shown[0]["calls"][0]["name"] == "look_up"
-    assert [one["content"] for one in shown[1]["results"]] == ["x" * 1000]
 
 
 async def test_an_answer_that_is_resumed_anywhere_makes_no_call_twice() -> None:

@@ -9,10 +9,11 @@ import pytest
 
 from app.answering.dialogue import Dialogue
 from app.answering.outcome import Kept
-from app.answering.pipeline import Run
+from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.delivery.accepted import Former
 from app.delivery.commits.commit import LostError
-from app.delivery.inflight import Former, Outcome
+from app.delivery.inflight import Outcome
 from app.features.tool_rounds import ToolsOverKafka
 from app.policy.file import Policy
 from app.wire.event import EventType, Plan

@@ -16,7 +16,6 @@ from models.generation import Usage
 
 if TYPE_CHECKING:
     from app.policy.file import Policy
-    from app.settings import Settings
 
 PER = 1000
 
@@ -48,12 +47,12 @@ class Prices:
         return cls(dict(_one(part.strip()) for part in text.split(",") if part.strip()))
 
     @classmethod
-    def by(cls, settings: Settings, policy: Policy) -> Prices:
+    def by(cls, prices: str, policy: Policy) -> Prices:
         rules = {
             name: Price(one.prompt, one.answer, one.prompt if one.cached is None else one.cached)
             for name, one in policy.prices.items()
         }
-        return cls(cls.parse(settings.prices).of_model | rules)
+        return cls(cls.parse(prices).of_model | rules)
 
     def find(self, model_version: str) -> Price:
         name = model_version.partition("@")[0]
@@ -63,12 +62,13 @@ class Prices:
 class PriceList:
     """The prices in force. An answer from the response cache costs nothing."""
 
-    def __init__(self, settings: Settings, policy: Policy) -> None:
-        self._settings = settings
+    def __init__(self, prices: str, policy: Policy) -> None:
+        """`prices` is the value of the setting."""
+        self._of_settings = prices
         self.use(policy)
 
     def use(self, policy: Policy) -> None:
-        self._prices = Prices.by(self._settings, policy)
+        self._prices = Prices.by(self._of_settings, policy)
 
     @property
     def is_on(self) -> bool:

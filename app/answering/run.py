@@ -1,0 +1,155 @@
+"""What a stage may ask of the answer that it is a part of, and how it ends the answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from app.answering.batches import Batches
+from app.answering.dialogue import Dialogue, memory_of
+from app.delivery.inflight import Forgets, InFlight
+from app.delivery.partition import Partition
+from app.delivery.resume.answer_log import AnswerLog
+from app.delivery.resume.attempts import write_attempt
+from app.delivery.resume.recovery import RequestKey
+from app.delivery.stop_handle import StoppedError
+from app.settings import Settings
+from app.wire.error import ErrorCode
+from app.wire.event import Plan
+from models.generation import End, FinishReason, Usage
+from models.registry import ModelRegistry, ServedModel
+from tables import records
+from tables.conversations import MemoryRules
+from tables.records import Conversation, Table, Turn
+
+T = TypeVar("T")
+See = Callable[[Dialogue], Awaitable[Dialogue]]
+
+
+class Refused(Exception):  # noqa: N818 - no failure: it ends an answer
+    """The answer ends with this error; the message is one line for the sender."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Over(Exception):  # noqa: N818 - no failure: it ends an answer
+    """The answer ends here, whatever the stages around would do."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end.reason)
+        self.end = end
+
+
+class Run:
+    """One request while it is answered. Belongs to one ownership of its partition.
+
+    conversation, memory: As it was stored when it was last read, and the turns of it that the request sees.
+    answer: What readers have, with the plan in force.
+    sees: What the stages do to a dialogue before a model reads it.
+    spent: Tokens that were computed for it and that the usage of its end does not have.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        models: ModelRegistry,
+        rules: MemoryRules,
+        batches: Batches,
+        partition: Partition,
+        inflight: InFlight,
+    ) -> None:
+        self.settings, self.models, self.rules, self.batches = settings, models, rules, batches
+        self.partition, self.inflight, self.accepted = partition, inflight, inflight.accepted
+        self.spent = 0
+        self.sees: Sequence[See] = ()
+        self.read_conversation()
+        model = self.model_by(self.accepted.former.plan)
+        token_log = partition.ownership.token_log
+        self.answer = AnswerLog(token_log, self.accepted, inflight.trace_headers, model, models.default)
+        inflight.answer = self.answer
+
+    @property
+    def key(self) -> RequestKey:
+        return self.accepted.key
+
+    @property
+    def hides_turn(self) -> bool:
+        """Whether the record of its turn has no texts."""
+        return self.inflight.forgets is Forgets.ALL or not self.accepted.request.store
+
+    async def replan(self, plan: Plan) -> None:
+        """The one way to change the plan of an answer; raises `Over` if the guard ends it."""
+        await self.answer.decide(plan)
+        if plan.filtered is not None:
+            raise Over(self.ended_by(FinishReason.FILTERED))
+
+    def check(self) -> None:
+        """Raise `Over` if the request was cancelled or is late."""
+        if (reason := self.inflight.stop.reason) is not None:
+            raise Over(self.ended_by(reason))
+
+    def ended_by(self, reason: FinishReason, prompt_tokens: int = 0) -> End:
+        """The end of the answer behind what is written."""
+        return End(self.answer.index, reason, Usage(prompt_tokens, self.answer.tokens_of_round))
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that ends with the request; raises `Over` then."""
+        try:
+            return await self.inflight.stop.run(work)
+        except StoppedError:
+            self.check()
+            raise
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """While the answer waits for others: it holds no slot, and a worker that is lost meanwhile is not its fault."""
+        count = self.inflight.attempts
+        count.end_beginning()
+        if count.is_recorded:
+            count.is_recorded = False
+            await write_attempt(self.partition.ownership.token_log, self.inflight, count.lost)
+        with self.partition.without_slot(self.inflight):
+            yield
+
+    def read_conversation(self) -> None:
+        self.conversation, self.memory = self.remembered()
+
+    def remembered(self) -> tuple[Conversation | None, tuple[Turn, ...]]:
+        """The conversation as it is stored now, and the turns of it that the request sees. Rows that an erasure has
+        not deleted yet count as deleted.
+        """
+        ownership = self.partition.ownership
+        raw = ownership.store.get(Table.CONVERSATIONS, records.key(*self.accepted.conversation))
+        conversation = None if raw is None else records.decode_row(raw, Conversation)
+        mark = ownership.mark_of(self.accepted.request.user_id)
+        if conversation is not None and mark is not None and mark.hides(conversation):
+            conversation = None
+        return conversation, memory_of(self.accepted, conversation, self.rules)
+
+    async def see(self, dialogue: Dialogue) -> Dialogue:
+        """The dialogue as a model gets to read it."""
+        for see in self.sees:
+            dialogue = await see(dialogue)
+        return dialogue
+
+    async def seen(self) -> Dialogue:
+        """What a model gets to read now."""
+        answer = self.answer
+        has_begun = answer.from_index > answer.rounds.end
+        written = answer.text_before(answer.from_index) if has_begun else ""
+        recalled = answer.plan.recalled or ()
+        return await self.see(Dialogue(self.accepted.request, self.memory, recalled, answer.rounds, written))
+
+    def model(self) -> ServedModel | None:
+        """The model that answers now; None if it is not served here."""
+        return self.model_by(self.answer.plan)
+
+    def model_by(self, plan: Plan) -> ServedModel | None:
+        """The model that has written the answer since the last fallback, else that of the plan or of the request."""
+        written = self.accepted.former.written_from(plan.from_index or 0)
+        began = self.models.decided(written[0].model_version or "") if written else None
+        named = self.accepted.request.model
+        return began or (self.models.decided(plan.model) if plan.model else self.models.find(named))

@@ -1,0 +1,75 @@
+"""The facts about a request: what has arrived, and what a former owner has left of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from app.delivery.record import Record
+from app.delivery.resume.recovery import RequestKey
+from app.reader.answer import Answer
+from app.wire.event import NO_PLAN, Plan, TokenEvent
+from app.wire.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """What the log holds of a request that a former owner has accepted; nothing if the request is new.
+
+    answer: The part of its answer that readers have.
+    plan: What was decided about it.
+    is_replayed: Its record was in the log before this ownership began.
+    """
+
+    answer: Answer | None = None
+    plan: Plan = NO_PLAN
+    is_replayed: bool = False
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether a former owner has admitted it."""
+        return self.answer is not None or self.plan.is_made
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether readers have tokens of its answer."""
+        return self.answer is not None and bool(self.answer.segments)
+
+    @property
+    def position(self) -> int:
+        """The index of the next token."""
+        return 0 if self.answer is None else self.answer.position
+
+    @property
+    def end(self) -> TokenEvent | None:
+        return None if self.answer is None else self.answer.end
+
+    def written_from(self, index: int) -> list[TokenEvent]:
+        """The events of the answer from the token `index` on."""
+        events = [] if self.answer is None else self.answer.segments
+        return [event for event in events if (event.index or 0) >= index]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The facts about a request: nothing of them changes.
+
+    at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
+        of the broker's clock.
+    """
+
+    record: Record
+    request: Request
+    at: int
+    former: Former = field(default_factory=Former)
+
+    @property
+    def key(self) -> RequestKey:
+        return self.request.user_id, self.request.request_id
+
+    @property
+    def conversation(self) -> tuple[str, str]:
+        return self.request.user_id, self.request.conversation_id
+
+    def time_of(self, now: int) -> int:
+        """The broker's clock, but not before the request's own time: the two can differ by a few milliseconds."""
+        return max(self.at, now)
