@@ -164,7 +164,7 @@ def prepare(app: ParleyApp) -> None:
     except LoadError as error:
         raise Unusable(str(error)) from None
     tune_interpreter()
-    versions = ", ".join(serving.model_version for serving in app.loaded.servings)
+    versions = ", ".join(model.model_version for model in app.loaded.models)
     log.info("model %s loaded in %.1f s", versions, time.monotonic() - began)
 
 

@@ -19,19 +19,19 @@ class LogLimit(logging.Filter):
     def __init__(self, period_s: float = PERIOD_S) -> None:
         super().__init__()
         self._period_s = period_s
-        self._told: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._held: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
         now = time.monotonic()
-        if now - self._told.get(text, -self._period_s) < self._period_s:
+        if now - self._logged_at.get(text, -self._period_s) < self._period_s:
             self._held[text] = self._held.get(text, 0) + 1
             return False
-        if len(self._told) >= _MOST_TEXTS:
-            self._told.clear()
+        if len(self._logged_at) >= _MOST_TEXTS:
+            self._logged_at.clear()
             self._held.clear()
-        self._told[text] = now
+        self._logged_at[text] = now
         if held := self._held.pop(text, 0):
             record.msg, record.args = f"{text} ({held} similar lines suppressed)", ()
         return True

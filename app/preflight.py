@@ -75,8 +75,8 @@ def _lock(folder: Path, held: ExitStack) -> None:
 def _check_port(host: str, port: int) -> None:
     """Raise `Unusable` if the web server cannot listen, before the model is loaded."""
     try:
-        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in places:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses:
             with socket.socket(family, kind, protocol) as probe:
                 # Like the server: connections of a former process in TIME_WAIT do not count.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -67,7 +67,7 @@ _CLOSE_S = 6.0
 class Loaded:
     """What is loaded from disk. `embedder` is None if nothing is indexed; without a `loader` the models stay."""
 
-    servings: ModelRegistry
+    models: ModelRegistry
     embedder: Embedder | None
     policy: Policy = NO_POLICY
     loader: ModelLoader | None = None
@@ -84,10 +84,10 @@ def load(settings: Settings, on_fatal: Callable[[str], None]) -> Loaded:
         raise LoadError(str(error)) from None
     loader = ModelLoader(settings, on_fatal)
     try:
-        servings = ModelRegistry(*loader.load(policy))
+        models = ModelRegistry(*loader.load(policy))
     except ValueError as error:
         raise LoadError(str(error)) from None
-    return Loaded(servings, embedder, policy, loader, guard)
+    return Loaded(models, embedder, policy, loader, guard)
 
 
 class Agent(Protocol):
@@ -120,7 +120,7 @@ class Worker:
         self._settings = settings
         self._loaded = loaded
         self._broken = broken
-        models = loaded.servings
+        models = loaded.models
         self._guard = loaded.guard or Guard(loaded.policy)
         self._index = open_index(
             settings,
@@ -194,7 +194,7 @@ class Worker:
 
     @property
     def model_version(self) -> str:
-        return self._loaded.servings.default.model_version
+        return self._loaded.models.default.model_version
 
     @property
     def index_backlog(self) -> int:
@@ -204,7 +204,7 @@ class Worker:
     @property
     def engines(self) -> list[Engine]:
         leaving = [] if self._models is None else self._models.leaving
-        return [*self._loaded.servings.engines, *leaving]
+        return [*self._loaded.models.engines, *leaving]
 
     @property
     def oldest_erasure_s(self) -> float:
@@ -223,7 +223,7 @@ class Worker:
         return self._index.stats()
 
     async def start(self) -> None:
-        for engine in self._loaded.servings.engines:
+        for engine in self._loaded.models.engines:
             await engine.start()
         self._index.start()
         self._tasks.add(asyncio.create_task(self._sweep(), name="sweeper"))
@@ -241,7 +241,7 @@ class Worker:
 
     async def release(self, *, broken: bool = False) -> None:
         """Release the partitions: answers that are being written get the grace period, the next owners continue the
-        rest. After that nobody owns them until this worker leaves the group, so it should leave at once.
+        rest. After that no worker owns them until this worker leaves the group, so it should leave at once.
 
         A worker that is `broken` skips the grace period, because the next owner is faster.
         """
@@ -254,7 +254,7 @@ class Worker:
         """Close everything else. The partitions are released, so nothing of it is worth a long wait: what hangs is left
         to the end of the process.
         """
-        engines = [engine.stop() for engine in self._loaded.servings.engines]
+        engines = [engine.stop() for engine in self._loaded.models.engines]
         await _close(
             index=self._index.stop(),
             search=_nothing() if self._related is None else self._related.close(),

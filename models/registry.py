@@ -90,30 +90,30 @@ class ServedModel:
 class ModelRegistry:
     """The served models. The first one answers requests that name none."""
 
-    def __init__(self, *servings: ServedModel) -> None:
+    def __init__(self, *models: ServedModel) -> None:
         """Raises `ValueError` if two models have one name. Of two with the same version the first one continues the
         answers of either: their weights are the same.
         """
         self._all: tuple[ServedModel, ...] = ()
         self._leaving: list[ServedModel] = []
-        self.replace(*servings)
+        self.replace(*models)
 
-    def replace(self, *servings: ServedModel) -> None:
+    def replace(self, *models: ServedModel) -> None:
         """Serve these models from now on; raises `ValueError` as the constructor does, and changes nothing then. Models
         whose engines are not among theirs are `decided` until they are forgotten.
         """
-        if not servings:
+        if not models:
             raise ValueError("no model is served")
-        found: dict[str, ServedModel] = {}
-        for serving in servings:
-            for name in serving.names:
-                if found.setdefault(name, serving) is not serving:
+        by_name: dict[str, ServedModel] = {}
+        for model in models:
+            for name in model.names:
+                if by_name.setdefault(name, model) is not model:
                     raise ValueError(f"two models have the name {name}")
-        for serving in servings:
-            found.setdefault(serving.model_version, serving)
-        engines = {serving.engine for serving in servings}
+        for model in models:
+            by_name.setdefault(model.model_version, model)
+        engines = {model.engine for model in models}
         self._leaving = [one for one in (*self._all, *self._leaving) if one.engine not in engines]
-        self._all, self._of = servings, found
+        self._all, self._of = models, by_name
 
     def forget(self, engine: Engine) -> None:
         """This engine has stopped."""
@@ -129,7 +129,7 @@ class ModelRegistry:
     @property
     def engines(self) -> list[Engine]:
         """Each engine once: adapters share that of their model."""
-        return list({id(serving.engine): serving.engine for serving in self._all}.values())
+        return list({id(model.engine): model.engine for model in self._all}.values())
 
     @property
     def names(self) -> list[str]:

@@ -32,7 +32,7 @@ class Lines:
         if not self.is_terminal:
             yield from (line for line in map(str.strip, sys.stdin) if line)
             return
-        with _history():
+        with _input_history():
             while (prompt := self._next()) is not None:
                 if prompt.strip():
                     yield prompt
@@ -72,7 +72,7 @@ class Lines:
 
 
 @contextmanager
-def _history() -> Iterator[None]:
+def _input_history() -> Iterator[None]:
     import readline  # line editing, for a person who types
 
     path = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "parley" / "history"

@@ -32,7 +32,7 @@ def demo(once: bool, data_dir: Path) -> None:
     """
     with local_failures():
         settings = settings_of_terminal()
-        instance = local_instance(data_dir, takes_env_file=False)
+        instance = local_instance(data_dir, owns_env_file=False)
         from app.demo.show import Show  # needs packages of an extra
 
         # A shell starts background jobs with SIGINT ignored; then only SIGKILL would end it.

@@ -121,7 +121,7 @@ async def _unless_interrupted(start: Coroutine[Any, Any, None]) -> None:
 
 
 def _bound(listener: Callable[[], socket], host: str, port: int, names: str) -> socket:
-    """The socket; raises an error that tells which of the settings `names` to change."""
+    """The socket; raises an error that names which of the settings `names` to change."""
     try:
         return listener()
     except OSError as error:

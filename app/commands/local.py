@@ -84,12 +84,12 @@ def status(data_dir: Path) -> None:
     sys.exit(0 if parts and all(part.answers for part in parts) else 1)
 
 
-def local_instance(folder: Path, *, takes_env_file: bool = True) -> LocalInstance:
+def local_instance(folder: Path, *, owns_env_file: bool = True) -> LocalInstance:
     try:
         from app.local.instance import LocalInstance  # needs packages of an extra
     except ModuleNotFoundError as error:
         raise WrongUseError(f"the package {error.name} is missing: pip install 'parley[local]'") from None
-    return LocalInstance(folder, takes_env_file=takes_env_file)
+    return LocalInstance(folder, owns_env_file=owns_env_file)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Sender:
         self._producer: AIOKafkaProducer | None = None
         self._room = asyncio.Semaphore(_ON_THEIR_WAY)
         self._on_their_way: set[asyncio.Future[Any]] = set()
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     async def __aenter__(self) -> Self:
         cluster = self._settings.cluster
@@ -99,22 +99,22 @@ class Sender:
             self._refuse(number, str(error) or type(error).__name__)
         else:
             self.sent += 1
-            self._tell_progress()
+            self._report_progress()
 
     def _refuse(self, number: int, cause: str) -> None:
         self.failed += 1
         self._clear_progress()
         note(f"line {number} was not sent: {cause}")
 
-    def _tell_progress(self) -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._told_at > _PROGRESS_S:
-            self._told_at = time.monotonic()
+    def _report_progress(self) -> None:
+        if sys.stderr.isatty() and time.monotonic() - self._reported_at > _PROGRESS_S:
+            self._reported_at = time.monotonic()
             click.echo(f"\r{self.sent} sent", nl=False, err=True)
 
     def _clear_progress(self) -> None:
-        if self._told_at:
+        if self._reported_at:
             click.echo("\r\x1b[K", nl=False, err=True)
-            self._told_at = 0.0
+            self._reported_at = 0.0
 
 
 def _with_request_id(raw: bytes) -> bytes:

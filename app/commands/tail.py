@@ -31,7 +31,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     request: str | None
     count: int | None
 
-    def takes(self, line: dict[str, Any]) -> bool:
+    def includes(self, line: dict[str, Any]) -> bool:
         if self.user is not None and line["key"] != self.user:
             return False
         value = line["value"]
@@ -74,7 +74,7 @@ async def _print(records: AIOKafkaConsumer, choice: Choice) -> None:
         for batch in (await records.getmany(timeout_ms=200)).values():
             for record in batch:
                 line = line_of(choice.topic, record)
-                if not choice.takes(line):
+                if not choice.includes(line):
                     continue
                 click.echo(printable_json(msgspec.json.encode(line)))
                 printed += 1

@@ -1,4 +1,4 @@
-"""The consumer group: what Faust's application and delivery tell each other.
+"""The consumer group: what Faust's application and delivery report to each other.
 
 Faust delivers records and assignments and commits nothing; offsets are committed with the transactions of
 app/delivery/commits/commit.py.
@@ -141,7 +141,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "PartitionAssignor": Assignor,
         "TableManager": NoTables,
         "broker_session_timeout": settings.session_timeout_s,
-        # A heartbeat tells members of a rebalance; until then, the partitions of a worker that left have no owner.
+        # A heartbeat informs members of a rebalance; until then, the partitions of a worker that left have no owner.
         "broker_heartbeat_interval": min(_HEARTBEAT_S, settings.session_timeout_s / 4),
         "broker_request_timeout": max(40.0, settings.session_timeout_s),
         "consumer_auto_offset_reset": "earliest",

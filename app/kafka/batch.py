@@ -93,7 +93,7 @@ def last_offset(raw: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A record of the batch, or the offsets up to `offset` if their records cannot be told apart.
+    """A record of the batch, or the offsets up to `offset` if their records cannot be separated.
 
     `cause` is empty if the record is as it should be. What could be read of another one is there; its `value` is the
     whole of its bytes if it has no readable value.
@@ -109,7 +109,7 @@ class Read:
 
 
 def records_of(batch: Batch) -> Iterator[Read]:
-    """The records of a batch that is not compressed, in offset order. What cannot be told apart, or is too much, is
+    """The records of a batch that is not compressed, in offset order. What cannot be separated, or is too much, is
     one at the end.
     """
     content, at, expected, left = batch.raw, HEADER_BYTES, batch.base_offset, MOST_RECORDS

@@ -59,7 +59,7 @@ class FetchSessions:
         response = await self._fetch(session, node_id, request, options)
         if session.is_lost_in(response):
             response = await self._fetch(session, node_id, request, options)
-        if response.API_VERSION >= _FIRST_VERSION:  # aiokafka looks at all that were asked for
+        if response.API_VERSION >= _FIRST_VERSION:  # aiokafka checks all that were asked for
             request._topics = session.asked(response)  # noqa: SLF001
         return response
 

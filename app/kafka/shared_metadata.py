@@ -30,7 +30,7 @@ class SharedMetadata:
     def __init__(self, topics: Collection[str]) -> None:
         self._topics = frozenset(topics)
         self._newest: dict[str, Any] = {}
-        self._taken_at = 0.0
+        self._fetched_at = 0.0
         self._one_at_a_time = asyncio.Lock()
 
     def prepare(self, client: AIOKafkaClient) -> None:
@@ -44,12 +44,12 @@ class SharedMetadata:
         """Copy the metadata into a started client, or refresh it through that client if it is a few seconds old."""
         async with self._one_at_a_time:
             self.remember(client)
-            if self._newest and time.monotonic() - self._taken_at < _FRESH_S:
+            if self._newest and time.monotonic() - self._fetched_at < _FRESH_S:
                 for name, value in self._newest.items():  # a client replaces these, and never changes them
                     setattr(client.cluster, name, value)
             elif await client.force_metadata_update():
                 self._newest = {name: getattr(client.cluster, name) for name in _FIELDS}
-                self._taken_at = time.monotonic()
+                self._fetched_at = time.monotonic()
 
 
 class SharingConsumer(AIOKafkaConsumer):

@@ -56,10 +56,10 @@ class InstancePorts:
 
 
 class LocalInstance:
-    def __init__(self, folder: Path, working_directory: Path | None = None, *, takes_env_file: bool = True) -> None:
-        """`takes_env_file`: write the address file even if it belongs to another instance."""
+    def __init__(self, folder: Path, working_directory: Path | None = None, *, owns_env_file: bool = True) -> None:
+        """`owns_env_file`: write the address file even if it belongs to another instance."""
         self.folder = folder.absolute()
-        self.takes_env_file = takes_env_file
+        self.owns_env_file = owns_env_file
         self.env_file = EnvFile(working_directory or Path.cwd(), self.folder)
 
     def up(self, kafka_port: int | None = None, milvus_port: int | None = None, report: Report = silent) -> Addresses:
@@ -88,8 +88,8 @@ class LocalInstance:
                 for part in missing:
                     part.kill()
                 raise
-            if self.takes_env_file or not self.env_file.is_of_another:
-                self._take_env_file(addresses, report)
+            if self.owns_env_file or not self.env_file.is_of_another:
+                self._write_env_file(addresses, report)
             return addresses
 
     def down(self, report: Report = silent) -> bool:
@@ -115,7 +115,7 @@ class LocalInstance:
             for part in self._parts(ports)
         ]
 
-    def _take_env_file(self, addresses: Addresses, report: Report) -> None:
+    def _write_env_file(self, addresses: Addresses, report: Report) -> None:
         if self.env_file.is_of_another:
             whose = self.env_file.former or "another instance"
             report(f"{self.env_file.path} had the settings of {whose}, which are replaced")

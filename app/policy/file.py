@@ -125,7 +125,7 @@ class Retreat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Names a `model`, or an `experiment` and its `arms`. `notice` tells readers that the route was taken. For
+    """Names a `model`, or an `experiment` and its `arms`. `notice` informs readers of the route. For
     the share `shadow` of the answers, another arm is asked, too, unseen by users.
     """
 
@@ -290,7 +290,7 @@ def read_policy(path: Path | None) -> Policy:
 
 
 def mistakes_in(path: Path) -> list[str]:
-    """All that is wrong with this file, each in one line with its place; raises `PolicyError` if it is not TOML."""
+    """All that is wrong with this file, each in one line with its path; raises `PolicyError` if it is not TOML."""
     return [*_mistakes(_toml(path))]
 
 
@@ -322,15 +322,15 @@ def _mistakes(raw: dict[str, Any]) -> Iterator[str]:
     unknown_in_chain = sorted({*policy.fallback.chain} - names)
     yield from (f"fallback.chain: there is no model {unknown!r}; {there_are}" for unknown in unknown_in_chain)
     for at, route in enumerate(policy.routes):
-        place = f"routes[{at}] ({route.name})"
+        path = f"routes[{at}] ({route.name})"
         if route.name in {one.name for one in policy.routes[:at]}:
-            yield f"{place}: another route has this name"
+            yield f"{path}: another route has this name"
         for unknown in sorted({*route.models} - names):
-            yield f"{place}: there is no model {unknown!r}; {there_are}"
+            yield f"{path}: there is no model {unknown!r}; {there_are}"
 
 
 def _readable(raw: dict[str, Any]) -> Policy:
-    """What of the models, the routes and the chain can be read; the place of the others is kept."""
+    """What of the models, the routes and the chain can be read; the position of the others is kept."""
     models, routes = raw.get("models", {}), raw.get("routes", [])
     return Policy(
         models={

@@ -14,7 +14,7 @@ from app.policy.file import Policy, PolicyError, read_policy
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
-_SETTLED_S = 0.2
+_STABLE_S = 0.2
 """How old a version of the file has to be. A program that writes it in place truncates it first, and an empty policy is
 a valid one.
 """
@@ -28,7 +28,7 @@ class FollowsPolicy(Protocol):
 
 
 class Change(Protocol):
-    """What a part has loaded for a policy, and nobody sees yet."""
+    """What a part has loaded for a policy, and does not use yet."""
 
     def apply(self) -> None:
         """Work by it from now on. Cannot fail, and does not wait."""
@@ -71,15 +71,15 @@ class PolicyWatch:
         self._loads = loads
         self._each_second = each_second
         self._changing: asyncio.Task[None] | None = None
-        self._seen: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
+        self._last_read: tuple[int, int, int] | None = None  # the file may have changed while the models were loaded
 
     async def run(self) -> None:
         try:
             while True:
                 await asyncio.sleep(_EVERY_S)
                 is_busy = self._changing is not None and not self._changing.done()
-                if not is_busy and (signature := _signature(self._path)) != self._seen and _has_settled(signature):
-                    self._seen = signature
+                if not is_busy and (signature := _signature(self._path)) != self._last_read and _is_stable(signature):
+                    self._last_read = signature
                     self._changing = asyncio.create_task(self._change(), name="policy-change")
                 for update in self._each_second:
                     update()
@@ -118,7 +118,7 @@ class PolicyWatch:
 
     def _is_superseded(self, policy: Policy) -> bool:
         """Whether the file holds another policy by now, which `run` reads next."""
-        if _signature(self._path) == self._seen:
+        if _signature(self._path) == self._last_read:
             return False
         try:
             return read_policy(self._path) != policy
@@ -133,15 +133,15 @@ def _log_refused(error: Exception) -> None:
         log.error("policy: it cannot be loaded; the policy before stays in force", exc_info=error)
 
 
-def _has_settled(signature: tuple[int, int, int] | None) -> bool:
+def _is_stable(signature: tuple[int, int, int] | None) -> bool:
     """A time of modification in the future comes from another clock."""
-    return signature is None or not 0 <= time.time_ns() - signature[0] < _SETTLED_S * 1e9
+    return signature is None or not 0 <= time.time_ns() - signature[0] < _STABLE_S * 1e9
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
     """Of a Kubernetes ConfigMap, the file is replaced through symbolic links; its inode changes."""
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

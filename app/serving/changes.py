@@ -29,9 +29,9 @@ _IDLE_CHECKS = 3
 class ModelChanges:
     """`stopped` is called with each engine that has left."""
 
-    def __init__(self, loader: ModelLoader, servings: ModelRegistry, stopped: Callable[[Engine], None]) -> None:
+    def __init__(self, loader: ModelLoader, models: ModelRegistry, stopped: Callable[[Engine], None]) -> None:
         self._loader = loader
-        self._servings = servings
+        self._models = models
         self._stopped = stopped
         self._leaving: dict[Engine, asyncio.Task[None]] = {}
 
@@ -47,10 +47,10 @@ class ModelChanges:
         started: list[Engine] = []
         try:
             loaded = await asyncio.to_thread(self._loader.prepare, policy)
-            if [*loaded.servings] == [*self._servings]:
+            if [*loaded.models] == [*self._models]:
                 return None
-            before = {*self._servings.engines}
-            for engine in ModelRegistry(*loaded.servings).engines:
+            before = {*self._models.engines}
+            for engine in ModelRegistry(*loaded.models).engines:
                 if engine not in before:
                     started.append(engine)
                     await engine.start()
@@ -66,11 +66,11 @@ class ModelChanges:
 
     def serve(self, loaded: LoadedModels) -> None:
         """Serve these models from now on, and let the others finish."""
-        before = self._servings.engines
+        before = self._models.engines
         self._loader.keep(loaded)
-        self._servings.replace(*loaded.servings)
-        log.warning("models served now: %s", ", ".join(self._servings.names))
-        engines = {*self._servings.engines}
+        self._models.replace(*loaded.models)
+        log.warning("models served now: %s", ", ".join(self._models.names))
+        engines = {*self._models.engines}
         for engine in before:
             if engine not in engines:
                 self._leaving[engine] = asyncio.create_task(self._retire(engine), name="leaving-model")
@@ -88,7 +88,7 @@ class ModelChanges:
             await asyncio.sleep(_CHECK_S)
             stats = engine.stats
             idle = 0 if stats.running or stats.waiting else idle + 1
-        self._servings.forget(engine)
+        self._models.forget(engine)
         await engine.stop()
         del self._leaving[engine]
         self._stopped(engine)

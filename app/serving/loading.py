@@ -65,7 +65,7 @@ def check_folders(settings: Settings, policy: Policy = NO_POLICY) -> None:
         raise LoadError(str(error)) from None
 
 
-def load_servings(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:
+def load_models(settings: Settings, on_fatal: Callable[[str], None], policy: Policy = NO_POLICY) -> ModelRegistry:
     """Load the model, its adapters, and the models of the policy; raises `LoadError`."""
     try:
         return ModelRegistry(*ModelLoader(settings, on_fatal).load(policy))
@@ -81,8 +81,8 @@ class LoadedModels:
     remote: Mapping[Hashable, ServedModel]
 
     @property
-    def servings(self) -> list[ServedModel]:
-        return [*(serving for _, servings in self.local.values() for serving in servings), *self.remote.values()]
+    def models(self) -> list[ServedModel]:
+        return [*(model for _, models in self.local.values() for model in models), *self.remote.values()]
 
 
 class ModelLoader:
@@ -97,7 +97,7 @@ class ModelLoader:
         """All models, the default one first; raises `LoadError`."""
         loaded = self.prepare(policy)
         self.keep(loaded)
-        return loaded.servings
+        return loaded.models
 
     def keep(self, loaded: LoadedModels) -> None:
         """These are the models that are served from now on."""
@@ -110,8 +110,8 @@ class ModelLoader:
         local = self._kept.local
         wanted = _all_wanted(self._settings, policy)
         new = [one for one in wanted if one.files not in local]
-        taken = sum(one.share or 0.0 for one, _ in local.values())
-        torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, taken))
+        reserved = sum(one.share or 0.0 for one, _ in local.values())
+        torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, reserved))
         others: dict[str, Callable[[_Wanted], ServedModel]] = {
             "paced": _paced,
             "vllm": partial(_vllm, on_fatal=self._on_fatal),
@@ -128,14 +128,14 @@ class ModelLoader:
         return LoadedModels(kept, remotes)
 
 
-def _renamed(wanted: _Wanted, before: _Wanted, servings: Sequence[ServedModel]) -> list[ServedModel]:
-    first, *adapters = servings
+def _renamed(wanted: _Wanted, before: _Wanted, models: Sequence[ServedModel]) -> list[ServedModel]:
+    first, *adapters = models
     return [dataclasses.replace(first, names=(first.names - before.names) | wanted.names), *adapters]
 
 
 def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
     """The model of the settings first. Models of the policy with the same files and options are loaded once."""
-    found = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
+    wanted = [_Wanted(settings, frozenset({DEFAULT_MODEL, AUTO_MODEL}))]
     groups: dict[tuple[Settings, float | None], list[str]] = {}
     same: list[str] = []
     for name, spec in policy.models.items():
@@ -145,10 +145,10 @@ def _all_wanted(settings: Settings, policy: Policy) -> list[_Wanted]:
             same.append(name)
         else:
             groups.setdefault((_own(settings, name, spec), spec.memory_share), []).append(name)
-    found[0] = dataclasses.replace(found[0], names=found[0].names | set(same))
+    wanted[0] = dataclasses.replace(wanted[0], names=wanted[0].names | set(same))
     for (own, share), names in groups.items():
-        found.append(_Wanted(own, frozenset(names), is_from_policy=True, share=share))
-    return _with_shares(found)
+        wanted.append(_Wanted(own, frozenset(names), is_from_policy=True, share=share))
+    return _with_shares(wanted)
 
 
 def _with_shares(wanted: list[_Wanted]) -> list[_Wanted]:
@@ -170,16 +170,16 @@ def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
         return Settings.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise LoadError(f"policy: models.{name}.{place}: {first['msg']}") from None
+        field = ".".join(map(str, first["loc"]))
+        raise LoadError(f"policy: models.{name}.{field}: {first['msg']}") from None
 
 
 def _paced(wanted: _Wanted) -> ServedModel:
     from models.paced import NAME, paced
 
-    serving = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
-    own = frozenset[str]() if wanted.is_from_policy else serving.names | {wanted.settings.model}
-    return dataclasses.replace(serving, names=own | wanted.names)
+    model = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
+    own = frozenset[str]() if wanted.is_from_policy else model.names | {wanted.settings.model}
+    return dataclasses.replace(model, names=own | wanted.names)
 
 
 _IMPATIENT_S = 1.0
@@ -214,14 +214,16 @@ def _byte(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - no spac
     return bytes([token]).decode(errors="replace")
 
 
-def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], taken: float = 0.0) -> list[list[ServedModel]]:
-    """Each model, followed by its adapters; raises `LoadError`. `taken`: the shares of the models that are loaded."""
+def _torch(
+    wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], reserved: float = 0.0
+) -> list[list[ServedModel]]:
+    """Each model, followed by its adapters; raises `LoadError`. `reserved`: the shares of the loaded models."""
     if not wanted:
         return []
     # These modules import torch, which takes seconds.
     from models.adapters import AdapterError, AdapterFiles
 
-    found: list[list[ServedModel]] = []
+    loaded: list[list[ServedModel]] = []
     try:
         # All weights are in memory before the first engine reserves the rest for its KV cache.
         checkpoints = [_checkpoint(one) for one in wanted]
@@ -229,12 +231,12 @@ def _torch(wanted: Sequence[_Wanted], on_fatal: Callable[[str], None], taken: fl
         for number, (one, checkpoint, draft) in enumerate(zip(wanted, checkpoints, drafts, strict=True)):
             adapters = [AdapterFiles.find(*named) for named in adapter_folders(one.settings.adapters).items()]
             beside = len(wanted) - 1 - number
-            first = _serving(one, checkpoint, on_fatal, adapters, draft, beside=beside, taken=taken)
-            taken += one.share or 0.0
-            found.append([first, *(_adapted(first, files) for files in adapters)])
+            first = _served(one, checkpoint, on_fatal, adapters, draft, beside=beside, reserved=reserved)
+            reserved += one.share or 0.0
+            loaded.append([first, *(_adapted(first, files) for files in adapters)])
     except (AdapterError, CheckpointError, ValueError) as error:
         raise LoadError(str(error)) from None
-    return found
+    return loaded
 
 
 def _checkpoint(wanted: _Wanted) -> Checkpoint:
@@ -303,7 +305,7 @@ def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
     return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=files.version)
 
 
-def _serving(
+def _served(
     wanted: _Wanted,
     checkpoint: Checkpoint,
     on_fatal: Callable[[str], None],
@@ -311,14 +313,14 @@ def _serving(
     draft: Checkpoint | None = None,
     *,
     beside: int = 0,
-    taken: float = 0.0,
+    reserved: float = 0.0,
 ) -> ServedModel:
-    """`beside`: how many more engines need a KV cache on the same GPU; `taken`: the shares of those that have one."""
+    """`beside`: how many more engines need a KV cache on the same GPU; `reserved`: their shares so far."""
     from models.engine import EngineOptions, SpeculationMode, TorchEngine
     from models.prompts import PromptBuilder
 
     settings = wanted.settings
-    kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, taken)
+    kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, reserved)
     options = EngineOptions(
         max_running=settings.max_running,
         threads=settings.threads,
@@ -342,7 +344,7 @@ def _serving(
 _CPU_CACHE_GB = 2.0
 
 
-def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, taken: float) -> tuple[float, float]:
+def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, reserved: float) -> tuple[float, float]:
     """GiB for the KV cache, 0 for what the engine takes by itself, and the part of a GPU's free memory."""
     from models.engine.compute.cache import SHARE_OF_FREE_GPU
 
@@ -351,4 +353,4 @@ def _cache_memory(wanted: _Wanted, is_gpu: bool, beside: int, taken: float) -> t
         return settings.kv_cache_gb, SHARE_OF_FREE_GPU / (1 + beside)
     if settings.kv_cache_gb or not is_gpu:
         return share * (settings.kv_cache_gb or _CPU_CACHE_GB), SHARE_OF_FREE_GPU
-    return 0.0, SHARE_OF_FREE_GPU * share / (1 - SHARE_OF_FREE_GPU * taken)
+    return 0.0, SHARE_OF_FREE_GPU * share / (1 - SHARE_OF_FREE_GPU * reserved)

@@ -76,10 +76,10 @@ _KNOWN = frozenset(PREFIX + name.upper() for name in Settings.model_fields) | {n
 def load_settings() -> Settings:
     """Read the settings. Raises `SettingsError` with one line; warns of old and unknown `PARLEY_` variables."""
     given = sources.values()
-    taken = sources.secrets_in_files(SECRETS, given)
-    taken |= {new: given[old] for old, new in RENAMED.items() if old in given and new not in given}
+    values = sources.secrets_in_files(SECRETS, given)
+    values |= {new: given[old] for old, new in RENAMED.items() if old in given and new not in given}
     try:
-        read = Settings(**{name.removeprefix(PREFIX).lower(): value for name, value in taken.items()})  # type: ignore[arg-type]
+        read = Settings(**{name.removeprefix(PREFIX).lower(): value for name, value in values.items()})  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError(_one_line(error)) from None
     for line in unknown_settings():
@@ -99,11 +99,11 @@ def unknown_settings() -> list[str]:
 
 
 def _one_line(error: ValidationError) -> str:
-    def describe(place: tuple[int | str, ...], message: str, given: object) -> str:
+    def describe(path: tuple[int | str, ...], message: str, given: object) -> str:
         message = message.removeprefix("Value error, ")
-        if not place:
+        if not path:
             return message
-        name = PREFIX + str(place[0]).upper()
+        name = PREFIX + str(path[0]).upper()
         return f"{name}: {message}" if name in SECRETS else f"{name}={given!s}: {message}"
 
     return "; ".join(describe(e["loc"], e["msg"], e["input"]) for e in error.errors())

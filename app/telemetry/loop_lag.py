@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 EVERY_S = 0.5
 BLOCKED_S = 1.0
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-_PLACES = 4
+_FRAMES = 4
 
 
 class LoopLag:
@@ -69,9 +69,9 @@ class LoopLag:
 
 
 def _places(frame: FrameType | None) -> str:
-    """The innermost places of the code, without values: those may be a user's."""
-    places: list[str] = []
-    while frame is not None and len(places) < _PLACES:
-        places.append(f"{frame.f_globals.get('__name__')}:{frame.f_lineno} ({frame.f_code.co_name})")
+    """The innermost lines of the code, without values: those may be a user's."""
+    frames: list[str] = []
+    while frame is not None and len(frames) < _FRAMES:
+        frames.append(f"{frame.f_globals.get('__name__')}:{frame.f_lineno} ({frame.f_code.co_name})")
         frame = frame.f_back
-    return " < ".join(places) or "unknown code"
+    return " < ".join(frames) or "unknown code"

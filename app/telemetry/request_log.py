@@ -83,7 +83,7 @@ class RequestLog(Observer):
 
 
 def _plain(value: object) -> object:
-    """A value as it is in a line: a name chosen by a user must not look like another field or line."""
+    """A value as it is in a line: a name chosen by a user must not read like another field or line."""
     if not isinstance(value, str) or (value.isprintable() and not {" ", "=", '"', "'"} & set(value)):
         return value
     return ascii(value)

@@ -116,15 +116,15 @@ def _whole(bytes_header: str, sha256_header: str, content: bytes) -> Iterable[tu
 
 def cause_from(headers: Headers) -> Cause | None:
     """Read the headers of a dead letter; None if they are not those of one."""
-    found = {name: (value or b"").decode("utf-8", errors="replace") for name, value in pairs_of(headers)}
+    values = {name: (value or b"").decode("utf-8", errors="replace") for name, value in pairs_of(headers)}
     try:
         return Cause(
-            code=found[ERROR_CODE],
-            message=found[ERROR_MESSAGE],
-            topic=found[SOURCE_TOPIC],
-            partition=int(found[SOURCE_PARTITION]),
-            offset=int(found[SOURCE_OFFSET]),
-            failed_at=int(found[FAILED_AT]),
+            code=values[ERROR_CODE],
+            message=values[ERROR_MESSAGE],
+            topic=values[SOURCE_TOPIC],
+            partition=int(values[SOURCE_PARTITION]),
+            offset=int(values[SOURCE_OFFSET]),
+            failed_at=int(values[FAILED_AT]),
         )
     except (KeyError, ValueError):
         return None

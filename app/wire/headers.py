@@ -42,13 +42,13 @@ def trace_headers_of(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:
     A context that is malformed or present twice is dropped with its `tracestate`, because it would be repeated on every
     token event.
     """
-    found: dict[str, bytes] = {}
+    valid: dict[str, bytes] = {}
     for name, value in headers:
         if name in TRACE_HEADERS and value is not None and len(value) <= MAX_TRACE_BYTES:
-            found.setdefault(name, value)
-    if not _TRACEPARENT.fullmatch(found.get(TRACE_HEADERS[0], b"")):
+            valid.setdefault(name, value)
+    if not _TRACEPARENT.fullmatch(valid.get(TRACE_HEADERS[0], b"")):
         return ()
-    return tuple(found.items())
+    return tuple(valid.items())
 
 
 def format_of(headers: Headers) -> WireFormat:

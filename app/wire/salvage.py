@@ -26,8 +26,8 @@ class Identity(NamedTuple):
 def salvage(value: bytes | None, wire_format: WireFormat) -> Identity:
     if value is None:
         return Identity()
-    found = _from_json(value) if wire_format is WireFormat.JSON else _from_protobuf(value)
-    request, user, conversation = (found.get(name) for name in _PROTOBUF_FIELDS.values())
+    fields = _from_json(value) if wire_format is WireFormat.JSON else _from_protobuf(value)
+    request, user, conversation = (fields.get(name) for name in _PROTOBUF_FIELDS.values())
     return Identity(
         request if is_request_id(request) else None,
         user if is_user_id(user) else None,
@@ -39,15 +39,15 @@ def _from_json(value: bytes) -> dict[str, object]:
     """Only the top level is parsed, so neither depth nor size of the rest matters."""
     text = top_level(value).decode("utf-8", errors="replace")
     try:
-        found = json.loads(text, parse_int=float)  # float accepts any number of digits
+        fields = json.loads(text, parse_int=float)  # float accepts any number of digits
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _from_protobuf(value: bytes) -> dict[str, object]:
     """The string fields of the identity, up to the first malformed byte."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     at = 0
     try:
         while at < len(value):
@@ -60,7 +60,7 @@ def _from_protobuf(value: bytes) -> dict[str, object]:
                 if at + length > len(value):
                     break
                 if name := _PROTOBUF_FIELDS.get(key >> 3):
-                    found[name] = value[at : at + length].decode("utf-8", errors="replace")
+                    fields[name] = value[at : at + length].decode("utf-8", errors="replace")
                 at += length
             elif kind in {1, 5}:
                 at += 8 if kind == 1 else 4
@@ -68,7 +68,7 @@ def _from_protobuf(value: bytes) -> dict[str, object]:
                 break
     except IndexError:
         pass  # the record ends within a number: the fields before it were read
-    return found
+    return fields
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:

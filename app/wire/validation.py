@@ -152,7 +152,7 @@ def prompt_bytes(request: Request) -> int:
 
 @contextmanager
 def _refusing(record: Request | Control | ToolResultRecord) -> Iterator[None]:
-    """Turn what a check raises into `WireError`, also what nobody has foreseen: it is about this record alone."""
+    """Turn what a check raises into `WireError`, also the unforeseen: it is about this record alone."""
     try:
         yield
     except WireError:

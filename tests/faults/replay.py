@@ -15,7 +15,7 @@ from app.answering.job import job_of, prompt_of
 from app.delivery.accepted import Accepted
 from app.delivery.record import REQUESTS, Record
 from app.reader import ReaderRule
-from app.serving.loading import load_servings
+from app.serving.loading import load_models
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.event import TokenEvent
@@ -34,13 +34,13 @@ class Replay:
         self._settings = settings
 
     async def __call__(self, requests: Records, tokens: Records, turns: Records) -> list[Key]:
-        serving = (await asyncio.to_thread(load_servings, self._settings, _broken)).default
-        jobs = [(one.key, await self._job(one, memory, serving)) for one, memory in _asked(requests, turns)]
-        await serving.engine.start()
+        model = (await asyncio.to_thread(load_models, self._settings, _broken)).default
+        jobs = [(one.key, await self._job(one, memory, model)) for one, memory in _asked(requests, turns)]
+        await model.engine.start()
         try:
-            recovered = await asyncio.gather(*(_answer(serving.engine, job) for _, job in jobs))
+            recovered = await asyncio.gather(*(_answer(model.engine, job) for _, job in jobs))
         finally:
-            await serving.engine.stop()
+            await model.engine.stop()
         texts = _texts_of(tokens)
         # An answer that ended in an error, or was cancelled, is the beginning of what it would have been.
         return [
@@ -49,9 +49,9 @@ class Replay:
             if key in texts and words[: len(texts[key])] != texts[key]
         ]
 
-    async def _job(self, accepted: Accepted, memory: tuple[Turn, ...], serving: ServedModel) -> Job:
+    async def _job(self, accepted: Accepted, memory: tuple[Turn, ...], model: ServedModel) -> Job:
         dialogue = Dialogue(accepted.request, memory)
-        return job_of(dialogue, await prompt_of(dialogue, serving, self._settings, 0), serving, self._settings)
+        return job_of(dialogue, await prompt_of(dialogue, model, self._settings, 0), model, self._settings)
 
 
 def _asked(requests: Records, turns: Records) -> list[tuple[Accepted, tuple[Turn, ...]]]:

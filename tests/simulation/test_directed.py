@@ -88,12 +88,12 @@ def test_a_model_that_leaves_while_its_answer_waits_for_tools_leaves_its_tokens(
 
     def leave() -> None:
         process = course.simulation.alive[0]
-        servings = process.worker._loaded.servings
-        small = servings.find("small")
+        models = process.worker._loaded.models
+        small = models.find("small")
         assert small is not None
         with process.loop.running():
-            servings.replace(*(one for one in servings if one is not small))
-            servings.forget(small.engine)
+            models.replace(*(one for one in models if one is not small))
+            models.forget(small.engine)
 
     course.after(4.0, leave)
     course.run("torn_off", "changed")

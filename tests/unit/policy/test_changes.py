@@ -58,11 +58,11 @@ class Parts:
         policy = read_policy(path)
         settings = Settings(_env_file=None, engine="paced", embedder="none", policy=path)
         loader = ModelLoader(settings, lambda _: None)
-        self.servings = ModelRegistry(*loader.load(policy))
+        self.registry = ModelRegistry(*loader.load(policy))
         self.guard = Guard(policy, load)
         self.router = Router(policy, time.monotonic, Load)
         self.stopped: list[Engine] = []
-        self.models = ModelChanges(loader, self.servings, self.stopped.append)
+        self.models = ModelChanges(loader, self.registry, self.stopped.append)
         self.watch = PolicyWatch(path, policy, (self.router,), (self.models, self.guard))
 
     def write(self, text: str) -> None:
@@ -72,7 +72,7 @@ class Parts:
     def routed(self) -> ServedModel | None:
         """The model that answers a request now."""
         plan = self.router.decide(Request(request_id="r", user_id="nina", prompt="hi"), lambda: 1)
-        return self.servings.find(None if plan is None else plan.model)
+        return self.registry.find(None if plan is None else plan.model)
 
     @property
     def state(self) -> tuple[str, str]:
@@ -101,7 +101,7 @@ async def until(reached: Callable[[], bool]) -> None:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "_EVERY_S", 0.01)
-    monkeypatch.setattr(watch, "_SETTLED_S", 0.0)
+    monkeypatch.setattr(watch, "_STABLE_S", 0.0)
     monkeypatch.setattr("app.serving.changes._CHECK_S", 0.01)
 
 
@@ -115,7 +115,7 @@ async def test_a_guard_that_cannot_be_loaded_takes_no_model_away(
         assert "/no/such/pipeline" in caplog.text
         assert parts.routed is before
         assert parts.state == ("small@1", "off")
-        assert parts.servings.find("large") is None
+        assert parts.registry.find("large") is None
 
         parts.write(SMALL + TO_SMALL + "\n")  # as it was: nothing has to change
         await asyncio.sleep(0.1)
@@ -139,7 +139,7 @@ async def test_what_failed_is_loaded_again_when_the_file_is_written_again(
         assert parts.state == ("small@1", "off")
         monkeypatch.setenv("NONE", "a key")
         parts.write(SMALL + TO_SMALL + keyed + "\n")
-        await until(lambda: parts.servings.find("outside") is not None)
+        await until(lambda: parts.registry.find("outside") is not None)
 
 
 async def test_requests_of_the_old_route_are_served_until_all_of_the_new_policy_is_loaded(tmp_path: Path) -> None:
@@ -159,16 +159,16 @@ async def test_requests_of_the_old_route_are_served_until_all_of_the_new_policy_
 
 async def test_a_model_of_both_versions_stays_loaded_and_one_that_leaves_ends_what_it_was_given(tmp_path: Path) -> None:
     async with running(Parts(tmp_path / "policy.toml", SMALL + LARGE + TO_SMALL)) as parts:
-        small, large = parts.servings.find("small"), parts.servings.find("large")
+        small, large = parts.registry.find("small"), parts.registry.find("large")
         assert small is not None
         assert large is not None
         parts.write(SMALL.replace("models.small", "models.little") + TO_SMALL.replace("small", "little"))
-        await until(lambda: parts.servings.find("little") is not None)
-        assert parts.servings.find("little").engine is small.engine
-        assert parts.servings.find("large") is None
-        assert parts.servings.decided("large") is large
+        await until(lambda: parts.registry.find("little") is not None)
+        assert parts.registry.find("little").engine is small.engine
+        assert parts.registry.find("large") is None
+        assert parts.registry.decided("large") is large
         await until(lambda: parts.stopped == [large.engine])
-        assert parts.servings.decided("large") is None
+        assert parts.registry.decided("large") is None
 
 
 async def test_a_version_that_the_file_no_longer_holds_is_never_in_force(

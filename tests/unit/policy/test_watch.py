@@ -24,7 +24,7 @@ async def test_file_that_has_just_been_truncated_is_read_once_it_has_settled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_EVERY_S", 0.005)
-    monkeypatch.setattr(watch, "_SETTLED_S", 600.0)
+    monkeypatch.setattr(watch, "_STABLE_S", 600.0)
     path = tmp_path / "policy.toml"
     path.write_text("[cache]\nttl_s = 60\n")
     follower = Follower()
@@ -47,7 +47,7 @@ async def test_file_that_has_just_been_truncated_is_read_once_it_has_settled(
 @pytest.mark.parametrize("age_s", [601, -601], ids=["old", "in the future"])
 async def test_version_of_any_other_time_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: int) -> None:
     monkeypatch.setattr(watch, "_EVERY_S", 0.005)
-    monkeypatch.setattr(watch, "_SETTLED_S", 600.0)
+    monkeypatch.setattr(watch, "_STABLE_S", 600.0)
     path = tmp_path / "policy.toml"
     path.write_text("[cache]\nttl_s = 60\n")
     os.utime(path, (time.time() - age_s, time.time() - age_s))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.policy.file import ModelSpec, Policy
-from app.serving.loading import LoadError, ModelLoader, check_folders, load_servings
+from app.serving.loading import LoadError, ModelLoader, check_folders, load_models
 from app.settings import Settings
 from models.checkpoint_files import CheckpointError
 
@@ -19,41 +19,41 @@ def settings(**values: Any) -> Settings:
 
 def refused(**values: Any) -> str:
     with pytest.raises(LoadError) as caught:
-        load_servings(settings(**values), lambda _: None)
+        load_models(settings(**values), lambda _: None)
     return str(caught.value)
 
 
 def test_speculation_is_off_unless_it_is_asked_for() -> None:
-    assert load_servings(settings(), lambda _: None).default.engine.speculation is None
+    assert load_models(settings(), lambda _: None).default.engine.speculation is None
 
 
 def test_draft_model_guesses_for_the_model() -> None:
-    servings = load_servings(settings(speculation="auto", draft_model="demo"), lambda _: None)
-    assert servings.default.engine.speculation is not None
-    assert servings.default.engine.speculation._draft is not None
+    models = load_models(settings(speculation="auto", draft_model="demo"), lambda _: None)
+    assert models.default.engine.speculation is not None
+    assert models.default.engine.speculation._draft is not None
 
 
 def test_every_model_speculates_by_the_setting_and_one_of_the_same_files_is_loaded_once() -> None:
     policy = Policy(models={"same": ModelSpec(path="demo"), "small": ModelSpec(path="demo", max_running=1)})
-    servings = load_servings(settings(speculation="lookup"), lambda _: None, policy)
-    assert servings.find("same") is servings.default
-    assert servings.find("auto") is servings.default
-    small = servings.find("small")
+    models = load_models(settings(speculation="lookup"), lambda _: None, policy)
+    assert models.find("same") is models.default
+    assert models.find("auto") is models.default
+    small = models.find("small")
     assert small is not None
-    assert small is not servings.default
-    assert all(engine.speculation is not None for engine in servings.engines)
-    assert len(servings.engines) == 2
+    assert small is not models.default
+    assert all(engine.speculation is not None for engine in models.engines)
+    assert len(models.engines) == 2
 
 
 def test_a_wrong_option_of_a_policys_model_is_one_line_that_names_it() -> None:
     policy = Policy(models={"small": ModelSpec(path="demo", quantize="int3")})
     with pytest.raises(LoadError, match=r"policy: models\.small\.quantize: "):
-        load_servings(settings(), lambda _: None, policy)
+        load_models(settings(), lambda _: None, policy)
 
 
 def test_draft_model_is_not_loaded_for_lookup_alone() -> None:
-    servings = load_servings(settings(speculation="lookup", draft_model="no/such"), lambda _: None)
-    assert servings.default.engine.speculation._draft is None
+    models = load_models(settings(speculation="lookup", draft_model="no/such"), lambda _: None)
+    assert models.default.engine.speculation._draft is None
 
 
 def test_the_draft_model_follows_the_settings_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_stated_shares_divide_the_memory_and_the_rest_is_for_the_others() -> Non
             "b": ModelSpec(path="demo", memory_share=0.2, max_running=2),
         }
     )
-    servings = load_servings(settings(kv_cache_gb=0.1, max_running=3), lambda _: None, policy)
-    pages = {name: servings.find(name).engine.pool.pages for name in ("default", "a", "b")}
+    models = load_models(settings(kv_cache_gb=0.1, max_running=3), lambda _: None, policy)
+    pages = {name: models.find(name).engine.pool.pages for name in ("default", "a", "b")}
     assert pages["a"] > pages["default"] > pages["b"]
     assert pages["a"] / pages["b"] == pytest.approx(2.5, rel=0.01)

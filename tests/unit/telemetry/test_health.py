@@ -39,8 +39,8 @@ def health(tmp_path: Path, *, step_s: float = 0.0, silent_s: float = 0.0) -> Hea
     engine = Stepping(10.0)
     engine.step_s = step_s
     base = paced(10.0)
-    serving = ServedModel(engine, base.prompts, base.defaults, base.names, base.text_of)
-    worker = Worker(settings, Loaded(ModelRegistry(serving), None), NoFlow(), lambda _error: None)
+    model = ServedModel(engine, base.prompts, base.defaults, base.names, base.text_of)
+    worker = Worker(settings, Loaded(ModelRegistry(model), None), NoFlow(), lambda _error: None)
     watch = BrokerWatch(Clients(settings), list)
     watch._heard_at = time.monotonic() - silent_s
     return health_of(worker, watch)
