@@ -33,17 +33,6 @@ async def chosen(client: Client, request_id: str) -> dict[str, Any]:
     return plans[0]
 
 
-async def test_readers_get_the_candidate_that_the_plan_names(client: Client) -> None:
-    user = client.user()
-    alone = await client.asked(user, QUESTION, conversation_id="a", **SAMPLED)
-    best = await client.asked(user, QUESTION, conversation_id="b", best_of=4, **SAMPLED)
-    plan = await chosen(client, best.request_id)
-    assert best.complete
-    assert (best.text == alone.text) == (plan.get("chosen") == 0), "candidate 0 is the answer without best_of"
-    assert best.end.usage.completion_tokens == len(best.tokens) + plan["other_tokens"]
-    assert {event.logprobs for event in best.segments} == {None}, "this request has not asked for them"
-
-
 async def test_a_chosen_candidate_goes_on_after_a_kill(worker: WorkerProcess, client: Client) -> None:
     user = client.user()
     whole = await client.asked(user, QUESTION, conversation_id="a", best_of=3, ignore_eos=True, **SAMPLED)
@@ -77,25 +66,3 @@ async def test_an_answer_ends_when_the_model_is_not_confident_any_more_and_at_th
     worker.start()
     resumed = await client.answer(user, request_id)
     assert (resumed.tokens, resumed.end.finish_reason) == (cut.tokens, "stop")
-
-
-async def test_what_is_out_of_range_is_refused_by_name(client: Client) -> None:
-    for fields, name in (
-        ({"best_of": 9}, "best_of"),
-        ({"stop_when": {"mean_logprob_below": -1, "over": 0}}, "stop_when.over"),
-        ({"stop_when": {"mean_logprob_below": 1, "over": 3}}, "stop_when.mean_logprob_below"),
-    ):
-        refused = await client.asked(client.user(), "hello", **fields)
-        assert refused.end.error.code == "invalid_request"
-        assert refused.end.error.message.startswith(f"{name}: ")
-
-
-async def test_candidates_of_a_cancelled_request_are_charged(client: Client) -> None:
-    user = client.user()
-    request_id = await client.ask(user, QUESTION, best_of=8, ignore_eos=True, **SAMPLED | {"max_tokens": 1500})
-    await asyncio.sleep(1.5)
-    await client.cancel(user, request_id)
-    answer = await client.answer(user, request_id)
-    assert (answer.end.finish_reason, len(answer.tokens)) == ("cancelled", 0)
-    assert answer.end.usage.prompt_tokens > 0
-    assert answer.end.usage.completion_tokens > 0

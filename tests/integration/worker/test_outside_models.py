@@ -10,7 +10,7 @@ import pytest
 
 from app.wire.audit import AuditAction, AuditRecord
 from app.wire.codec import decode
-from app.wire.event import FALLBACK, PLAN, TokenEvent
+from app.wire.event import FALLBACK, TokenEvent
 from models.paced import BytePrompts, word
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
@@ -81,20 +81,6 @@ async def test_an_outside_model_answers_and_remembers(client: Client, outside: O
     assert [one["content"] for one in outside.bodies[-1]["messages"]] == ["hello", first.text, "again"]
 
 
-async def test_a_server_that_dies_in_the_middle_costs_no_word_if_the_model_can_continue(
-    client: Client, outside: OutsideServer
-) -> None:
-    outside.trouble, outside.after = "close", 4
-    try:
-        whole = await client.asked(client.user(), "hello", model="outside", max_tokens=10)
-        cut = await client.asked(client.user(), "hello", model="plain", max_tokens=10)
-    finally:
-        outside.trouble = ""
-    assert words(whole.text) == words("".join(WORDS[: len(words(whole.text))]))
-    assert whole.end.finish_reason in {"length", "partial"} or whole.end.error is not None
-    assert (cut.end.finish_reason, words(cut.text)) == ("partial", words("".join(WORDS[:4])))
-
-
 @pytest.mark.parametrize(("model", "reason"), [("outside", "length"), ("plain", "partial")])
 async def test_an_answer_goes_on_behind_its_last_word_after_the_worker_is_killed(
     worker: WorkerProcess, client: Client, outside: OutsideServer, model: str, reason: str
@@ -111,34 +97,6 @@ async def test_an_answer_goes_on_behind_its_last_word_after_the_worker_is_killed
     assert found == words("".join(WORDS[: len(found)]))
     assert answer.end.finish_reason == reason
     assert len(found) >= (95 if reason == "length" else len(words(begun.text)) - 1)
-
-
-async def test_a_model_that_fails_is_followed_by_the_next_of_the_chain_and_comes_back(
-    client: Client, outside: OutsideServer
-) -> None:
-    outside.trouble = "500"
-    try:
-        answers = [await client.asked(client.user(), "hello", tenant="acme", max_tokens=3) for _ in range(6)]
-        asked = len(outside.bodies)
-        answers += [await client.asked(client.user(), "hello", tenant="acme", max_tokens=3) for _ in range(3)]
-    finally:
-        outside.trouble = ""
-    assert [answer.end.error for answer in answers] == [None] * 9
-    assert {answer.end.model_version for answer in answers} == {"paced@1"}
-    user = client.user()
-    await client.asked(user, "hello", tenant="acme", max_tokens=3)
-    (turn,) = await client.turns_of(user, 1)
-    assert turn.route == "out"
-    events = [decode(TokenEvent, record.value, record.headers) for record in await client.records("tokens")]
-    notices = [event.notice for event in events if event.request_id == answers[0].request_id and event.notice]
-    decisions = [notice for notice in notices if notice.code in {PLAN, FALLBACK}]
-    assert [(notice.code, (notice.details or {})["model"]) for notice in decisions] == [
-        ("plan", "plain"), ("plan", "default"), ("fallback", "default"),
-    ]  # fmt: skip
-    async with asyncio.timeout(60):
-        while (await client.asked(client.user(), "hi", tenant="acme", max_tokens=3)).end.model_version == "paced@1":
-            await asyncio.sleep(0.5)
-    assert len(outside.bodies) <= asked + 4, "a model that is left out is asked by probes only"
 
 
 async def test_a_model_that_fails_in_the_middle_is_followed_from_the_next_token_on(
@@ -194,18 +152,3 @@ async def test_a_canary_that_fails_loses_its_users_and_none_of_them_sees_an_erro
     async with asyncio.timeout(60):  # other tests need a server that its breaker lets through again
         while (await client.asked(client.user(), "hi", model="plain", max_tokens=1)).end.error is not None:
             await asyncio.sleep(0.5)
-
-
-async def test_a_request_that_names_a_model_gets_it_or_an_error(client: Client, outside: OutsideServer) -> None:
-    outside.trouble = "400"
-    try:
-        refused = await client.asked(client.user(), "hello", model="plain", max_tokens=3)
-    finally:
-        outside.trouble = ""
-    assert refused.end.error.code == "invalid_request"
-
-
-async def test_a_parameter_that_the_server_does_not_take_is_refused_by_name(client: Client) -> None:
-    refused = await client.asked(client.user(), "hello", model="plain", top_k=5, temperature=1.0)
-    assert refused.end.error.code == "invalid_request"
-    assert refused.end.error.message.startswith("top_k: ")

@@ -106,16 +106,6 @@ async def test_the_related_turns_of_other_conversations_stand_in_the_prompt(
     assert len(await recalled(client, with_messages) or []) == 1
 
 
-async def test_turns_of_the_conversation_itself_are_not_recalled_while_they_are_remembered(
-    client: Client, own_milvus: MilvusNode
-) -> None:
-    user = client.user()
-    await remembered(client, own_milvus, user, "my bicycle is red")
-    await client.asked(user, "hello", conversation_id="old-0", max_tokens=2)
-    answer = await client.asked(user, QUESTION, conversation_id="old-0", max_tokens=2, recall=5)
-    assert "my bicycle is red" not in (await recalled(client, answer) or [])
-
-
 async def test_a_resumed_answer_has_the_same_prompt_though_milvus_is_away(
     worker: WorkerProcess, client: Client, own_milvus: MilvusNode
 ) -> None:
@@ -174,9 +164,3 @@ async def test_a_milvus_that_hangs_means_no_older_turns_within_the_budget_of_the
         if sample.name == "parley:recall_total"
     }
     assert outcomes["late"] + outcomes["away"] >= 1
-
-
-async def test_a_raw_prompt_has_no_place_for_older_turns(client: Client) -> None:
-    refused = await client.asked(client.user(), "once upon", raw=True, recall=2)
-    assert refused.end.error.code == "invalid_request"
-    assert refused.end.error.message.startswith("recall: ")

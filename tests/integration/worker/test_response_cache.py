@@ -55,40 +55,6 @@ async def test_an_equal_request_is_answered_with_the_same_tokens_and_its_turn_na
     assert await notices(client, past) == await notices(client, other) == {}
 
 
-async def test_the_conversation_is_part_of_what_has_to_be_equal(client: Client) -> None:
-    user = client.user()
-    first = await client.asked(user, "and now?", **GREEDY)
-    second = await client.asked(user, "and now?", **GREEDY)
-    assert second.text != first.text, "the second prompt has the first turn as history"
-
-
-async def test_equal_requests_share_one_generation_while_it_runs(client: Client) -> None:
-    user = client.user()
-    long = {"temperature": 0, "max_tokens": 200}
-    first = await client.ask(user, "at once", conversation_id="a", **long)
-    await client.begun(user, first)
-    follower = await client.ask(user, "at once", conversation_id="b", **long)
-    begun = await client.begun(user, follower)
-    assert begun.end is None
-    whole, followed = await client.answer(user, first), await client.answer(user, follower)
-    assert followed.tokens == whole.tokens
-    assert CACHED in await notices(client, followed)
-
-
-async def test_a_follower_goes_on_alone_when_the_first_request_is_cancelled(client: Client) -> None:
-    user = client.user()
-    long = {"temperature": 0, "max_tokens": 100}
-    alone = await client.asked(user, "cut", conversation_id="a", cache=False, **long)
-    first = await client.ask(user, "cut", conversation_id="b", **long)
-    await client.begun(user, first)
-    follower = await client.ask(user, "cut", conversation_id="c", **long)
-    await client.begun(user, follower)
-    await client.cancel(user, first)
-    assert (await client.answer(user, first)).end.finish_reason == "cancelled"
-    followed = await client.answer(user, follower)
-    assert (followed.tokens, followed.end.finish_reason) == (alone.tokens, "length")
-
-
 async def test_a_follower_is_the_same_after_its_worker_is_killed(worker: WorkerProcess, client: Client) -> None:
     user = client.user()
     long = {"temperature": 0, "max_tokens": 300}

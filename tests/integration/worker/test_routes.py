@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from app.wire.codec import decode
-from app.wire.event import PLAN, Notice, TokenEvent
+from app.wire.event import Notice, TokenEvent
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.commands.terminal import Terminal
 from tests.integration.gateway.gateway_process import GatewayProcess
@@ -42,11 +42,6 @@ when = { tenant = ["lab"] }
 experiment = "tone"
 arms = [{ model = "default", weight = 50 }, { model = "small", weight = 50 }]
 shadow = 1.0
-
-[[routes]]
-name = "short"
-when = { prompt_tokens_below = 6 }
-model = "small"
 """
 LONG = "where is my order"
 
@@ -78,30 +73,6 @@ async def logged(worker: WorkerProcess, line: str) -> None:
     async with asyncio.timeout(30):
         while line not in worker.tail():
             await asyncio.sleep(0.2)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "fields", "version", "route"),
-    [
-        (LONG, {}, "paced@1", None),
-        ("hello", {}, "small@1", "short"),
-        ("hello", {"model": "default"}, "paced@1", None),
-        ("hello", {"model": "auto"}, "small@1", "short"),
-        (LONG, {"model": "auto"}, "paced@1", None),
-        (LONG, {"model": "small"}, "small@1", None),
-        (LONG, {"tenant": "acme"}, "small@1", "acme's"),
-    ],
-)
-async def test_the_first_route_that_takes_a_request_names_its_model(
-    client: Client, prompt: str, fields: dict[str, str], version: str, route: str | None
-) -> None:
-    user = client.user()
-    answer = await client.asked(user, prompt, max_tokens=3, **fields)
-    (turn,) = await client.turns_of(user, 1)
-    assert {segment.model_version for segment in answer.segments} == {version}
-    assert (turn.model_version, turn.route) == (version, route)
-    plans = [notice for notice in await notices(client, answer.request_id) if notice.code == PLAN]
-    assert [notice.details for notice in plans] == ([{"model": "small", "route": route}] if route else [])
 
 
 async def test_an_arm_is_the_users_and_the_command_compares_the_arms(

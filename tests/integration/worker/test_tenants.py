@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -27,29 +25,9 @@ engine = "paced"
 path = "large"
 engine = "paced"
 
-[[routes]]
-name = "long"
-when = { tenant = ["routed"] }
-model = "large"
-
 [tenants.acme]
 models = ["default", "small"]
 priority = "standard"
-
-[tenants.routed]
-models = ["default"]
-
-[tenants.few]
-requests_per_min = 3
-
-[tenants.words]
-tokens_per_min = 10
-
-[tenants.poor]
-cost_per_month = 0.0
-
-[tenants.abroad]
-region = "eu"
 
 [tenants."*"]
 priority = "batch"
@@ -110,40 +88,6 @@ async def test_what_a_tenant_may_use_is_answered_and_listed(
         assert gateway.stop() == 0
 
 
-async def test_an_unknown_model_is_answered_with_the_names_that_the_tenant_may_use(client: Client) -> None:
-    end = (await client.asked("acme/nina", "hello", model="gpt-4o")).end
-    assert end is not None
-    assert end.error is not None
-    assert end.error.code == "model_not_found"
-    assert "'gpt-4o'" in end.error.message
-    assert "small" in end.error.message
-    assert "large" not in end.error.message
-
-
-async def test_a_producer_cannot_name_another_tenant_and_routes_may_choose_any_model(client: Client) -> None:
-    assert code_of(await client.asked("acme/nina", "hello", tenant="few")) == "invalid_request"
-    assert code_of(await client.asked(client.user(), "hello")) == "invalid_request", "everybody else asks for batch"
-    assert code_of(await client.asked(client.user(), "hello", tenant="made-up", priority="batch")) == "invalid_request"
-    for user, fields in ((client.user(), {"tenant": "routed"}), ("routed/nina", {})):
-        answer = await client.asked(user, "hello", max_tokens=1, **fields)
-        assert answer.segments[0].model_version == "large@1"
-        assert (await client.turns_of(user, 1))[-1].tenant == "routed"
-
-
-@pytest.mark.parametrize(
-    ("tenant", "fields", "answered"),
-    [("few", {"max_tokens": 1}, {3}), ("words", {"max_tokens": 4}, {1, 2}), ("poor", {"max_tokens": 1}, {0})],
-)
-async def test_quotas_hold_for_all_users_of_a_tenant(
-    client: Client, tenant: str, fields: dict[str, Any], answered: set[int]
-) -> None:
-    ends: Counter[str | None] = Counter()
-    for number in range(6):
-        ends[code_of(await client.asked(f"{tenant}/u{number}", "hello", **fields))] += 1
-    assert ends[None] in answered
-    assert ends["rate_limited"] == 6 - ends[None]
-
-
 async def test_another_worker_learns_of_the_usage(
     worker: WorkerProcess, start_worker: StartWorker, client: Client, policy: Path, tmp_path: Path
 ) -> None:
@@ -161,14 +105,3 @@ async def test_another_worker_learns_of_the_usage(
     async with asyncio.timeout(30):
         while code_of(await client.asked("late/v", "hello", max_tokens=2)) != "rate_limited":
             await asyncio.sleep(0.2)
-
-
-async def test_a_tenant_of_another_region_is_refused_and_leaves_nothing(client: Client) -> None:
-    user = f"abroad/{client.user()}"
-    refused = await client.asked(user, "a text of another region")
-    assert refused.end is not None
-    assert refused.end.error is not None
-    assert refused.end.error.code == "invalid_request"
-    assert "its region is 'eu', and this service has ''" in refused.end.error.message
-    assert not refused.segments
-    assert not await client.turns(user)

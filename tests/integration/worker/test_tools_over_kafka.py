@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 
-from app.features.tool_rounds import TIMED_OUT
 from app.settings import Settings
 from app.tools import Tools, current_call
 from app.wire.codec import decode
-from app.wire.event import EventType
 from app.wire.tool_records import ToolCallRecord
 from models.generation import FinishReason
 from models.paced import called, word
@@ -81,22 +78,6 @@ async def test_an_answer_goes_on_with_the_result_of_its_call(client: Client) -> 
     assert later.end.usage.prompt_tokens > len("\n".join(["", *rounds]))
 
 
-async def test_readers_see_calls_and_results_as_they_come(client: Client) -> None:
-    user = client.user()
-    request_id = await client.ask(user, "hello", max_tokens=2, **KAFKA)
-    for number in (1, 2):
-        await result(client, (await calls_of(client, user, number))[-1], "x" * 2000)
-    await client.answer(user, request_id)
-    notices = []
-    for record in await client.records("tokens"):
-        event = json.loads(record.value)
-        if event.get("request_id") == request_id and event["type"] == EventType.NOTICE:
-            notices.append((event["notice"]["code"], event["notice"]["details"]))
-    assert [code for code, _ in notices] == ["tool_calls", "tool_results"] * 2
-    assert notices[0][1]["calls"][0]["name"] == "look_up"
-    assert notices[1][1]["results"][0]["content"] == "x" * 1000
-
-
 async def test_of_several_results_the_first_counts_and_late_ones_do_no_harm(client: Client) -> None:
     user = client.user()
     request_id = await client.ask(user, "hello", max_tokens=2, **KAFKA)
@@ -110,14 +91,6 @@ async def test_of_several_results_the_first_counts_and_late_ones_do_no_harm(clie
     await client.turns_of(user, 1)
     await result(client, call, "much later")
     assert (await client.asked(user, "next", max_tokens=1)).end.finish_reason is FinishReason.LENGTH
-
-
-async def test_a_call_without_a_result_times_out_and_the_model_reads_that(client: Client) -> None:
-    user = client.user()
-    request_id = await client.ask(user, "hello", max_tokens=1, tool_timeout_ms=300, **KAFKA)
-    answer = await client.answer(user, request_id)
-    assert answer.text == expected("hello", [TIMED_OUT], [1])[0]
-    assert answer.end.finish_reason is FinishReason.LENGTH
 
 
 async def test_results_that_are_rubbish_too_large_or_of_no_call_are_dead_letters(client: Client) -> None:
@@ -139,22 +112,6 @@ async def test_results_that_are_rubbish_too_large_or_of_no_call_are_dead_letters
     limit = client.settings.max_prompt_bytes
     refusal = f"error: the tool's result has {limit + 1} bytes, the limit is {limit}"
     assert answer.text == expected("hello", [refusal, "sent"], [1, 1])[0]
-
-
-@pytest.mark.parametrize("how", ["cancel", "deadline"])
-async def test_an_answer_that_waits_can_be_stopped(client: Client, how: str) -> None:
-    user = client.user()
-    fields = {"deadline_ms": 1500} if how == "deadline" else {}
-    request_id = await client.ask(user, "hello", max_tokens=10, **KAFKA, **fields)
-    (call,) = await calls_of(client, user)
-    if how == "cancel":
-        await client.cancel(user, request_id)
-    answer = await client.answer(user, request_id)
-    assert answer.end.finish_reason == ("cancelled" if how == "cancel" else "deadline")
-    assert answer.text == expected("hello", [], [5])[0]
-    (turn,) = await client.turns_of(user, 1)
-    assert [one.id for one in turn.tool_calls] == [call.tool_call_id]
-    assert (await client.asked(user, "next", max_tokens=1)).end.finish_reason is FinishReason.LENGTH
 
 
 @pytest.fixture(scope="module")

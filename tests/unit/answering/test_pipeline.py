@@ -3,23 +3,238 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from app.wire.event import TokenEvent
+import pytest
+
+from app.delivery.inflight import Forgets, InFlight
+from app.delivery.resume.quarantine import MOST_ATTEMPTS
+from app.policy.file import Policy
+from app.wire.event import ATTEMPT, EventType, Notice, TokenEvent
+from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import FinishReason
-from tests.unit.answering.bench import BenchPartition, Told, answered, model, same_at_every_cut
+from tables import records
+from tables.records import Conversation, Erased, Table, Turn
+from tests.unit.answering.bench import (
+    ASKED_AT,
+    NOW,
+    BenchPartition,
+    Told,
+    answered,
+    failing,
+    model,
+    same_at_every_cut,
+    saying,
+    words_of,
+)
+from tests.unit.features.stages.features import routing
+
+
+async def _run(partition: BenchPartition, before: Sequence[TokenEvent], **fields: Any) -> Told:
+    return await answered(partition=partition, before=before, **fields)
+
+
+def _remembering(*turns: Turn, erased_at: int = 0) -> BenchPartition:
+    partition = BenchPartition()
+    partition.put(Table.CONVERSATIONS, Conversation(turns[-1].at, turns, erased_at), "ann", "default")
+    return partition
+
+
+EARLIER = Turn("r0", "how are you?", "well", ASKED_AT - 500)
+
+
+def _conversation(told: Told) -> Conversation:
+    raw = told.partition.ownership.store.get(Table.CONVERSATIONS, records.key("ann", "default"))
+    assert raw is not None
+    return records.decode_row(raw, Conversation)
 
 
 async def test_an_answer_has_its_words_one_end_a_turn_and_a_row() -> None:
-    told = await answered(models=[model()])
+    told = await answered()
     assert told.end.finish_reason is FinishReason.LENGTH
     assert told.turn is not None
     assert told.row is not None
     assert told.turn.answer == told.row.answer == told.text
-    assert told.notices == []
+    assert (told.notices, told.end.index) == ([], 6)
+    assert told.partition.ownership.store.get(Table.ENDED, records.key("ann", "r1")) is not None
 
 
-async def test_an_answer_that_is_resumed_at_any_event_has_the_same_words() -> None:
-    async def run(partition: BenchPartition, before: Sequence[TokenEvent]) -> Told:
-        return await answered(models=[model()], partition=partition, before=before)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"logprobs": True, "top_logprobs": 0},
+        {"prompt": None, "messages": [{"role": "user", "content": "why?"}], "keep_context": True},
+        {"raw": True},
+        {"store": False},
+    ],
+    ids=["plain", "logprobs", "messages", "raw", "not stored"],
+)
+async def test_an_answer_that_is_resumed_at_any_event_is_the_same(fields: dict[str, Any]) -> None:
+    await same_at_every_cut(lambda partition, before: _run(partition, before, **fields))
 
-    await same_at_every_cut(run)
+
+async def test_an_answer_that_goes_on_says_so_once() -> None:
+    whole = await answered()
+    told = await answered(before=whole.events[:2])
+    assert told.notices == [ATTEMPT, "resumed"]
+    assert [event.index for event in told.events if event.type is EventType.TOKEN] == [2, 3, 4, 5]
+
+
+async def test_an_answer_with_an_end_is_committed_and_nothing_is_written_again() -> None:
+    whole, one = await answered(), model()
+    told = await answered(models=[one], before=whole.events)
+    assert (told.events, words_of(one).jobs) == ([], [])
+    assert told.facts == whole.facts
+
+
+async def test_the_prompt_has_the_turns_before_it_and_the_row_is_added_behind_them() -> None:
+    one = model()
+    told = await answered(models=[one], partition=_remembering(EARLIER))
+    prompt = words_of(one).prompts[0]
+    assert prompt.index("how are you?") < prompt.index("well") < prompt.index("why?")
+    assert [turn.request_id for turn in _conversation(told).turns] == ["r0", "r1"]
+
+
+async def test_a_request_with_its_whole_context_reads_no_memory() -> None:
+    one = model()
+    messages = [{"role": "user", "content": "why?"}]
+    told = await answered(models=[one], partition=_remembering(EARLIER), prompt=None, messages=messages)
+    assert "well" not in words_of(one).prompts[0]
+    assert [turn.request_id for turn in _conversation(told).turns] == ["r0", "r1"]
+
+
+async def test_what_an_erasure_has_not_deleted_yet_is_not_read_and_the_row_names_the_erasure() -> None:
+    one, partition = model(), _remembering(EARLIER)
+    partition.put(Table.ERASED, Erased(ASKED_AT - 100, applied=ASKED_AT - 50), "ann")
+    told = await answered(models=[one], partition=partition)
+    assert "well" not in words_of(one).prompts[0]
+    assert (_conversation(told).erased_at, len(_conversation(told).turns)) == (ASKED_AT - 100, 1)
+
+
+@pytest.mark.parametrize("forgets", list(Forgets))
+async def test_what_is_kept_of_a_request_whose_user_was_erased(forgets: Forgets) -> None:
+    def erase(inflight: InFlight) -> None:
+        inflight.forgets = forgets
+
+    told = await answered(partition=_remembering(EARLIER), prepare=erase)
+    assert told.turn is not None
+    assert (bool(told.turn.prompt), bool(told.turn.answer)) == ((forgets is not Forgets.ALL),) * 2
+    kept = {Forgets.NOTHING: ["r0", "r1"], Forgets.HISTORY: ["r1"], Forgets.ALL: ["r0"]}[forgets]
+    assert [turn.request_id for turn in _conversation(told).turns] == kept
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_texts", "is_remembered"), [({"store": False}, False, False), ({"raw": True}, True, False)]
+)
+async def test_what_is_not_remembered(fields: dict[str, Any], has_texts: bool, is_remembered: bool) -> None:
+    told = await answered(**fields)
+    assert told.turn is not None
+    assert (bool(told.turn.answer), told.row is not None) == (has_texts, is_remembered)
+
+
+async def test_an_answer_without_words_is_a_turn_and_no_row() -> None:
+    told = await answered(models=[model(says=saying())])
+    assert told.turn is not None
+    assert (told.turn.answer, told.row, told.end.finish_reason) == ("", None, FinishReason.STOP)
+
+
+async def test_a_request_of_which_no_record_could_hold_the_turn_is_refused_before_a_model_reads_it() -> None:
+    one = model()
+    told = await answered(models=[one], prompt="x" * (MAX_KEPT_BYTES + 1))
+    assert (told.code, words_of(one).jobs, told.notices) == ("prompt_too_long", [], [])
+    assert told.end.error is not None
+    assert told.end.error.message.startswith("the turn has ")
+    assert str(MAX_KEPT_BYTES) in told.end.error.message
+
+
+async def test_an_answer_ends_before_its_turn_is_too_large_for_a_record() -> None:
+    told = await answered(models=[model(says=saying(*["w" * 300_000] * 5))])
+    assert told.end.finish_reason is FinishReason.LENGTH
+    assert 0 < told.end.index < 5
+    assert told.turn is not None
+    assert told.turn.answer == told.text
+    assert told.end.usage is not None
+    assert told.end.usage.completion_tokens == told.end.index
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({"previous_request_id": "r7"}, "previous_request_id: "),
+        ({"prompt": None, "tool_results": [{"tool_call_id": "c", "content": ""}]}, "tool_results: "),
+    ],
+)
+async def test_a_request_that_does_not_fit_its_conversation_is_refused(fields: dict[str, Any], start: str) -> None:
+    one = model()
+    told = await answered(models=[one], **fields)
+    assert (told.code, words_of(one).jobs, told.turn) == ("invalid_request", [], None)
+    assert told.end.error is not None
+    assert told.end.error.message.startswith(start)
+
+
+async def test_a_prompt_that_is_another_now_ends_the_answer_as_partial() -> None:
+    whole = await answered(partition=_remembering(EARLIER))
+    one = model()
+    told = await answered(models=[one], before=whole.events[:2], partition=BenchPartition())
+    assert (told.end.finish_reason, told.end.index, words_of(one).jobs) == (FinishReason.PARTIAL, 2, [])
+    assert told.end.usage is not None
+    assert told.end.usage.completion_tokens == 2
+
+
+def _attempt(number: int, index: int = 0) -> TokenEvent:
+    notice = Notice(ATTEMPT, "the request is tried again", {"attempt": number})
+    return TokenEvent(
+        type=EventType.NOTICE, request_id="r1", user_id="ann", conversation_id="default", index=index, notice=notice,
+        timestamp=NOW - 3_600_000,
+    )  # fmt: skip
+
+
+async def test_an_attempt_is_recorded_before_anything_else_and_its_index_is_that_of_the_next_token() -> None:
+    whole = await answered()
+    assert ATTEMPT not in whole.notices  # nobody had begun it
+    for count in (0, 2):
+        told = await answered(before=(_attempt(1, count), *whole.events[:count]))
+        first = told.events[0]
+        assert first.notice is not None
+        assert (first.notice.code, first.notice.details, first.index) == (ATTEMPT, {"attempt": 2}, count)
+        assert told.text == whole.text
+
+
+async def test_a_request_that_has_cost_too_many_workers_is_quarantined() -> None:
+    one = model()
+    told = await answered(models=[one], before=[_attempt(MOST_ATTEMPTS)])
+    assert (told.code, words_of(one).jobs, told.notices) == ("engine_error", [], [])
+    assert (told.letters, told.turn, told.row) == (["engine_error"], None, None)
+
+
+async def test_progress_sets_the_count_of_attempts_back() -> None:
+    whole = await answered()
+    told = await answered(before=(_attempt(MOST_ATTEMPTS), *whole.events[:1]))
+    assert told.text == whole.text
+    assert told.events[0].notice is not None
+    assert told.events[0].notice.details == {"attempt": 1}
+
+
+async def test_a_quarantined_request_is_one_whatever_else_is_true_of_it() -> None:
+    def stop(inflight: InFlight) -> None:
+        inflight.stop.now(FinishReason.CANCELLED)
+
+    told = await answered(before=[_attempt(MOST_ATTEMPTS)], prepare=stop)
+    assert (told.code, told.letters) == ("engine_error", ["engine_error"])
+
+
+async def test_an_attempt_behind_a_failure_counts_from_its_own_token() -> None:
+    one = model(before=failing(2, times=1))
+    told = await answered(routing(Policy(), [one]), models=[one], before=[_attempt(1)])
+    attempts = [event for event in told.events if event.notice is not None and event.notice.code == ATTEMPT]
+    assert [(one.index, one.notice and one.notice.details) for one in attempts] == [
+        (0, {"attempt": 2}), (2, {"attempt": 1}),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("has_memory", [True, False])
+async def test_an_answer_that_may_quote_earlier_turns_says_so_to_erasures(has_memory: bool) -> None:
+    inflights: list[InFlight] = []
+    await answered(partition=_remembering(EARLIER) if has_memory else None, prepare=inflights.append)
+    assert [one.reads_past for one in inflights] == [has_memory]

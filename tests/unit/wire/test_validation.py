@@ -12,7 +12,7 @@ from hypothesis import given
 from app.wire.codec import decode
 from app.wire.control import Cancel, Control, Erase
 from app.wire.error import ErrorCode, WireError
-from app.wire.request import Message, Request, Role
+from app.wire.request import Message, Request, Role, StopWhen
 from app.wire.response_format import FormatType, JsonSchema, ResponseFormat
 from app.wire.tools import Function, FunctionName, NamedTool, Tool
 from app.wire.validation import validate_control, validate_request
@@ -55,6 +55,10 @@ def refusal(bad: Request, key: bytes | None = b"ann") -> WireError:
         ({"continue_final_message": True}, "continue_final_message"),
         ({"previous_request_id": "a b"}, "previous_request_id"),
         ({"min_tokens": -1}, "min_tokens"),
+        ({"best_of": 9}, "best_of"),
+        ({"stop_when": StopWhen(mean_logprob_below=-1.0, over=0)}, "stop_when.over"),
+        ({"stop_when": StopWhen(mean_logprob_below=1.0, over=3)}, "stop_when.mean_logprob_below"),
+        ({"raw": True, "recall": 2}, "recall"),
         ({"prompt": None, "prompt_token_ids": (2**31,)}, "prompt_token_ids"),
         ({"prompt": None, "prompt_token_ids": (-1,)}, "prompt_token_ids"),
         ({"messages": (Message(Role.USER, "m"), Message(Role.USER, ""))}, "messages"),

@@ -10,11 +10,14 @@ import pytest
 
 from app.delivery.accepted import Former
 from app.features.best_of import BestOf
+from app.features.cache.recordings import ResponseCache
 from app.features.cache.stage import Cache
 from app.features.tool_rounds import ToolsOverKafka
+from app.policy.file import CacheRules, Policy
 from app.wire.event import Plan
 from models.generation import FinishReason, Job
 from models.registry import ServedModel
+from tables.records import Change, Table
 from tests.unit.answering.bench import (
     SETTINGS,
     WEATHER,
@@ -70,6 +73,30 @@ async def test_what_may_not_be_shared_is_generated(fields: dict[str, Any]) -> No
     told = await answered(feature, models=models, **{**DETERMINISTIC, **fields})
     assert told.notices == []
     assert sum(len(words_of(one).jobs) for one in models) == 2
+
+
+async def test_the_conversation_is_part_of_what_has_to_be_equal() -> None:
+    partition, feature, one = BenchPartition(), cache(), model()
+    await answered(feature, models=[one], partition=partition, **{**DETERMINISTIC, "request_id": "r0"})
+    again = BenchPartition(_conversations(partition))
+    told = await answered(feature, models=[one], partition=again, **DETERMINISTIC)
+    assert (told.notices, len(words_of(one).jobs)) == ([], 2)
+
+
+def _conversations(partition: BenchPartition) -> list[Change]:
+    rows = partition.ownership.store.scan(Table.CONVERSATIONS)
+    return [Change(Table.CONVERSATIONS, key, value) for key, value in rows]
+
+
+@pytest.mark.parametrize(("tenant", "is_shared"), [("a", True), ("b", False), (None, False)])
+async def test_the_users_of_a_tenant_share_answers_and_nobody_else_does(
+    tenant: str | None,
+    is_shared: bool,
+) -> None:
+    feature = Cache(ResponseCache(Policy(cache=CacheRules(ttl_s=60.0, scope="tenant")), lambda: 0.0))
+    await answered(feature, **{**DETERMINISTIC, "request_id": "r0", "user_id": "bob", "tenant": "a"})
+    told = await answered(feature, tenant=tenant, **DETERMINISTIC)
+    assert (told.plan.cached is not None) == is_shared
 
 
 async def test_candidates_and_calls_over_kafka_are_not_repeated() -> None:

@@ -184,3 +184,18 @@ async def test_no_token_leaves_before_its_sentence_is_judged() -> None:
     )
     assert seen == ["", "One. ", "One. Two. "]
     assert told.text == "One. Two. Three."
+
+
+async def test_a_word_that_the_request_has_begun_is_judged_whole() -> None:
+    begun = [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "It is a ba"}]
+    one = model(says=saying("d one. ", "Bye."))
+    rules = {"answer": {"bad": "block"}}
+    told = await _judged(None, [one], rules=rules, prompt=None, messages=begun, continue_final_message=True)
+    assert (told.text, told.end.finish_reason) == ("", FILTERED)
+
+
+async def test_an_error_names_the_model_that_would_have_answered() -> None:
+    models = [model(), model("small")]
+    routes = routing(policy_of(routes=[{"name": "all", "model": "small"}]), models)
+    told = await _judged(Judges(error=BusyError("full")), models, routes)
+    assert (told.code, told.end.model_version) == ("overloaded", "small@1")

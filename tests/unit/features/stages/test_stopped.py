@@ -139,3 +139,13 @@ async def test_a_request_whose_deadline_passes_behind_a_former_owner_ends_behind
     assert told.end.usage is not None
     assert (told.end.usage.prompt_tokens, told.end.usage.completion_tokens) == (0, 3)
     assert told.notices == []
+
+
+@pytest.mark.parametrize("reason", [CANCELLED, DEADLINE])
+async def test_turns_that_were_recalled_for_a_request_that_is_stopped_meanwhile_are_dropped(
+    reason: FinishReason,
+) -> None:
+    stops, one = Stops(reason), model()
+    related = Related(OLD, during=stops)
+    told = await answered(recall(related), models=[one], prepare=stops.prepare, recall=1)
+    assert (len(related.queries), told.plans, words_of(one).jobs) == (1, [], [])

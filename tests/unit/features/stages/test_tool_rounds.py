@@ -85,6 +85,13 @@ async def test_calls_are_records_that_name_the_request_and_when_they_expire() ->
     assert len({one.tool_call_id for one in calls}) == 2
 
 
+async def test_notices_show_the_beginning_of_long_results() -> None:
+    told = await _called(result="x" * 2000)
+    shown = [event.notice.details or {} for event in told.events if event.notice is not None]
+    assert shown[0]["calls"][0]["name"] == "look_up"
+    assert [one["content"] for one in shown[1]["results"]] == ["x" * 1000]
+
+
 async def test_an_answer_that_is_resumed_anywhere_makes_no_call_twice() -> None:
     made: list[list[str]] = []
 
