@@ -126,7 +126,7 @@ class Masked(Stage):
         await ensure_secret(run.partition, self._guard.draw)
         _, memory = run.remembered()
         asker, former = asker_of(run.accepted), run.accepted.former.plan
-        if former.private is None:
+        if plan.private is None:
             unread = [turn for turn in memory if turn.private is None]
             texts = await texts_to_read(run.accepted, run.answer.rounds, unread)
             plan = await self._with_values(plan, texts, past_values(memory), asker)

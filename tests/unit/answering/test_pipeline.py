@@ -238,3 +238,14 @@ async def test_an_answer_that_may_quote_earlier_turns_says_so_to_erasures(has_me
     inflights: list[InFlight] = []
     await answered(partition=_remembering(EARLIER) if has_memory else None, prepare=inflights.append)
     assert [one.reads_past for one in inflights] == [has_memory]
+
+
+async def test_what_waits_for_the_commit_is_called_behind_it() -> None:
+    partition = BenchPartition()
+    committed: list[int] = []
+
+    def wait(inflight: InFlight) -> None:
+        inflight.on_commit.append(lambda: committed.append(len(partition.commits)))
+
+    await answered(partition=partition, prepare=wait)
+    assert committed == [1]
