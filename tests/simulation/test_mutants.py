@@ -72,6 +72,7 @@ from tests.simulation.faults import (
     expiring_storm,
     flooded_storm,
     kill,
+    masked_erasing_storm,
     masking_storm,
     mixed_storm,
     moderation_storm,
@@ -406,57 +407,61 @@ def wide_before(seed: int) -> Simulation:
 MUTANTS: dict[str, Mutant] = {
     "the broker fences no producer": Mutant(Broker, "_writer", _fences_none, hint=16),
     "an end does not wait for the deliveries before it": Mutant(
-        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=37
+        AnswerLog, "_end", _end_without_waiting, kills_and_trouble, hint=42
     ),
     "a next owner does not recover the tokens of open answers": Mutant(
         Ownership, "read_log", _recovers_nothing, hint=6
     ),
     "no fence is written": Mutant(Ownership, "write_fence", _writes_no_fence, hint=4),
-    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=9),
+    "a fence overtakes what is on its way": Mutant(TokenLog, "hold", _nothing, hint=1),
     "offsets are committed past open requests": Mutant(Offsets, "head", _head_without_open, hint=4),
     "ended requests are forgotten": Mutant(Ownership, "known", _known_while_it_runs, hint=6),
     "requests beyond a user's share are forgotten with their ownership": Mutant(
-        OpenRecords, "all", _without_parked, flooded_storm
+        OpenRecords, "all", _without_parked, flooded_storm, hint=1
     ),
     "a request overtakes those of its user that are parked": Mutant(
         OpenRecords, "exceeds", _by_share_alone, flooded_storm
     ),
-    "a request that is stopped in its queue ends at once": Mutant(Requests, "_end_soon", _ends_at_once, hint=2),
+    "a request that is stopped in its queue ends at once": Mutant(Requests, "_end_soon", _ends_at_once, hint=10),
     "a next owner that does not serve the model of a plan decides all anew": Mutant(
-        routing, "_routed", _decides_all, mixed_storm, hint=7
+        routing, "_routed", _decides_all, mixed_storm, hint=47
     ),
     "an answer stays free whose repeat broke off": Mutant(Cached, "_paid", _is_free, routed_storm, hint=101),
     "a request that a former owner has begun is parked": Mutant(
-        Ownership, "has_begun", lambda *_: False, flooded_storm
+        Ownership, "has_begun", lambda *_: False, flooded_storm, hint=78
     ),
     "a record behind a gap passes": Mutant(Arrivals, "passes", _passes_all_that_is_assigned, flooded_storm, hint=3),
     "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=3),
-    "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None),
+    "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None, hint=1),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(
         GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=279
     ),
     "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=21),
-    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=67),
-    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=3310),
+    "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=15),
+    "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=566),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),
     "a worker believes a producer's clock": Mutant(BrokerClock, "time_of", _any_timestamp, wide, hint=4),
     "a worker doubts timestamps by a clock that lags": Mutant(
-        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=70
+        BrokerClock, "_latest", _lower_bound, suspended_fence, hint=34
     ),
     "an erasure leaves running answers their history": Mutant(
-        controls, "_forget_inflight", _forget_no_history, erasing, hint=347
+        controls, "_forget_inflight", _forget_no_history, masked_erasing_storm, hint=26
     ),
-    "an erasure leaves running answers alone": Mutant(controls, "_forget_inflight", _forget_no_inflight, erasing),
-    "who reads a conversation does not ask the mark": Mutant(Run, "remembered", _whatever_is_there, big_erasure),
+    "an erasure leaves running answers alone": Mutant(
+        controls, "_forget_inflight", _forget_no_inflight, erasing, hint=2
+    ),
+    "who reads a conversation does not ask the mark": Mutant(
+        Run, "remembered", _whatever_is_there, big_erasure, hint=1
+    ),
     "the next owner does not go on with an erasure": Mutant(
-        controls, "_delete_rows", _deletes_once, big_erasure, hint=9
+        controls, "_delete_rows", _deletes_once, big_erasure, hint=22
     ),
     "a slow erasure replaces the mark of a newer one": Mutant(
         UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
-    "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=15),
+    "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=2),
     "a record that Kafka refuses is trouble of the broker": Mutant(
         commit, "RECORD_ERRORS", (), wide, hint=2, more=((dead_letters, "dead_letter", _whole_dead_letter),)
     ),
@@ -467,7 +472,7 @@ MUTANTS: dict[str, Mutant] = {
     "a turn has no calls": Mutant(outcome, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
-    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm, hint=8),
+    "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm),
     "a round of calls is no progress of its own": Mutant(
         AnswerLog, "inherit", _reads_on_from_the_first_round, tool_storm
     ),
@@ -485,9 +490,9 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner forgets where another model took over": Mutant(
         RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=6
     ),
-    "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm),
-    "a cached answer is not written down": Mutant(outcome, "_turn", _without_source, routed_storm, hint=13),
-    "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=13),
+    "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm, hint=3),
+    "a cached answer is not written down": Mutant(outcome, "_turn", _without_source, routed_storm, hint=7),
+    "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=7),
     "the cache keeps the answers of an erased user": Mutant(
         ResponseCache, "forget", lambda *_: None, routed_storm, hint=100
     ),
@@ -495,18 +500,20 @@ MUTANTS: dict[str, Mutant] = {
     "a next owner looks for private values anew": Mutant(
         Masked, "is_decided", _is_open, masking_storm, hint=1, more=((Masked, "decide", _finds_anew),)
     ),
-    "private values of earlier turns are not hidden": Mutant(masking, "past_values", lambda *_: (), masking_storm),
+    "private values of earlier turns are not hidden": Mutant(
+        masking, "past_values", lambda *_: (), masking_storm, hint=1
+    ),
     "a next owner judges a prompt anew": Mutant(
         Moderated, "is_decided", _is_open, moderation_storm, hint=3, more=((Moderated, "decide", _judges_anew),)
     ),
     "a next owner forgets that the guard has ended an answer": Mutant(
-        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=355
+        RecoveredAnswers, "note", _without("filtered"), moderation_storm, hint=5
     ),
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
-    "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=49),
+    "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=103),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
     "errors are not audited": Mutant(outcome, "audit_of_request", _audits_no_errors, hint=6),
-    "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=23),
+    "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=75),
 }
 
 
