@@ -339,6 +339,14 @@ def rebalance_while_away(seed: int) -> Simulation:
     return simulation
 
 
+def repeated_erasures(seed: int) -> Simulation:
+    """Erasures of one user that come faster than they are carried out."""
+    load = Load(requests=16, users=1, erases=0.9, over_s=2.0)
+    simulation = Simulation(seed, workers=2, load=load, conditions=Conditions(milvus=True))
+    _inflict_some(simulation, (suspend, rebalance, kill))
+    return simulation
+
+
 def erasing_storm(seed: int) -> Simulation:
     """Erasures beside most requests, a Milvus half of whose calls land late, and owners that come and go."""
     load = Load(requests=10, erases=0.5, over_s=8.0)

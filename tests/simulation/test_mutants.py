@@ -77,6 +77,7 @@ from tests.simulation.faults import (
     mixed_storm,
     moderation_storm,
     recalling_storm,
+    repeated_erasures,
     replayed_turns,
     routed_storm,
     storm,
@@ -458,7 +459,7 @@ MUTANTS: dict[str, Mutant] = {
         controls, "_delete_rows", _deletes_once, big_erasure, hint=22
     ),
     "a slow erasure replaces the mark of a newer one": Mutant(
-        UserLocks, "of", lambda *_: asyncio.Lock(), suspended_fence, hint=8
+        UserLocks, "of", lambda *_: asyncio.Lock(), repeated_erasures, hint=2
     ),
     "sinks do not learn of erasures": Mutant(Controls, "_for_sinks", lambda *_: (), erasing),
     "erased turns are indexed": Mutant(Turns, "_is_forgotten", lambda *_: False, replayed_turns, hint=2),
