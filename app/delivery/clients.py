@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -25,6 +27,8 @@ from app.settings import Settings
 from app.wire.limits import MAX_RECORD_BYTES
 from tables.records import Table
 
+log = logging.getLogger(__name__)
+
 # Raised by aiokafka when a broker is unreachable or a producer was fenced; a fatal transaction state raises a bare
 # AssertionError. None of these says whether the records were written, so the next owner reads the log to find out.
 RETRIABLE_ERRORS = (KafkaError, AssertionError, TimeoutError, OSError)
@@ -35,6 +39,7 @@ FENCED = (ProducerFenced, InvalidProducerEpoch)
 RECORD_ERRORS = (MessageSizeTooLargeError, RecordListTooLargeError, InvalidTimestampError)
 
 _TRANSACTION_TIMEOUT_MS = 30_000
+_STOP_S = 2.0
 _FETCHER_MS = 200
 """aiokafka's default."""
 
@@ -118,3 +123,12 @@ class Clients:
             # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
             raise CoordinatorLoadInProgressError(f"the coordinator left out the offsets of {', '.join(missing)}")
         return {name: found[topic_partition] for name, topic_partition in partitions.items()}
+
+
+async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """Stop within two seconds, whatever the state of the broker and the client: a rebalance waits for it."""
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await client.stop()
+    except RETRIABLE_ERRORS as error:
+        log.debug("a client that is not needed any more did not stop cleanly: %r", error)

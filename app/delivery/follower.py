@@ -9,6 +9,7 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from app.delivery.clients import stop_client
 from app.delivery.escalation import ESCALATING
 from app.delivery.partition import Partition
 from models.unexpected import type_and_place
@@ -73,4 +74,4 @@ async def _read(
         reader.seek(at, max(first, start))
         await read(Follower(reader, at))
     finally:
-        await reader.stop()
+        await stop_client(reader)

@@ -18,7 +18,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
@@ -30,7 +30,7 @@ from app.delivery.inflight import InFlight
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
-from app.delivery.resume.token_producer import TokenProducer, stop_producer
+from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
 from app.settings import Settings
@@ -241,7 +241,7 @@ class Ownership:
     async def end(self) -> None:
         """Release everything. The broker aborts an open transaction when the next owner starts."""
         self.token_log.close()
-        await stop_producer(self._producer)
+        await stop_client(self._producer)
         self.store.close()
 
     def _checkpoint(self, finished: Sequence[int], epoch: int) -> Checkpoint:

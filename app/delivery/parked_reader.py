@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from aiokafka import AIOKafkaConsumer
 
-from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.clients import RETRIABLE_ERRORS, stop_client
 from app.delivery.commits.commit import LostError
 from app.delivery.open_records import OpenRecords
 from app.delivery.ownership import PartitionContext
@@ -66,7 +66,7 @@ class ParkedReader:
                 await self._scan(reader)
             self._records.wanted.clear()
         finally:
-            await reader.stop()
+            await stop_client(reader)
 
     async def _scan(self, reader: AIOKafkaConsumer) -> None:
         due = self._records.due()

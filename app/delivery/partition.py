@@ -39,6 +39,7 @@ _STEADY_S = 10.0
 # A store that is corrupt again within this time has a disk that does not keep what is written.
 _CORRUPT_AGAIN_S = 600.0
 _RELEASE_S = 1.0
+_HALT_AGAIN_S = 2.0
 _NOT_OF_RECORDS = (*ESCALATING, *RETRIABLE_ERRORS)
 # Unexpected errors of one partition in a row, with back-off between them, until the worker is believed to be broken.
 _MOST_UNEXPECTED = 4
@@ -265,9 +266,9 @@ class Partition:
         self.context.queue.close()
 
     async def _halt(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        while not self._task.done():
+            self._task.cancel()  # libraries have swallowed a cancellation before
+            await asyncio.wait((self._task,), timeout=_HALT_AGAIN_S)
         await self._let_go()  # the cancellation may have interrupted it
 
     async def _take_attempts_back(self) -> None:

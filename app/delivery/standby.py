@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable
 
-from app.delivery.clients import RETRIABLE_ERRORS
+from app.delivery.clients import RETRIABLE_ERRORS, stop_client
 from app.delivery.commits.changelog import changelogs, restore
 from app.delivery.ownership import PartitionContext
 from app.delivery.taking_over import open_store
@@ -70,4 +70,4 @@ async def _copy(context: PartitionContext) -> None:
             await asyncio.sleep(_FOLLOW_S)
     finally:
         store.close()
-        await reader.stop()
+        await stop_client(reader)

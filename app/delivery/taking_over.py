@@ -17,6 +17,7 @@ from functools import partial
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
+from app.delivery.clients import stop_client
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import TOMBSTONES_MS
 from app.delivery.commits.checkpoint import Checkpoint
@@ -29,7 +30,6 @@ from app.delivery.ownership import (
     committed_checkpoint,
 )
 from app.delivery.record import REQUESTS, SOURCES
-from app.delivery.resume.token_producer import stop_producer
 from app.delivery.resume.tokens import TokenLog
 from tables.store import PartitionStore
 from tables.store_errors import StoreError
@@ -60,7 +60,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
         await ownership.restore(reader)
         await ownership.write_fence(mine)
         await ownership.read_log(reader)
-        await reader.stop()
+        await stop_client(reader)
     except BaseException:
         await _give_up(store, producer, reader)
         raise
@@ -73,8 +73,8 @@ async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, rea
     """Close the store first, because the rest can be cancelled; a store that stays open locks out the next owner."""
     if store is not None:
         store.close()
-    await stop_producer(producer)
-    await reader.stop()
+    await stop_client(producer)
+    await stop_client(reader)
 
 
 async def _start(context: PartitionContext, reader: AIOKafkaConsumer, mine: set[int]) -> Start:

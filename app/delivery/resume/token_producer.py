@@ -6,16 +6,11 @@ After a failed batch, the producer's sequence number no longer matches the broke
 from __future__ import annotations
 
 import asyncio
-import logging
 
 from aiokafka import AIOKafkaProducer
 
-from app.delivery.clients import RETRIABLE_ERRORS, Clients
+from app.delivery.clients import Clients, stop_client
 from app.delivery.resume.token_pace import TokenPace
-
-log = logging.getLogger(__name__)
-
-_STOP_S = 2.0
 
 
 class TokenProducer:
@@ -34,7 +29,7 @@ class TokenProducer:
                 try:
                     await producer.start()
                 except BaseException:
-                    await stop_producer(producer)
+                    await stop_client(producer)
                     raise
                 self._current = producer
             return self._current
@@ -43,7 +38,7 @@ class TokenProducer:
         """Make the next `current` create a new producer. Of several reports about one producer, the first counts."""
         if self._current is producer:
             self._current = None
-            task = asyncio.create_task(stop_producer(producer))
+            task = asyncio.create_task(stop_client(producer))
             self._stopping.add(task)
             task.add_done_callback(self._stopping.discard)
 
@@ -51,12 +46,3 @@ class TokenProducer:
         if self._current is not None:
             self.retire(self._current)
         await asyncio.gather(*self._stopping)
-
-
-async def stop_producer(producer: AIOKafkaProducer) -> None:
-    """Stop within two seconds, whatever the state of the broker and the producer."""
-    try:
-        async with asyncio.timeout(_STOP_S):
-            await producer.stop()
-    except RETRIABLE_ERRORS as error:
-        log.debug("a replaced producer did not stop cleanly: %r", error)
