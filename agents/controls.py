@@ -5,7 +5,7 @@ An erasure takes these steps. After a crash the record is read again and the ste
 1. One transaction writes the mark (table `erased`), and sends the erasure to all other partitions of `controls`,
    because a wrong partitioner may have put records of the user there. Sinks of other systems learn of it from the topic
    `erasures`. From then on, nothing older than the mark is remembered, indexed or served, although it is still there:
-   whoever reads a conversation asks the mark (`Erased.hides`).
+   every reader of a conversation asks the mark (`Erased.hides`).
 2. The user's running answers end, and nothing of them is kept.
 3. The user's rows are deleted, some hundred in a transaction: a user may have a million.
 4. Milvus deletes the user's rows.
@@ -111,12 +111,12 @@ class Controls:
             self._cancels.remember(key, commit, min(remembered_for, REMEMBERED_S))
 
     async def _erase(self, partition: Partition, record: Record, user_id: str) -> None:
-        place = (record.partition, record.offset)
-        self._erasing.setdefault(place, time.monotonic())
+        position = (record.partition, record.offset)
+        self._erasing.setdefault(position, time.monotonic())
         try:
             await self._erase_everywhere(partition, record, user_id)
         finally:
-            self._erasing.pop(place, None)
+            self._erasing.pop(position, None)
 
     @property
     def oldest_erasure_s(self) -> float:
@@ -184,10 +184,10 @@ async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None
     while again:
         again, more, rows = False, True, erasure(store, user_id, mark)
         while more:
-            found, more = some(rows)
+            candidates, more = some(rows)
             on_their_way = queue.keys_of(Table.CONVERSATIONS)
-            now = tuple(row for row in found if row.key not in on_their_way)
-            again |= len(now) < len(found)
+            now = tuple(row for row in candidates if row.key not in on_their_way)
+            again |= len(now) < len(candidates)
             if now:
                 await partition.commit(Commit(None, now))
             elif more or again:
@@ -201,7 +201,7 @@ def _forget_inflight(inflight: InFlight, at: int) -> None:
     elif inflight.reads_past:
         inflight.forgets = Forgets.ALL  # asked after the erasure, but it may quote what was erased
     else:
-        inflight.forgets = max(inflight.forgets, Forgets.HISTORY)
+        inflight.forgets = max(inflight.forgets, Forgets.MEMORY)
 
 
 def _marked(user_id: str, mark: Erased) -> Change:

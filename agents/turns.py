@@ -93,13 +93,19 @@ class Turns:
             self._index.expire(partition.ownership.clock.now() - int(self._settings.index_ttl * 1000))
 
     def _indexed(
-        self, partition: Partition, ownership: Ownership, record: Record, turn: Turn, taken_ns: int, refusal: str | None
+        self,
+        partition: Partition,
+        ownership: Ownership,
+        record: Record,
+        turn: Turn,
+        received_ns: int,
+        refusal: str | None,
     ) -> None:
         # If the partition was lost meanwhile, its next owner indexes the turn again.
         if partition.state is not State.OWNED or partition.ownership is not ownership:
             return
         if refusal is None:
-            self._observer.indexed(record, turn, taken_ns)
+            self._observer.indexed(record, turn, received_ns)
             partition.spawn(partition.commit(Commit(record)))
             return
         error = WireError(ErrorCode.INVALID_REQUEST, refusal)

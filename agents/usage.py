@@ -10,7 +10,7 @@ Each revision of a window is published exactly once, whichever process dies:
    and then restores the rows. It sees the last commit, and no later one can follow.
 3. It therefore continues at exactly that position. A read_committed consumer returns each turn once, in offset order.
 4. A commit that is still queued when an ownership ends is cancelled together with the task that awaits it, before the
-   next ownership begins (partition.py). If the outcome of a commit is unknown, 2 settles it. No commit is built on
+   next ownership begins (partition.py). If the outcome of a commit is unknown, 2 decides. No commit is built on
    stale rows: each ownership has one task, and it awaits each commit before it counts on.
 """
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from aiokafka.errors import KafkaError
 
 from app.delivery.commits.changelog import create_changelogs
-from app.faust import consumer, pins
+from app.faust import pins
 from app.folder_lock import LockedError, locked
 from app.kafka.clients import KafkaAwayError, KafkaUnusableError
 from app.kafka.topic_config import TopicConfigError
@@ -51,7 +51,6 @@ def check_setup(parley: Settings, held: ExitStack, web: tuple[str, int] | None) 
     os.umask(0o077)  # tables hold conversations
     try:
         pins.check()
-        consumer.tune()
         check_folders(parley, read_policy(parley.policy))
         _lock(parley.data_dir, held)
         if web is not None:

@@ -63,7 +63,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters[_ITERATED] = _Iterated
         self.filters[_JOINED] = _joined
 
-    def render(self, source: str, **given: Any) -> str:
+    def render(self, source: str, /, **given: Any) -> str:
         """The source, compiled once, with these variables."""
         parts: list[str] = []
         size = 0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import TemplateError
@@ -27,6 +28,10 @@ LONGEST_S = 2.0
 _END = "\ufdd0end of the message that is continued\ufdd0 "
 """Between noncharacters, which no template writes; the space shows whether the template removes some."""
 _LONGEST_REASON = 200
+
+
+TemplateValue = str | int | float | bool | None
+NONE: Mapping[str, TemplateValue] = MappingProxyType({})
 
 
 class PromptError(Exception):
@@ -53,12 +58,14 @@ class ChatTemplate:
         *,
         continues: bool = False,
         tools_name: str = "tools",
+        values: Mapping[str, TemplateValue] = NONE,
         is_patient: bool = False,
     ) -> str:
         """The text of the prompt.
 
         at: The Unix time that the template sees.
         tools_name: The variable that holds the tools.
+        values: Further variables, of which none may have a name that the template gets from here.
         is_patient: While a model is loaded: an event loop of this thread may be held up, and a refusal is no news.
 
         Raises `PromptError`.
@@ -67,21 +74,21 @@ class ChatTemplate:
         is_inline = has_loop and not is_patient
         moment = _moment(at)
         source = ""
+        given = {
+            **self._tokenizer.special_tokens_map,
+            "messages": _marked(messages) if continues else list(messages),
+            "documents": None,
+            "add_generation_prompt": not continues,
+            "strftime_now": moment.strftime,
+            "tools": None,
+            tools_name: list(tools) or None,
+        }
+        if taken := sorted(given.keys() & values.keys()):
+            raise PromptError(f"chat_template_kwargs: {taken[0]} is not for requests to set")
         try:
             source = self._tokenizer.get_chat_template(None, list(tools) or None)
             with time_limit(INLINE_S if is_inline else LONGEST_S):
-                text = _environment().render(
-                    source,
-                    messages=_marked(messages) if continues else list(messages),
-                    documents=None,
-                    add_generation_prompt=not continues,
-                    **{
-                        **self._tokenizer.special_tokens_map,
-                        "strftime_now": moment.strftime,
-                        "tools": None,
-                        tools_name: list(tools) or None,
-                    },
-                )
+                text = _environment().render(source, **values, **given)
         except TemplateTooSlow as error:
             kind = PromptTooSlow if is_inline else PromptError
             raise kind(f"the model's chat template takes longer than {LONGEST_S:g} s for these messages") from error

@@ -10,9 +10,10 @@ from __future__ import annotations
 import codecs
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from models.chat import ToolCall
+from models.reasoning import BEGIN, END, Reasoning, ReasoningReader
 from models.tools.format import ToolFormat
 from models.tools.parser import CallDelta, ToolCallParser
 
@@ -144,14 +145,32 @@ def _byte_of_character() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
+class Part(NamedTuple):
+    """What tokens add to an answer: to its text, its calls and its reasoning."""
+
+    text: str
+    calls: tuple[CallDelta, ...] = ()
+    reasoning: str = ""
+
+
 class AnswerText:
-    """Like `TextStream`; with a tool format, calls are separated from the text."""
+    """Like `TextStream`; with a tool format, calls are separated from the text, and so may be the reasoning."""
 
-    __slots__ = ("_parser", "_stream")
+    __slots__ = ("_parser", "_reasoning", "_stream")
 
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str], form: ToolFormat | None) -> None:
-        self._stream = TextStream(vocabulary, stop, {} if form is None else _spelled(vocabulary, form))
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        stop: Sequence[str],
+        form: ToolFormat | None,
+        reasoning: Reasoning | None = None,
+    ) -> None:
+        spelled = {} if form is None else _spelled(vocabulary, form)
+        if reasoning is not None:
+            spelled |= dict(filter(None, map(vocabulary.special, (BEGIN, END))))
+        self._stream = TextStream(vocabulary, stop, spelled)
         self._parser = None if form is None else ToolCallParser(form)
+        self._reasoning = None if reasoning is None else ReasoningReader(reasoning)
 
     @property
     def stopped(self) -> bool:
@@ -163,17 +182,25 @@ class AnswerText:
         """The complete calls so far."""
         return () if self._parser is None else tuple(self._parser.calls)
 
-    def step(self, token: int) -> tuple[str, tuple[CallDelta, ...]]:
-        """The text and the parts of calls that `token` adds."""
-        text = self._stream.step(token)
-        return (text, ()) if self._parser is None else self._parser.step(text)
+    def step(self, token: int) -> Part:
+        """What `token` adds."""
+        text, calls = self._stream.step(token), tuple[CallDelta, ...]()
+        if self._parser is not None:
+            text, calls = self._parser.step(text)
+        if self._reasoning is None:
+            return Part(text, calls)
+        reasoning, text = self._reasoning.step(text)
+        return Part(text, calls, reasoning)
 
-    def finish(self) -> str:
-        """The text that was held back, at the end of the answer."""
-        if self._parser is None:
-            return self._stream.held
-        text, _ = self._parser.step(self._stream.held)
-        return text + self._parser.finish()
+    def finish(self) -> Part:
+        """What was held back, at the end of the answer."""
+        text = self._stream.held
+        if self._parser is not None:
+            text = self._parser.step(text)[0] + self._parser.finish()
+        if self._reasoning is None:
+            return Part(text)
+        parts = (self._reasoning.step(text), self._reasoning.finish())
+        return Part("".join(answer for _, answer in parts), reasoning="".join(reasoning for reasoning, _ in parts))
 
 
 def _spelled(vocabulary: Vocabulary, form: ToolFormat) -> dict[int, str]:

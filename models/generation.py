@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from models.chat import ToolCall
 
 if TYPE_CHECKING:
+    from models.reasoning import Reasoning
     from models.tools.format import ToolFormat
     from models.tools.parser import CallDelta
 
@@ -116,9 +117,10 @@ class Job:
     `max_tokens` cuts short satisfies it as far as it goes. `user` and `tenant` are for fairness, and limit the reuse of
     computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA
     adapter of the engine; empty means the model itself. No end-of-sequence token is drawn before the answer has
-    `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. `prompt_logprobs`:
-    how many of the likeliest tokens are reported with each token of the prompt; None reports nothing, and neither does
-    a job with `generated`. `stop_when` needs `sampling.logprobs`.
+    `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. With `reasoning` the
+    model's reasoning is told apart from its text. `prompt_logprobs`: how many of the likeliest tokens are reported with
+    each token of the prompt; None reports nothing, and neither does a job with `generated`. `stop_when` needs
+    `sampling.logprobs`.
     """
 
     id: str
@@ -135,6 +137,7 @@ class Job:
     constraint: OutputConstraint | None = None
     min_tokens: int = 0
     tools: ToolFormat | None = None
+    reasoning: Reasoning | None = None
     prompt_logprobs: int | None = None
     stop_when: LowConfidence | None = None
 
@@ -175,6 +178,7 @@ class Delta:
     logprobs: tuple[TokenLogprob, ...] = ()
     calls: tuple[CallDelta, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    reasoning: str = ""
 
 
 MOST_WEIGHT = 1 << 18
@@ -187,7 +191,9 @@ _LOGPROB_WEIGHT = 256  # a token's text is not known here
 def weight(delta: Delta) -> int:
     """About how many bytes its event takes at most."""
     entries = sum(1 + len(one.top) for one in (*delta.logprobs, *delta.prompt_logprobs))
-    characters = len(delta.text) + sum(len(call.name) + len(call.arguments) for call in delta.calls)
+    characters = (
+        len(delta.text) + len(delta.reasoning) + sum(len(call.name) + len(call.arguments) for call in delta.calls)
+    )
     return _TOKEN_WEIGHT * len(delta.tokens) + _CHARACTER_WEIGHT * characters + _LOGPROB_WEIGHT * entries
 
 
@@ -202,6 +208,7 @@ def merged(parts: Sequence[Delta]) -> Delta:
         tuple(logprob for part in parts for logprob in part.logprobs),
         tuple(call for part in parts for call in part.calls),
         parts[0].prompt_logprobs,
+        "".join(part.reasoning for part in parts),
     )
 
 
@@ -209,7 +216,7 @@ def merged(parts: Sequence[Delta]) -> Delta:
 class End:
     """The answer's end; `index` counts its tokens, `text` is text that was held back for a stop string or a call.
 
-    `calls` are the answer's complete calls of tools.
+    `calls` are the answer's complete calls of tools, `reasoning` is reasoning that was held back for its end.
     """
 
     index: int
@@ -217,6 +224,7 @@ class End:
     usage: Usage
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

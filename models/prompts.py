@@ -14,19 +14,19 @@ from __future__ import annotations
 import hashlib
 import logging
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from models.chat import ChatMessage, PastTurn
-from models.chat_template import ChatTemplate, PromptError, PromptRejected, PromptTooSlow
+from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected, PromptTooSlow, TemplateValue
 from models.control_tokens import REASONING_TAGS, control_tokens
 from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
-from models.template_features import TemplateFeatures, ToolsPlace
+from models.template_features import THINK, TemplateFeatures, ToolsPlace
 from models.template_report import TemplateReport, report_of
 from models.tools.constraint import Tool
 from models.tools.format import ToolFormat
@@ -46,6 +46,7 @@ PLAIN_ROLES = {"system": "System", "user": "User", "assistant": "Assistant", "to
 Rendered = dict[str, Any]
 """A message as chat templates expect it."""
 
+_TAIL = 16  # tokens that hold the end of a prompt
 _VARIABLES = {ToolsPlace.VARIABLE: "tools", ToolsPlace.XML_VARIABLE: "xml_tools"}
 
 
@@ -69,13 +70,15 @@ def _containing() -> Iterator[None]:
 class BuiltPrompt:
     """Token ids, how many of the newest turns they contain, and a short hash of them.
 
-    The first `shared` tokens come from the service and are the same for every user.
+    The first `shared` tokens come from the service and are the same for every user. `opens_thinking`: the answer begins
+    inside the model's reasoning.
     """
 
     ids: tuple[int, ...]
     turns_used: int
     digest: str
     shared: int = 0
+    opens_thinking: bool = False
 
 
 class PromptBuilder:
@@ -122,12 +125,14 @@ class PromptBuilder:
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
+        template_values: Mapping[str, TemplateValue] = NONE,
     ) -> BuiltPrompt:
         """The prompt for `prompt` or `messages` after `recalled` and `history`, with room for `reserve` tokens.
 
         If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
-        that a template sees.
+        that a template sees. `template_values` are further variables of the template, such as `enable_thinking` or
+        `reasoning_effort`, which may not have the name of one that it gets anyway.
 
         Raises:
             PromptTooLong: the messages do not fit.
@@ -137,13 +142,17 @@ class PromptBuilder:
         kept = list(history)[-self._history_turns :] if self._history_turns else []
         turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
-        private = bool(tools) or any(message.role == "system" for message in last)
+        values = {
+            name: self._foreign.removed_from(value) if isinstance(value, str) else value
+            for name, value in template_values.items()
+        }
+        private = bool(tools or values) or any(message.role == "system" for message in last)
         instructions = list(takewhile(lambda message: message.role == "system", last))
         last = last[len(instructions) :]
 
         def render(used: int) -> list[int]:
             past = [message for turn in turns[len(turns) - used :] for message in turn.messages]
-            return self._ids(system, [*instructions, *past, *last], tools, at, continues=continues)
+            return self._ids(system, [*instructions, *past, *last], tools, at, values, continues=continues)
 
         room = self._context_length - reserve
         used, ids = len(turns), render(len(turns))
@@ -159,7 +168,7 @@ class PromptBuilder:
                     high = middle - 1
             used, ids = best
         self._must_fit(ids)
-        return _built(ids, used, 0 if private else self._shared(ids, system, at))
+        return _built(ids, used, 0 if private else self._shared(ids, system, at), opens_thinking=self._opens(ids))
 
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""
@@ -206,6 +215,7 @@ class PromptBuilder:
         messages: Sequence[ChatMessage],
         tools: Sequence[Tool],
         at: float,
+        values: Mapping[str, TemplateValue] = NONE,
         *,
         continues: bool = False,
     ) -> list[int]:
@@ -217,7 +227,7 @@ class PromptBuilder:
 
         def text(features: TemplateFeatures, talk: list[Rendered]) -> str:
             shape = shaped(talk, known, features, self.tool_format)
-            return self._render(shape, at, known, features.tools, continues=continues)
+            return self._render(shape, at, known, features.tools, values, continues=continues)
 
         try:
             return self._segments.ids(text(features, talk))
@@ -238,6 +248,7 @@ class PromptBuilder:
         at: float,
         tools: Sequence[Any] = (),
         place: ToolsPlace = ToolsPlace.TEXT,
+        values: Mapping[str, TemplateValue] = NONE,
         *,
         continues: bool = False,
         is_patient: bool = False,
@@ -248,7 +259,7 @@ class PromptBuilder:
         name = _VARIABLES.get(place)
         given = tools if name else ()
         return self._template.render(
-            talk, given, at, continues=continues, tools_name=name or "tools", is_patient=is_patient
+            talk, given, at, continues=continues, tools_name=name or "tools", values=values, is_patient=is_patient
         )
 
     def _tried(self, talk: Sequence[Rendered], tools: Sequence[Any], place: ToolsPlace) -> str:
@@ -257,11 +268,16 @@ class PromptBuilder:
             talk = in_system(list(talk), tools)
         return self._render(talk, 0.0, tools, place, is_patient=True)
 
+    def _opens(self, ids: Sequence[int]) -> bool:
+        """Whether the answer begins inside the model's reasoning."""
+        text: str = self._tokenizer.decode(list(ids[-_TAIL:]), skip_special_tokens=False)
+        return text.rstrip().endswith(THINK)
+
     def _must_fit(self, ids: Sequence[int]) -> None:
         if len(ids) >= self._context_length:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
 
 
-def _built(ids: Sequence[int], turns_used: int, shared: int) -> BuiltPrompt:
+def _built(ids: Sequence[int], turns_used: int, shared: int, *, opens_thinking: bool = False) -> BuiltPrompt:
     digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
-    return BuiltPrompt(tuple(ids), turns_used, digest, shared)
+    return BuiltPrompt(tuple(ids), turns_used, digest, shared, opens_thinking)

@@ -38,7 +38,7 @@ class Attempts:
         self.isolation = Isolation()
 
     def use(self, policy: Policy) -> None:
-        """The policy has no say."""
+        """The policy does not decide it."""
 
     def stage(self, run: Run) -> Stage:
         return Attempting(run, self.isolation)

@@ -66,7 +66,7 @@ def question_of(request: Request, memory: tuple[Turn, ...]) -> str:
     return request.question
 
 
-def history_of(request: Request, memory: tuple[Turn, ...]) -> list[PastTurn]:
+def past_turns_of(request: Request, memory: tuple[Turn, ...]) -> list[PastTurn]:
     """The turns before this one."""
     past = memory[:-1] if request.tool_results is not None else memory
     return [PastTurn(turn.prompt, turn.answer, turn.steps, turn.before) for turn in past]
@@ -99,7 +99,7 @@ def before_of(request: Request) -> tuple[ChatMessage, ...]:
 
 
 def _last_of_user(messages: tuple[Message, ...]) -> int:
-    return max((place for place, message in enumerate(messages) if message.role is Role.USER), default=-1)
+    return max((index for index, message in enumerate(messages) if message.role is Role.USER), default=-1)
 
 
 def beginning_of(request: Request) -> str:

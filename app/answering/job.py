@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from types import MappingProxyType
 
-from app.answering.dialogue import Dialogue, chat_message, check_dialogue, history_of, question_of, steps_of
+from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_turns_of, question_of, steps_of
 from app.settings import Settings
 from app.wire.ids import seed_for
 from app.wire.limits import MAX_PROMPT_LOGPROBS, MAX_RECORD_BYTES, TOOL_ROUNDS
@@ -47,7 +47,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
     """Build the prompt as of the time `at`, Unix milliseconds. Building it again gives the same prompt.
 
     Raises:
-        PromptTooLong: the prompt does not fit the model's context, even without history.
+        PromptTooLong: the prompt does not fit the model's context, even without earlier turns.
         PromptError: the model's chat template rejects it.
         DialogueError: the conversation does not have what the request refers to.
         UnsupportedError: the log probabilities of this prompt cannot be reported.
@@ -57,7 +57,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
 
     check_dialogue(request, memory)
     whole = request.messages is not None and request.previous_request_id is None
-    history = [] if whole else history_of(request, memory)
+    past = [] if whole else past_turns_of(request, memory)
     recalled = [PastTurn(turn.prompt, turn.answer) for turn in dialogue.recalled]
 
     def build() -> BuiltPrompt:
@@ -67,7 +67,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
             return model.prompts.raw(request.prompt or "")
         return model.prompts.build(
             settings.system_prompt,
-            history,
+            past,
             question_of(request, memory),
             None if request.messages is None else [*(chat_message(one) for one in request.messages), *rounds],
             recalled=recalled,
@@ -78,7 +78,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
             at=at / 1000,
         )
 
-    size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *history)) + prompt_bytes(request)
+    size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *past)) + prompt_bytes(request)
     size += sum(len(message.content) for message in rounds)
     try:
         prompt = build() if size < _INLINE_BYTES else await asyncio.to_thread(build)

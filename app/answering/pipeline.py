@@ -132,7 +132,7 @@ class Answering:
             raise Over(self.run.ended_by(FinishReason.LENGTH, prompt_tokens)) from None
 
     async def _job(self, model: ServedModel) -> tuple[BuiltPrompt, Job]:
-        answer, dialogue = self.run.answer, await self.run.seen()
+        answer, dialogue = self.run.answer, await self.run.visible_dialogue()
         answer.inherit(await _ids_of(dialogue.written, model))
         try:
             prompt = await prompt_of(dialogue, model, self.run.settings, self.run.accepted.at)

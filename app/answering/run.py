@@ -135,7 +135,7 @@ class Run:
             dialogue = await see(dialogue)
         return dialogue
 
-    async def seen(self) -> Dialogue:
+    async def visible_dialogue(self) -> Dialogue:
         """What a model gets to read now."""
         answer = self.answer
         has_begun = answer.from_index > answer.rounds.end

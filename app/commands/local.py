@@ -88,7 +88,7 @@ def local_instance(folder: Path, *, owns_env_file: bool = True) -> LocalInstance
     try:
         from app.local.instance import LocalInstance  # needs packages of an extra
     except ModuleNotFoundError as error:
-        raise WrongUseError(f"the package {error.name} is missing: pip install 'parley[local]'") from None
+        raise WrongUseError(f"the package {error.name} is missing: install Parley with its extra `local`") from None
     return LocalInstance(folder, owns_env_file=owns_env_file)
 
 

@@ -82,7 +82,7 @@ def quantize(
         raise WrongUseError(f"{out} has {'no weights to examine' if report_only else 'weights already'}")
     if out is not None and not report_only and find_spec("gptqmodel") is None:
         raise WrongUseError(
-            "GPTQModel is needed; install it without constraints.txt: pip install 'parley[quantize]', or see --to int8"
+            "GPTQModel is needed: install Parley with its extra `quantize`, without constraints.txt, or see --to int8"
         )
     warn_of_unknown_settings()
     note(f"the report runs up to {prompts} prompts on both models: minutes on a CPU; reduce it with --prompts")

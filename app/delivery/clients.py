@@ -115,14 +115,14 @@ class Clients:
         admin = AIOKafkaAdminClient(**self.settings.cluster.options())
         await admin.start()
         try:
-            found = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
+            offsets = await admin.list_consumer_group_offsets(self.settings.group, partitions=list(partitions.values()))
         finally:
             await admin.close()
-        missing = [name for name, topic_partition in partitions.items() if topic_partition not in found]
+        missing = [name for name, topic_partition in partitions.items() if topic_partition not in offsets]
         if missing:
             # A coordinator that has just started leaves topics out; that does not mean "nothing was committed".
             raise CoordinatorLoadInProgressError(f"the coordinator left out the offsets of {', '.join(missing)}")
-        return {name: found[topic_partition] for name, topic_partition in partitions.items()}
+        return {name: offsets[topic_partition] for name, topic_partition in partitions.items()}
 
 
 async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:

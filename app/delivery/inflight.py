@@ -18,12 +18,12 @@ from app.wire.event import TokenEvent
 class Forgets(enum.IntEnum):
     """What of a request may not be kept, because its user was erased.
 
-    HISTORY: The turns before it: the erasure came while it waited.
+    MEMORY: The turns before it: the erasure came while it waited.
     ALL: Anything: it was sent before the erasure, or its answer may quote what was erased.
     """
 
     NOTHING = 0
-    HISTORY = 1
+    MEMORY = 1
     ALL = 2
 
 

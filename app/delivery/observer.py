@@ -43,7 +43,7 @@ class Observer:
     def swept(self, partition: int, held: Mapping[Table, int], expired: Mapping[Table, int]) -> None:
         """How many rows a sweep has kept and deleted."""
 
-    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
+    def indexed(self, record: Record, turn: Turn, received_ns: int) -> None:
         """A record of `turns`, received at that Unix time, is in Milvus."""
 
 

@@ -94,7 +94,7 @@ class OpenRecords:
     def holds(self, record: Record) -> bool:
         return record.offset in self._held[record.topic]
 
-    def finish(self, record: Record) -> None:
+    def remove(self, record: Record) -> None:
         held = self._held[record.topic].pop(record.offset, None)
         if held is None:
             return
@@ -144,7 +144,7 @@ class OpenRecords:
             self._lent_users[record.key] += 1
             self._want(record.key)
 
-    def take_back(self, record: Record) -> None:
+    def reclaim(self, record: Record) -> None:
         if record.offset in self._lent:
             del self._lent[record.offset]
             if record.key is not None:

@@ -21,9 +21,8 @@ from aiokafka.structs import OffsetAndMetadata
 from app.delivery.clients import RETRIABLE_ERRORS, Clients, stop_client
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import changelogs, restore
-from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Handover, Offsets, decode_handover
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlight
@@ -81,9 +80,9 @@ class PartitionContext:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin: the checkpoint, and of each topic the first unfinished offset and those finished ahead of it."""
+    """Where to begin: the handover, and of each topic the first unfinished offset and those finished ahead of it."""
 
-    checkpoint: Checkpoint
+    handover: Handover
     heads: Mapping[str, int]
     ahead: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -116,12 +115,12 @@ class Ownership:
         self.restored = 0
         self._fencing = asyncio.Lock()
         self._producer = producer
-        self._former = start.checkpoint
-        self._lost_epoch = max(start.checkpoint.lost_epoch, start.checkpoint.epoch)
+        self._former = start.handover
+        self._lost_epoch = max(start.handover.lost_epoch, start.handover.epoch)
         self._first_epoch: int | None = None
         self._resume_until: int | None = None  # None: not known yet, so everything inherited is still needed
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.finisher = GroupCommitter(
+        self.committer = GroupCommitter(
             context.settings,
             context.number,
             producer=producer,
@@ -129,7 +128,7 @@ class Ownership:
             offsets=self.offsets,
             queue=context.queue,
             pacer=context.pacer,
-            checkpoint=self._checkpoint,
+            handover=self._handover,
             observe=partial(context.observer.committed, context.number),
         )
 
@@ -139,7 +138,7 @@ class Ownership:
 
     async def run(self) -> None:
         """Commit until a commit fails, and raise its error."""
-        committing = asyncio.ensure_future(self.finisher.run())
+        committing = asyncio.ensure_future(self.committer.run())
         try:
             await asyncio.wait({committing, self._failed}, return_when=asyncio.FIRST_COMPLETED)
             for ended in (self._failed, committing):
@@ -208,7 +207,7 @@ class Ownership:
         async with self._fencing:
             await self.token_log.hold()
             sent_at = time.monotonic()
-            receipt = await self.finisher.fence(fence, mine, above=self._lost_epoch)
+            receipt = await self.committer.fence(fence, mine, above=self._lost_epoch)
             self.clock.acknowledged(receipt, sent_at)
             self._first_epoch = receipt.offset if self._first_epoch is None else self._first_epoch
             self.token_log.open(receipt.offset)
@@ -227,15 +226,15 @@ class Ownership:
 
         Asks the broker if the last commit is older. A process that was suspended or disconnected cannot know otherwise.
         """
-        fresh_until = self.finisher.confirmed_at + self.context.settings.session_timeout_s
+        fresh_until = self.committer.confirmed_at + self.context.settings.session_timeout_s
         if time.monotonic() < fresh_until:
             return True
         async with self._fencing:
             asked_at = time.monotonic()
-            checkpoint = await committed_checkpoint(self.context)
-            if checkpoint.epoch != self.epoch:
+            handover = await committed_handover(self.context)
+            if handover.epoch != self.epoch:
                 return False
-            self.finisher.confirmed_at = asked_at
+            self.committer.confirmed_at = asked_at
             return True
 
     async def end(self) -> None:
@@ -244,14 +243,14 @@ class Ownership:
         await stop_client(self._producer)
         self.store.close()
 
-    def _checkpoint(self, finished: Sequence[int], epoch: int) -> Checkpoint:
+    def _handover(self, finished: Sequence[int], epoch: int) -> Handover:
         """What to commit once these requests are finished."""
         since, floor = self._inherited(epoch)
         if not self.resuming:
             began = self.offsets[REQUESTS].tokens_from(finished)
             since = self.token_log.position if began is None else began
             floor = floor if self._first_epoch is None or since <= self._first_epoch else self._first_epoch
-        return Checkpoint(
+        return Handover(
             head=self.offsets[REQUESTS].head(finished),
             epoch=epoch,
             tokens_offset=since,
@@ -263,7 +262,7 @@ class Ownership:
     def _inherited(self, epoch: int) -> tuple[int, int]:
         """Where the former owner's open answers begin, and the floor there, for a fence at the offset `epoch`.
 
-        The former checkpoint names offsets before the end of the log. If the fence's offset is below one of them,
+        The former handover names offsets before the end of the log. If the fence's offset is below one of them,
         `tokens` has lost its tail or was created anew.
         """
         floor = self._former.floor if epoch > self._former.epoch else -1
@@ -302,10 +301,10 @@ class Ownership:
         self._resume_until = (await reader.end_offsets([requests]))[requests]
 
 
-async def committed_checkpoint(context: PartitionContext) -> Checkpoint:
-    """The checkpoint that the newest owner has committed."""
-    return checkpoint_of((await context.clients.committed(context.number))[REQUESTS])
+async def committed_handover(context: PartitionContext) -> Handover:
+    """The handover that the newest owner has committed."""
+    return handover_of((await context.clients.committed(context.number))[REQUESTS])
 
 
-def checkpoint_of(committed: OffsetAndMetadata) -> Checkpoint:
-    return decode_checkpoint(committed.offset, committed.metadata or "")
+def handover_of(committed: OffsetAndMetadata) -> Handover:
+    return decode_handover(committed.offset, committed.metadata or "")

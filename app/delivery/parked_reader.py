@@ -74,14 +74,14 @@ class ParkedReader:
         if first != self._position:
             reader.seek(self._at, first)
         while due:
-            found = (await reader.getmany(self._at, timeout_ms=_POLL_MS, max_records=_AT_ONCE)).get(self._at, [])
-            for consumed in found:
+            batch = (await reader.getmany(self._at, timeout_ms=_POLL_MS, max_records=_AT_ONCE)).get(self._at, [])
+            for consumed in batch:
                 if due.get(consumed.key) == consumed.offset:
                     self._records.unpark(consumed.key)
                     self._process(Record.of(REQUESTS, consumed))
                     self._go_on(due, consumed.key)
             self._position = await reader.position(self._at)
-            end = None if found else (await reader.end_offsets([self._at]))[self._at]
+            end = None if batch else (await reader.end_offsets([self._at]))[self._at]
             for user, offset in list(due.items()):
                 if offset < self._position or (end is not None and offset >= end):
                     self._lose(due, user)

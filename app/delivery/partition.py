@@ -61,7 +61,7 @@ _NEXT = {
 
 
 class Host(Protocol):
-    """What a partition tells the worker that it belongs to."""
+    """What a partition reports to its worker."""
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order for each new record that does not come from its agent at once: early, replayed or
@@ -87,7 +87,7 @@ def _position_of(commit: Commit) -> str:
 
 
 class Partition:
-    """Accepts records from the start and takes ownership after `begin`; `close` it when it is revoked."""
+    """Accepts records from the start and takes ownership after `allow_take_over`; `close` it when it is revoked."""
 
     def __init__(self, context: PartitionContext, host: Host, on_load: Callable[[Partition], None]) -> None:
         self.context = context
@@ -100,11 +100,11 @@ class Partition:
         self._mine: set[int] = set()
         self.records = OpenRecords(Share.of(context.settings))
         self._corrupt_at = -math.inf
-        self._taken_back: list[InFlight] = []
+        self._withdrawn: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
         """The newest attempt of each request that this process has begun and survived (resume/quarantine.py, 3)."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._settled = asyncio.Event()
+        self._may_take_over = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"partition-{context.number}")
 
     @property
@@ -173,11 +173,11 @@ class Partition:
             with self.lanes.without_slot():
                 yield
         finally:
-            self.records.take_back(inflight.accepted.record)
+            self.records.reclaim(inflight.accepted.record)
 
-    def begin(self) -> None:
+    def allow_take_over(self) -> None:
         """No other part of this process holds anything of the partition."""
-        self._settled.set()
+        self._may_take_over.set()
 
     async def commit(self, commit: Commit, *, urgent: bool = False) -> None:
         """Commit what a record leaves behind. Raises `LostError` if the ownership ends first."""
@@ -190,7 +190,7 @@ class Partition:
             log.error("partition %s: %s cannot be committed as it is: %s", self.number, _position_of(commit), error)
             await self._commit_reduced(self._reduced(commit, str(error)))
         if commit.record is not None:
-            self.records.finish(commit.record)
+            self.records.remove(commit.record)
             self._on_load(self)
 
     def _reduced(self, commit: Commit, reason: str) -> Commit:
@@ -224,7 +224,7 @@ class Partition:
         Any other owner has lost the partition with this assignment, so fencing it is allowed.
         """
         self._mine.clear()
-        self._settled.set()
+        self._may_take_over.set()
         if self.state is State.OWNED:
             self.spawn(self.ownership.write_fence(self._mine))
             self._count_attempts_again()
@@ -234,15 +234,15 @@ class Partition:
         if self.state is State.OWNED and self.ownership.needs_new_fence:
             self.spawn(self.ownership.write_fence(self._mine))
 
-    async def unsettle(self) -> None:
+    async def hold_take_over(self) -> None:
         """A rebalance has begun: the ownership goes on, but nothing is taken over before the assignment.
 
         A partition that is lost meanwhile may be lost to its new owner, which must not be fenced by a worker that does
         not know the new assignment yet.
         """
-        self._settled.clear()
+        self._may_take_over.clear()
         if self.state is State.OWNED:
-            await self._take_attempts_back()
+            await self._withdraw_attempts()
         if self.state is State.TAKING_OVER:
             await self._halt()
             self._task = asyncio.create_task(self._run(), name=f"partition-{self.number}")
@@ -260,7 +260,7 @@ class Partition:
         Not `orderly` means that the worker failed, possibly because of one of its requests.
         """
         if self.state is State.OWNED and orderly:
-            await self._take_attempts_back()
+            await self._withdraw_attempts()
         self._become(State.CLOSED)
         await self._halt()
         self.context.queue.close()
@@ -271,18 +271,18 @@ class Partition:
             await asyncio.wait((self._task,), timeout=_HALT_AGAIN_S)
         await self._let_go()  # the cancellation may have interrupted it
 
-    async def _take_attempts_back(self) -> None:
+    async def _withdraw_attempts(self) -> None:
         """See resume/quarantine.py, 3. If the broker cannot be reached, the attempts stay counted."""
         with suppress(LostError, *RETRIABLE_ERRORS):
             async with asyncio.timeout(_RELEASE_S):
                 for inflight in list(self.ownership.inflight_requests.values()):
-                    if inflight.attempts.is_recorded and inflight not in self._taken_back:
-                        self._taken_back.append(inflight)
+                    if inflight.attempts.is_recorded and inflight not in self._withdrawn:
+                        self._withdrawn.append(inflight)
                         await write_attempt(self.ownership.token_log, inflight, inflight.attempts.lost)
 
     def _count_attempts_again(self) -> None:
-        taken_back, self._taken_back = self._taken_back, []
-        for inflight in taken_back:
+        withdrawn, self._withdrawn = self._withdrawn, []
+        for inflight in withdrawn:
             count = inflight.attempts
             if count.is_recorded and self.ownership.inflight_requests.get(inflight.key) is inflight:
                 self.spawn(write_attempt(self.ownership.token_log, inflight, count.lost + 1))
@@ -291,12 +291,12 @@ class Partition:
         failures, unexpected, clock = 0, 0, asyncio.get_running_loop().time
         while True:
             try:
-                await self._settled.wait()
+                await self._may_take_over.wait()
                 self._ownership = await take_over(self.context, self._mine)
                 self._lanes = Lanes(self.context.settings.max_in_flight, self._on_error)
                 self._become(State.OWNED)
                 self._host.owned(self)
-                self._take_again()
+                self._reopen_records()
                 self.spawn(ParkedReader(self.context, self.records, self.unpark, self._drop).run())
                 began = clock()
                 try:
@@ -331,7 +331,7 @@ class Partition:
             await asyncio.sleep(_RETRY_S[min(failures, len(_RETRY_S) - 1)])
             failures += 1
 
-    def _take_again(self) -> None:
+    def _reopen_records(self) -> None:
         log.info(
             "partition %s: epoch %s, from offset %s, %s answers to continue, %s rows restored",
             self.number,
@@ -357,7 +357,7 @@ class Partition:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.context.queue.drop()
         self._host.released(self)
-        self._taken_back = []
+        self._withdrawn = []
         await self._ownership.end()
         self._ownership = self._lanes = None
 

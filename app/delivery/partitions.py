@@ -60,7 +60,7 @@ class Partitions:
 
     async def revoked(self) -> None:
         """A rebalance has begun; `assigned` follows."""
-        await asyncio.gather(*(partition.unsettle() for partition in self.all.values()))
+        await asyncio.gather(*(partition.hold_take_over() for partition in self.all.values()))
 
     async def assigned(self, numbers: Iterable[int], standbys: Iterable[int] = ()) -> None:
         """Take over the partitions that the group assigns, and release the others.
@@ -84,7 +84,7 @@ class Partitions:
         await asyncio.gather(*(partition.close() for partition in gone))
         self._standbys.follow(map(self._context, set(standbys) - numbers))
         for partition in new:
-            partition.begin()
+            partition.allow_take_over()
         for partition in kept:
             partition.renew()
 

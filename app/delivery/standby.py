@@ -36,9 +36,9 @@ class Standbys:
             task.cancel()
         await asyncio.gather(*ended, return_exceptions=True)
 
-    def follow(self, places: Iterable[PartitionContext]) -> None:
+    def follow(self, contexts: Iterable[PartitionContext]) -> None:
         """Follow these partitions as well."""
-        for context in places:
+        for context in contexts:
             if context.number not in self._following:
                 self._following[context.number] = asyncio.create_task(
                     _follow(context), name=f"standby-{context.number}"

@@ -38,7 +38,7 @@ REPEATED_FOR_MS = 2 * 3_600_000
 
 
 class Index(Protocol):
-    """What a sweep tells the index of turns."""
+    """What a sweep asks of the index of turns."""
 
     def erase_again(self, partition: Partition, marks: Iterable[tuple[str, Erased]]) -> None:
         """Repeat those deletions of the marks that are due."""
@@ -106,8 +106,8 @@ class Sweeper:
         more = True
         while more and self._partitions.owned(partition.number) is partition and partition.ownership is ownership:
             try:
-                found, more = some(expired)
-                rows = [row for row in found if not self._in_use(partition, row)]
+                candidates, more = some(expired)
+                rows = [row for row in candidates if not self._in_use(partition, row)]
                 if rows:
                     await partition.commit(Commit(None, tuple(rows)))
             except LostError:

@@ -1,10 +1,10 @@
 """Become the owner of a partition.
 
-1. Start the partition's transactional producer. The broker fences the former owner and settles its open transaction.
-2. Read the checkpoint. A worker that has owned the partition until now and finds another worker's epoch in it was
+1. Start the partition's transactional producer. The broker fences the former owner and ends its open transaction.
+2. Read the handover. A worker that has owned the partition until now and finds another worker's epoch in it was
    replaced meanwhile, and must stop.
 3. Restore the store from the changelogs.
-4. Write the fence, in a transaction that commits the checkpoint with the new epoch.
+4. Write the fence, in a transaction that commits the handover with the new epoch.
 5. Read the events before the fence that belong to requests without an end.
 """
 
@@ -20,14 +20,14 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from app.delivery.clients import stop_client
 from app.delivery.clock import BrokerClock
 from app.delivery.commits.changelog import TOMBSTONES_MS
-from app.delivery.commits.checkpoint import Checkpoint
+from app.delivery.commits.handover import Handover
 from app.delivery.ownership import (
     FencedError,
     Ownership,
     PartitionContext,
     Start,
-    checkpoint_of,
-    committed_checkpoint,
+    committed_handover,
+    handover_of,
 )
 from app.delivery.record import REQUESTS, SOURCES
 from app.delivery.resume.tokens import TokenLog
@@ -48,7 +48,7 @@ async def take_over(context: PartitionContext, mine: set[int]) -> Ownership:
         StoreError: the store cannot be opened, or is corrupt; after a CorruptStoreError, try again.
     """
     if mine:
-        _check_unbroken(await committed_checkpoint(context), mine, context)
+        _check_unbroken(await committed_handover(context), mine, context)
     producer = context.clients.transactional_producer(context.number)
     reader = context.clients.log_reader()
     store: PartitionStore | None = None
@@ -79,20 +79,20 @@ async def _give_up(store: PartitionStore | None, producer: AIOKafkaProducer, rea
 
 async def _start(context: PartitionContext, reader: AIOKafkaConsumer, mine: set[int]) -> Start:
     committed = await context.clients.committed(context.number)
-    checkpoint = checkpoint_of(committed[REQUESTS])
+    handover = handover_of(committed[REQUESTS])
     if mine:
-        _check_unbroken(checkpoint, mine, context)
+        _check_unbroken(handover, mine, context)
     # Ours from here on, whatever the outcome of the fence's transaction: only a later take-over can commit after it.
-    mine.add(checkpoint.epoch)
+    mine.add(handover.epoch)
     first = await reader.beginning_offsets([context.topic_partition(topic) for topic in SOURCES])
     heads = {topic: max(committed[topic].offset, first[context.topic_partition(topic)]) for topic in SOURCES}
-    return Start(checkpoint, heads, {topic: checkpoint_of(committed[topic]).ahead for topic in SOURCES})
+    return Start(handover, heads, {topic: handover_of(committed[topic]).ahead for topic in SOURCES})
 
 
-def _check_unbroken(checkpoint: Checkpoint, mine: set[int], context: PartitionContext) -> None:
-    if checkpoint.epoch not in mine:
+def _check_unbroken(handover: Handover, mine: set[int], context: PartitionContext) -> None:
+    if handover.epoch not in mine:
         raise FencedError(
-            f"partition {context.number} was taken over by another worker (epoch {checkpoint.epoch}, own {max(mine)})"
+            f"partition {context.number} was taken over by another worker (epoch {handover.epoch}, own {max(mine)})"
         )
 
 

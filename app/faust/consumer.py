@@ -1,4 +1,4 @@
-"""Faust's consumer: read_committed, one assignment for all topics, quick delivery, and a goodbye to the group."""
+"""Faust's consumer: read_committed, one assignment for all topics, known seeks, and a goodbye to the group."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ import time
 from typing import Any
 
 import faust
-from aiokafka.producer import sender
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from app.faust.arrivals import Arrivals
-from app.faust.fetch_throttle import FetchThrottle
 from app.faust.open_transactions import OpenTransactions
-from app.faust.quick_wait import QuickWait
-from app.faust.same_loop import SameLoop
+from app.faust.tuning import FetchThrottle, NoGaps, QuickDelivery, SameLoop
 from app.kafka.fetch_session import use_fetch_sessions
 from app.kafka.reading import cause_of
 
-# aiokafka polls the broker every 20 ms until the previous transaction is settled, and each commit waits for that. 1 ms
-# is enough.
-_TRANSACTION_POLL_S = 0.001
 _LEAVE_S = 2.0
-
-
-def tune() -> None:
-    sender.BACKOFF_OVERRIDE = _TRANSACTION_POLL_S
 
 
 class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
@@ -83,7 +73,7 @@ class _ConsumerInLoop(SameLoop, driver.AIOKafkaConsumerThread):
         return consumer
 
 
-class _Consumer(QuickWait, driver.Consumer):
+class _Consumer(QuickDelivery, NoGaps, driver.Consumer):
     def _to_message(self, tp: TP, record: Any) -> Any:
         message = super()._to_message(tp, record)
         message.unreadable = cause_of(record)
@@ -110,13 +100,6 @@ class _Consumer(QuickWait, driver.Consumer):
         consumer = self._thread._consumer  # noqa: SLF001
         task = None if consumer is None else getattr(consumer._coordinator, "_coordination_task", None)  # noqa: SLF001
         return None if task is None or not task.done() or task.cancelled() else task.exception()
-
-    async def _add_gap(self, tp: Any, offset_from: int, offset_to: int) -> None:
-        """Disabled: Faust keeps the gaps between offsets until it commits, which it never does here.
-
-        Every transaction leaves a gap in `turns`. The tree of gaps would grow for ever, and it is searched for each
-        record.
-        """
 
     def _new_consumer_thread(self) -> Any:
         return _ConsumerInLoop(self, loop=self.loop, thread_loop=self.loop, beacon=self.beacon)

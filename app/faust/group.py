@@ -20,7 +20,7 @@ from app.delivery.record import SOURCES, TURNS, Record
 from app.faust.arrivals import Arrivals
 from app.faust.assignor import Assignor
 from app.faust.consumer import App
-from app.faust.no_tables import NoTables
+from app.faust.tuning import NoTables
 from app.kafka.cluster import Cluster
 from app.settings import Settings
 from app.settings.sources import SettingsError

@@ -44,7 +44,7 @@ class BestOf:
         self.embedder = embedder
 
     def use(self, policy: Policy) -> None:
-        """The policy has no say; the request asks for it."""
+        """The request asks for it, not the policy."""
 
     def stage(self, run: Run) -> Stage | None:
         return Choosing(run, self.embedder) if (run.accepted.request.best_of or 1) > 1 else None

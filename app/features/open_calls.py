@@ -67,7 +67,7 @@ class OpenCalls:
 
     @contextmanager
     def waiting(self, key: RequestKey) -> Iterator[asyncio.Event]:
-        """While an answer waits; the event is set after each commit for it, and when it is to look again."""
+        """While an answer waits; the event is set after each commit for it, and when it is to check again."""
         changed = self._waiting[key] = asyncio.Event()
         self.some.set()
         try:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Those that other parts of a worker speak to, and `all` of them in their order."""
+    """Those that other parts of a worker call, and `all` of them in their order."""
 
     all: tuple[Feature, ...]
     quota: Quota

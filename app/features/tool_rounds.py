@@ -65,7 +65,7 @@ class ToolsOverKafka:
         return calls
 
     def use(self, policy: Policy) -> None:
-        """The policy has no say; the request asks for it."""
+        """The request asks for it, not the policy."""
 
     def stage(self, run: Run) -> Stage | None:
         return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None

@@ -67,7 +67,7 @@ class JarCache:
         try:
             from app.local.maven import MavenDownload  # jgo is in an extra and slow to import
         except ModuleNotFoundError as error:
-            raise LocalError(f"the package {error.name} is missing: pip install 'parley[local]'") from error
+            raise LocalError(f"the package {error.name} is missing: install Parley with its extra `local`") from error
 
         report(f"downloading {self._title} to {self._folder} (once)")
         for damaged in missing:

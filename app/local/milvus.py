@@ -27,7 +27,7 @@ class MilvusNode(LocalServer):
 
     def spawn(self, report: Report = silent) -> None:  # noqa: ARG002
         if find_spec("milvus_lite") is None:
-            raise LocalError("milvus-lite is missing: pip install 'parley[local]'")
+            raise LocalError("milvus-lite is missing: install Parley with its extra `local`")
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Its own default binds every address, without any authentication.
         server = "import sys; from milvus_lite.cmdline import main; sys.exit(main())"

@@ -252,7 +252,7 @@ class Metrics(Observer):
             self._held.labels(str(partition), table.value).set(held.get(table, 0))
             self._expired.labels(table.value).inc(expired.get(table, 0))
 
-    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:  # noqa: ARG002
+    def indexed(self, record: Record, turn: Turn, received_ns: int) -> None:  # noqa: ARG002
         self._index_lag.observe(max(0.0, time.time() - record.timestamp / 1000))
 
     def _seconds(self, name: str, documentation: str, buckets: Sequence[float] = _SECONDS, *labels: str) -> Histogram:

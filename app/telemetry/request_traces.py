@@ -70,7 +70,7 @@ class RequestTraces(Observer):
             span.set_status(Status(StatusCode.ERROR, end.error.code))
         span.end(now)
 
-    def indexed(self, record: Record, turn: Turn, taken_ns: int) -> None:
+    def indexed(self, record: Record, turn: Turn, received_ns: int) -> None:
         trace_headers = trace_headers_of(record.headers)
         if not trace_headers:
             return
@@ -79,7 +79,7 @@ class RequestTraces(Observer):
             f"index {turn.model_version}",
             SpanKind.CONSUMER,
             trace_headers,
-            start_time=taken_ns,
+            start_time=received_ns,
             attributes=attributes | self._place(record, record.partition),
         )
         span.end()

@@ -46,7 +46,9 @@ class Tracing:
         if settings.traces == "off":
             return None
         if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
-            raise TracingError(f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: pip install 'parley[otel]'")
+            raise TracingError(
+                f"PARLEY_TRACES={settings.traces} needs OpenTelemetry: install Parley with its extra `otel`"
+            )
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -95,7 +97,9 @@ def _exporter(kind: str) -> SpanExporter:
 
         return ConsoleSpanExporter(formatter=lambda span: span.to_json(indent=None) + "\n")
     if find_spec("opentelemetry.exporter") is None:
-        raise TracingError("PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: pip install 'parley[otel]'")
+        raise TracingError(
+            "PARLEY_TRACES=otlp needs the exporter of OpenTelemetry: install Parley with its extra `otel`"
+        )
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

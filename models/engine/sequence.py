@@ -111,7 +111,7 @@ class SequenceState:
     def read(self, vocabulary: Vocabulary, eos: frozenset[int] = frozenset()) -> End | None:
         """Process the part of the answer that exists; its end if a stop string ends it."""
         self.eos = tuple(sorted(eos))
-        self.text = AnswerText(vocabulary, self.job.stop, self.job.tools)
+        self.text = AnswerText(vocabulary, self.job.stop, self.job.tools, self.job.reasoning)
         for token in self.job.generated:
             self.text.step(token)
             if self.text.stopped:
@@ -139,8 +139,8 @@ class SequenceState:
             return Delta(index, (), "", prompt_logprobs=scores) if scores else None, self.end(FinishReason.STOP)
         self.tokens.append(token)
         logprobs = () if drawn.logprob is None else (drawn.logprob,)
-        text, calls = self.text.step(token)
-        delta = Delta(index, (token,), text, logprobs, calls, scores)
+        part = self.text.step(token)
+        delta = Delta(index, (token,), part.text, logprobs, part.calls, scores, part.reasoning)
         if self.matcher is not None:
             self.matcher.advance(token)
         if self.text.stopped or self._doubts(drawn):
@@ -167,7 +167,8 @@ class SequenceState:
         calls = self.text.calls
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        return End(self.answered, reason, usage, self.text.finish(), calls)
+        last = self.text.finish()
+        return End(self.answered, reason, usage, last.text, calls, last.reasoning)
 
     def hold(self, pool: PagePool, spare: int = 0) -> bool:
         """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be

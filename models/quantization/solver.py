@@ -39,7 +39,7 @@ def quantize(name: str, out: Path, recipe: Recipe, examples: Sequence[Example]) 
         from gptqmodel import GPTQModel, QuantizeConfig  # type: ignore[import-not-found, unused-ignore]
     except ImportError as error:
         raise QuantizationError(
-            f"GPTQModel is needed ({error}); install it without constraints.txt: pip install 'parley[quantize]'"
+            f"GPTQModel is needed ({error}): install Parley with its extra `quantize`, without constraints.txt"
         ) from None
     from transformers import AutoTokenizer
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.argument_grammar import argument_rules, json_rule
-from models.tools.format import ToolFormat
+from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool, ToolRule
 
 # A longer string is taken apart: looking for its end from each quote in it takes time by the square of its length.
@@ -115,6 +115,8 @@ def _arguments(number: int, tool: CallableTool, form: ToolFormat, *, is_open: bo
     try:
         return argument_rules(number, tool, form, lambda text: _text(text, form), is_open=is_open)
     except ConstraintError as error:
+        if form.arguments is not ArgumentStyle.JSON and not tool.is_strict and not is_open:
+            return _arguments(number, tool, form, is_open=True)
         raise ConstraintError(f"{tool.name}: {error}") from None
 
 

@@ -22,7 +22,7 @@ class Reading:
         self._eos = eos
         self._limit = limit
         self._cached = 0
-        self._text = AnswerText(vocabulary, job.stop, job.tools)
+        self._text = AnswerText(vocabulary, job.stop, job.tools, job.reasoning)
         for token in job.generated:
             if not self._text.stopped:
                 self._text.step(token)
@@ -46,7 +46,7 @@ class Reading:
         if output.num_cached_tokens and not self._job.generated:
             self._cached = output.num_cached_tokens
         generated: list[int] = []
-        text = ""
+        text, reasoning = "", ""
         calls: list[CallDelta] = []
         over: FinishReason | None = None
         for token in completion.token_ids:
@@ -54,9 +54,10 @@ class Reading:
                 over = FinishReason.STOP
                 break
             generated.append(token)
-            more, deltas = self._text.step(token)
-            text += more
-            calls += deltas
+            part = self._text.step(token)
+            text += part.text
+            reasoning += part.reasoning
+            calls += part.calls
             if self._text.stopped:
                 over = FinishReason.STOP
                 break
@@ -68,7 +69,7 @@ class Reading:
             most = self._job.sampling.logprobs or 0
             found = zip(generated, completion.logprobs or (), strict=False)
             logprobs = tuple(_logprob(token, entries, most) for token, entries in found)
-            events.append(Delta(self.index, tuple(generated), text, logprobs, tuple(calls), scores))
+            events.append(Delta(self.index, tuple(generated), text, logprobs, tuple(calls), scores, reasoning))
             self.index += len(generated)
         if over is None and completion.finish_reason is not None:
             over = REASONS.get(completion.finish_reason)
@@ -90,7 +91,8 @@ class Reading:
         calls = self._text.calls
         if calls and reason is FinishReason.STOP:
             reason = FinishReason.TOOL_CALLS
-        return End(self.index, reason, usage, self._text.finish(), calls)
+        last = self._text.finish()
+        return End(self.index, reason, usage, last.text, calls, last.reasoning)
 
     def fail(self, code: str, message: str) -> Failure:
         self.ended = True

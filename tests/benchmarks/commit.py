@@ -30,7 +30,6 @@ from app.delivery.ownership import Ownership, PartitionContext
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.taking_over import take_over
-from app.faust import consumer
 from app.kafka.topics import create_topics
 from app.local.kafka import KafkaCluster
 from app.settings import Settings
@@ -172,7 +171,6 @@ async def throughput(
 
 
 async def main(options: argparse.Namespace, folder: Path) -> None:
-    consumer.tune()
     kafka = KafkaCluster(folder / "kafka")
     await asyncio.to_thread(kafka.start)
     try:

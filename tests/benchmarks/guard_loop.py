@@ -79,7 +79,7 @@ async def pass_through(run: Run, stage: Stage) -> LongestStep:
     with longest_step() as longest:
         await run.answer.decide(await stage.decide(run.answer.plan, unchanged))
         with suppress(PromptTooLong):  # its texts have been hidden
-            dialogue = await run.seen()
+            dialogue = await run.visible_dialogue()
             prompt = await prompt_of(dialogue, _MODEL, _SETTINGS, run.accepted.at)
             job_of(dialogue, prompt, _MODEL, _SETTINGS)
         await run.answer.write(Delta(0, (7,), " ".join(MAILS[:300])))

@@ -72,7 +72,7 @@ def _after(owner: type, name: str, at: int, happens: Callable[[], None]) -> None
 
 def kill_in_transaction(at: int) -> None:
     """Records are sent, the transaction is open."""
-    _before(GroupCommitter, "_commit_offsets", at, _die, lambda _finisher, finished: bool(finished))
+    _before(GroupCommitter, "_commit_offsets", at, _die, lambda _committer, finished: bool(finished))
 
 
 def kill_after_commit(at: int) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import sys
+import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.conftest import NewSettings
 from tests.integration.npm import NODE, NPM, installed
 from tests.integration.scripted_worker import scripted_worker
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+README = (Path(__file__).parents[2] / "README.md").read_text()
 READER = Path(__file__).parents[2] / "app" / "reader" / "reader.mjs"
 NPM_KAFKA = Path(__file__).parent / "npm_kafka"
 needs_node = pytest.mark.skipif(
@@ -48,6 +54,23 @@ async def test_example_prints_the_answer_and_ends(new_settings: NewSettings, com
         out, err = await asyncio.wait_for(process.communicate(), 60)
     assert (process.returncode, out.decode().splitlines()) == (0, ["Hello you ", "[stop]"]), err.decode()
     assert [request.user_id for request in worker.requests] == ["ann"] * len(worker.requests)
+
+
+async def test_the_python_of_the_readme_prints_the_answer_and_ends(
+    new_settings: NewSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    scope: dict[str, Any] = {
+        "json": json,
+        "uuid": uuid,
+        "AIOKafkaConsumer": AIOKafkaConsumer,
+        "AIOKafkaProducer": AIOKafkaProducer,
+    }
+    exec(code, scope)
+    settings = await new_settings(topic_prefix="")
+    async with scripted_worker(settings):
+        await asyncio.wait_for(scope["ask"](settings.cluster.servers[0], "ann", "Hello you"), 60)
+    assert capsys.readouterr().out == "Hello you "
 
 
 async def test_example_without_a_broker_ends_with_one_line() -> None:

@@ -32,9 +32,8 @@ from app.delivery.accepted import Accepted
 from app.delivery.clock import BrokerClock
 from app.delivery.commits import commit
 from app.delivery.commits.audit_chain import extend
-from app.delivery.commits.checkpoint import Checkpoint
 from app.delivery.commits.commit import CommitQueue, GroupCommitter
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Handover, Offsets
 from app.delivery.inflight import Forgets, InFlight
 from app.delivery.open_records import OpenRecords
 from app.delivery.ownership import Ownership
@@ -183,10 +182,10 @@ async def _clock_as_watermark(_owner: Partitions, partition: Partition) -> int:
 _commit = GroupCommitter._commit
 
 
-async def _store_first(finisher: GroupCommitter, group: Any) -> None:
+async def _store_first(committer: GroupCommitter, group: Any) -> None:
     changes = [change for entry in group for change in entry.commit.changes]
-    finisher._store.apply(changes, {}, now_ms=0)
-    await _commit(finisher, group)
+    committer._store.apply(changes, {}, now_ms=0)
+    await _commit(committer, group)
 
 
 def _own_clock(_clock: BrokerClock) -> int:
@@ -201,12 +200,12 @@ def _any_timestamp(_clock: BrokerClock, timestamp: int) -> int:
     return timestamp
 
 
-_checkpoint = Ownership._checkpoint
+_handover = Ownership._handover
 
 
-def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Checkpoint:
-    whole = _checkpoint(ownership, finished, epoch)
-    return Checkpoint(whole.head, whole.epoch, whole.tokens_offset, whole.floor, (), whole.lost_epoch)
+def _without_ahead(ownership: Ownership, finished: Any, epoch: int) -> Handover:
+    whole = _handover(ownership, finished, epoch)
+    return Handover(whole.head, whole.epoch, whole.tokens_offset, whole.floor, (), whole.lost_epoch)
 
 
 def _forget_no_history(inflight: Any, at: int) -> None:
@@ -433,12 +432,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a record behind a gap passes": Mutant(Arrivals, "passes", _passes_all_that_is_assigned, flooded_storm, hint=3),
     "the base is not set anew at a seek": Mutant(Arrivals, "seek", _expects_what_it_did, flooded_storm, hint=3),
-    "records in memory are not taken again": Mutant(Partition, "_take_again", lambda _partition: None, hint=1),
+    "records in memory are not taken again": Mutant(Partition, "_reopen_records", lambda _partition: None, hint=1),
     "usage is counted again from the beginning": Mutant(Windows, "drain", _without_progress),
     "rows are written before they are committed": Mutant(
         GroupCommitter, "_commit", _store_first, kills_and_trouble, hint=279
     ),
-    "offsets finished ahead are not committed": Mutant(Ownership, "_checkpoint", _without_ahead, wide_before, hint=21),
+    "offsets finished ahead are not committed": Mutant(Ownership, "_handover", _without_ahead, wide_before, hint=21),
     "a sweep outlives its ownership": Mutant(CommitQueue, "drop", _drop_records_alone, suspended_sweep, hint=15),
     "the watermark is the clock": Mutant(Partitions, "watermark", _clock_as_watermark, expiring_storm, hint=566),
     "a worker believes its own clock": Mutant(BrokerClock, "now", _own_clock, wide, hint=1),

@@ -1,1 +1,1 @@
-"""What is committed: groups of commits, offsets, the checkpoint, changelogs, the watermark."""
+"""What is committed: groups of commits, offsets, the handover, changelogs, the watermark."""

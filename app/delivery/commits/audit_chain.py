@@ -46,13 +46,13 @@ def keyed(
     store: PartitionStore, records: Iterable[AuditRecord], settings: Settings
 ) -> tuple[tuple[Change, ...], list[AuditRecord]]:
     """The records with keyed digests of their texts, and the row of a key that was drawn for them."""
-    found = [*records]
-    if not settings.audit_retention_s or not found:
+    plain = [*records]
+    if not settings.audit_retention_s or not plain:
         return (), []
     raw = store.get(Table.AUDIT, AUDIT_KEY)
     key = secrets.token_bytes(_KEY_BYTES) if raw is None else decode_row(raw, AuditKey).key
     change = (Change(Table.AUDIT, AUDIT_KEY, encode_row(AuditKey(key))),) if raw is None else ()
-    return change, [_keyed(record, key) for record in found]
+    return change, [_keyed(record, key) for record in plain]
 
 
 def _keyed(record: AuditRecord, key: bytes) -> AuditRecord:

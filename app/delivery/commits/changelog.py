@@ -88,8 +88,8 @@ async def create_changelogs(settings: Settings) -> None:
             for name, code, *_ in (await admin.create_topics(missing)).topic_errors:
                 if code not in (NoError.errno, TopicAlreadyExistsError.errno):
                     raise for_code(code)(name)
-        found = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
-        replicas = {name: len(found[name][0]["replicas"]) for name in names if found.get(name)}
+        partitions = {topic["topic"]: topic["partitions"] for topic in await admin.describe_topics()}
+        replicas = {name: len(partitions[name][0]["replicas"]) for name in names if partitions.get(name)}
         await enforce(admin, {name: _rules(settings, count) for name, count in replicas.items()})
     finally:
         await admin.close()
@@ -134,15 +134,15 @@ async def _is_same_log(
     reader.pause(*(other for other in logs if other != tp))
     reader.resume(tp)
     reader.seek(tp, prints[0].offset)
-    found = 0
+    matches = 0
     while await reader.position(tp) < last:
         for record in (await reader.getmany(tp, timeout_ms=200)).get(tp, ()):
             expected = wanted.get(record.offset)
             if expected is not None and record.key is not None:
                 if expected != Fingerprint.of(record.offset, record.key, record.value):
                     return False
-                found += 1
-    return found > 0
+                matches += 1
+    return matches > 0
 
 
 async def _apply_until(

@@ -1,14 +1,14 @@
 """Group commit: everything that requests leave behind, in one Kafka transaction.
 
 A transaction of partition p holds, for each request of its group, the changelog records of its rows, its record on
-`turns` or `dead-letters` and its record on `audit`, and for all of them the `requests` offset with the checkpoint in
+`turns` or `dead-letters` and its record on `audit`, and for all of them the `requests` offset with the handover in
 its metadata. The offsets of `controls` and `turns` are committed in the same way; Faust commits nothing. A
 read_committed consumer sees all of it or nothing, and a former owner cannot commit: the transactional id belongs to the
 partition, so the next owner fences it.
 
 1. Begin.
 2. Send the changelog and output records and await every delivery (commit_transaction itself ignores failed batches).
-3. Send the offset and the checkpoint.
+3. Send the offset and the handover.
 4. Commit.
 5. Write rows and changelog offsets to the store, in one batch. A crash before this is repaired by restoring.
 6. Resolve the futures of the callers.
@@ -39,8 +39,7 @@ from aiokafka.structs import OffsetAndMetadata, RecordMetadata
 from app.delivery.clients import RECORD_ERRORS
 from app.delivery.commits.audit_chain import extend, head_of, keyed
 from app.delivery.commits.changelog import changelog_topic
-from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Handover, Offsets, encode_metadata
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, Outgoing, Record
 from app.settings import Settings
@@ -188,7 +187,7 @@ class GroupCommitter:
         offsets: Mapping[str, Offsets],
         queue: CommitQueue,
         pacer: CommitPacer,
-        checkpoint: Callable[[Sequence[int], int], Checkpoint],
+        handover: Callable[[Sequence[int], int], Handover],
         observe: Callable[[Sequence[Commit], float], None] = lambda _commits, _seconds: None,
     ) -> None:
         self._settings = settings
@@ -198,7 +197,7 @@ class GroupCommitter:
         self._offsets = offsets
         self._queue = queue
         self._pacer = pacer
-        self._checkpoint = checkpoint
+        self._handover = handover
         self._observe = observe
         self._one_at_a_time = asyncio.Lock()
         self.epoch = -1
@@ -314,12 +313,12 @@ class GroupCommitter:
         )
 
     async def _commit_offsets(self, finished: Mapping[str, Sequence[int]]) -> None:
-        checkpoint = self._checkpoint(finished.get(REQUESTS, ()), self.epoch)
-        heads = {self._at(REQUESTS): OffsetAndMetadata(checkpoint.head, encode_metadata(checkpoint))}
+        handover = self._handover(finished.get(REQUESTS, ()), self.epoch)
+        heads = {self._at(REQUESTS): OffsetAndMetadata(handover.head, encode_metadata(handover))}
         for topic, done in finished.items():
             if topic != REQUESTS:
                 offsets = self._offsets[topic]
-                ahead = Checkpoint(offsets.head(done), self.epoch, ahead=tuple(offsets.ahead(done)))
+                ahead = Handover(offsets.head(done), self.epoch, ahead=tuple(offsets.ahead(done)))
                 heads[self._at(topic)] = OffsetAndMetadata(ahead.head, encode_metadata(ahead))
         asked_at = time.monotonic()
         await self._producer.send_offsets_to_transaction(heads, self._settings.group)

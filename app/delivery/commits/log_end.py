@@ -10,7 +10,7 @@ from app.delivery.clients import RETRIABLE_ERRORS, Clients
 
 log = logging.getLogger(__name__)
 
-_LOOK_MS = 500
+_POLL_MS = 500
 
 
 class LogEnd:
@@ -45,7 +45,7 @@ class LogEnd:
         reader.seek(at, first)
         try:
             while await reader.position(at) < end:
-                if await reader.getmany(at, timeout_ms=_LOOK_MS):
+                if await reader.getmany(at, timeout_ms=_POLL_MS):
                     return True
             return False
         finally:

@@ -235,8 +235,8 @@ class AnswerLog:
 
     def _drawn(self, one: TokenLogprob, index: int) -> Logprob:
         """That of a token of the answer, whose texts joined are the answer's."""
-        found = self._logprob(one, begins=index == 0)
-        return msgspec.structs.replace(found, text="") if one.token in self._model.unwritten else found
+        logprob = self._logprob(one, begins=index == 0)
+        return msgspec.structs.replace(logprob, text="") if one.token in self._model.unwritten else logprob
 
     def _logprob(self, one: TokenLogprob, *, begins: bool) -> Logprob:
         text_of = self._model.text_of
@@ -369,8 +369,8 @@ class AnswerLog:
 
 def call_id(user_id: str, request_id: str, index: int) -> str:
     """The id of call `index` of an answer."""
-    place = f"{user_id}/{request_id}/{index}"
-    return f"call_{hashlib.blake2b(place.encode(), digest_size=12).hexdigest()}"
+    name = f"{user_id}/{request_id}/{index}"
+    return f"call_{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}"
 
 
 def _finite(logprob: float) -> float:

@@ -161,8 +161,8 @@ class ResponseCache:
         rest = [getattr(job, one.name) for one in dataclasses.fields(job) if one.name not in _APART]
         sampling = dataclasses.replace(job.sampling, seed=seed)
         tools = job.tools.name if job.tools is not None else None
-        place = [_scope(rules, request), model_version, sampling, tools, rest]
-        return hashlib.blake2b(msgspec.msgpack.encode(place), digest_size=32).digest()
+        parts = [_scope(rules, request), model_version, sampling, tools, rest]
+        return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=32).digest()
 
     def find(self, key: bytes) -> Recording | None:
         """The recording to follow."""

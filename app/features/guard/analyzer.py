@@ -2,7 +2,7 @@
 
 Analysis takes some 10 ms of processor time for a sentence, so it runs in a thread of its own, in pieces, at which users
 take turns. A user's last texts are remembered: prompt and answer of a turn are needed again when the turn is indexed.
-What another user has sent is not, because the time of the first token would tell it.
+What another user has sent is not, because the time of the first token would reveal it.
 """
 
 from __future__ import annotations
@@ -66,22 +66,22 @@ class Analyzer:
 
     async def find(self, texts: Sequence[str], asker: Asker) -> Values:
         memory = self._known.of(asker.user)
-        found = {text: memory.get(text) or () for text in dict.fromkeys(texts) if text.strip()}
-        unread = [text for text in found if memory.get(text) is None]
+        values_of = {text: memory.get(text) or () for text in dict.fromkeys(texts) if text.strip()}
+        unread = [text for text in values_of if memory.get(text) is None]
         if unread:
             limit_s = None if asker.patience is Patience.BACKGROUND else self._rules.timeout_s
             try:
                 with self._turns.job(asker, 1 + sum(map(len, unread)) // _PIECE, limit_s) as job:
                     for batch in _batches(unread):
                         async with job.turn():
-                            rows = await self._in_thread([piece for _text, piece in batch])
-                        for (text, _piece), values in zip(batch, rows, strict=True):
-                            found[text] += values
+                            batch_values = await self._in_thread([piece for _text, piece in batch])
+                        for (text, _piece), values in zip(batch, batch_values, strict=True):
+                            values_of[text] += values
             except TimeoutError:
                 raise AnalyzerError(f"the search for private values took longer than {limit_s:g} s") from None
             for text in unread:
-                memory.put(text, found[text])
-        return tuple(dict.fromkeys(value for values in found.values() for value in values))
+                memory.put(text, values_of[text])
+        return tuple(dict.fromkeys(value for values in values_of.values() for value in values))
 
     def forget(self, user: str) -> None:
         self._known.forget(user)
@@ -97,13 +97,13 @@ class Analyzer:
 
     def _analyze_one(self, piece: str) -> Values:
         text = piece.encode("utf-8", "replace").decode()  # half a character, escaped in JSON, is no text to spaCy
-        found = self._engine.analyze(
+        results = self._engine.analyze(
             text,
             self._rules.pii_language,
             entities=list(self._rules.pii_entities),
             score_threshold=self._rules.pii_threshold,
         )
-        return tuple(_settled(text, [(one.score, one.start, one.end, one.entity_type) for one in found]))
+        return tuple(_without_overlaps(text, [(one.score, one.start, one.end, one.entity_type) for one in results]))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
@@ -127,7 +127,7 @@ def _pieces(text: str) -> Iterator[str]:
     """
     start = begin = 0
     while len(text) - start > _PIECE:
-        breaks = [found.end() for found in _BREAK.finditer(text, start + 1, start + _PIECE)]
+        breaks = [match.end() for match in _BREAK.finditer(text, start + 1, start + _PIECE)]
         spaces = text.rfind(" ", start + 1, start + _PIECE) + 1
         end = breaks[-1] if breaks else spaces or start + _PIECE
         yield text[begin:end]
@@ -137,16 +137,16 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[begin:]
 
 
-def _settled(text: str, spans: Sequence[tuple[float, int, int, str]]) -> Iterator[PrivateValue]:
+def _without_overlaps(text: str, spans: Sequence[tuple[float, int, int, str]]) -> Iterator[PrivateValue]:
     """Of spans that overlap, the one with the best score counts; a pattern before a name, then the longer one."""
-    taken: list[tuple[int, int]] = []
+    kept: list[tuple[int, int]] = []
     for _score, start, end, kind in sorted(spans, key=lambda one: (-one[0], one[3] in NAMED, one[1] - one[2], one[1])):
         value = text[start:end].strip()
         is_name = any(map(str.isalpha, value)) and not any(map(str.isdigit, value))
-        if any(start < other_end and other_start < end for other_start, other_end in taken):
+        if any(start < other_end and other_start < end for other_start, other_end in kept):
             continue
         if value and (is_name or kind not in NAMED):
-            taken.append((start, end))
+            kept.append((start, end))
             yield PrivateValue(kind, value)
 
 
@@ -154,7 +154,7 @@ def _engine_of(rules: GuardRules) -> AnalyzerEngine:
     try:
         from app.features.guard.presidio import engine_of
     except ImportError as error:
-        raise AnalyzerError(f"needs the package {error.name}: install parley[guard]") from None
+        raise AnalyzerError(f"needs the package {error.name}: install Parley with its extra `guard`") from None
     logging.getLogger("presidio-analyzer").setLevel(logging.ERROR)
     try:
         return engine_of(rules, _pipeline_of(rules))
@@ -173,5 +173,7 @@ def _pipeline_of(rules: GuardRules) -> str | None:
     except UnknownFileError as error:
         raise AnalyzerError(f"pii_model: {error}") from None
     if folder is None:
-        raise AnalyzerError(f"the entities {', '.join(sorted(NAMED))} need a pii_model: install parley[guard]")
+        raise AnalyzerError(
+            f"the entities {', '.join(sorted(NAMED))} need a pii_model: install Parley with its extra `guard`"
+        )
     return str(folder)

@@ -119,14 +119,14 @@ class Guard:
             self.stats.seconds += time.monotonic() - began
 
     async def judge(self, texts: Sequence[str], actions: Mapping[str, Action], asker: Asker) -> Verdict:
-        """What `actions` say about these texts; raises `JudgeError`, and `BusyError` for a new request."""
+        """The verdict on these texts by `actions`; raises `JudgeError`, and `BusyError` for a new request."""
         categories = judged(actions)
         if self._judges is None or not categories or not any(text.strip() for text in texts):
             return PASSED
         began = time.monotonic()
         self.stats.judgements += 1
         try:
-            found = await self._judges.categories_of(texts, categories, asker)
+            reached = await self._judges.categories_of(texts, categories, asker)
         except JudgeError as error:
             self.stats.judgement_failures += 1
             log.error("%s: %s", asker.about, error)
@@ -136,7 +136,7 @@ class Guard:
             raise
         finally:
             self.stats.judgement_seconds += time.monotonic() - began
-        hits = [(name, action) for name, action in actions.items() if name in found]
+        hits = [(name, action) for name, action in actions.items() if name in reached]
         self.stats.verdicts.update(hits)
         blocked = next((name for name, action in hits if action == "block"), None)
         return Verdict(blocked, tuple(name for name, action in hits if action == "flag"))

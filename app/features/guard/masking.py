@@ -112,7 +112,7 @@ class Masked(Stage):
         self._kept = NO_MASK
 
     def is_decided(self, former: Former) -> bool:
-        """With values that a former owner has found, only turns that are recalled now are read."""
+        """With values that a former owner has detected, only turns that are recalled now are read."""
         return former.has_begun or former.plan.filtered is not None
 
     async def decide(self, plan: Plan, then: Decide) -> Plan:
@@ -143,10 +143,10 @@ class Masked(Stage):
             return plan
         texts = [text for turn in plan.recalled for text in (turn.prompt, turn.answer)]
         try:
-            found, is_whole = await self._find(plan, texts, (), asker)
+            masked, is_whole = await self._find(plan, texts, (), asker)
         except (AnalyzerError, BusyError):
             is_whole = False
-        return found if is_whole else msgspec.structs.replace(plan, recalled=())  # the answer needs none
+        return masked if is_whole else msgspec.structs.replace(plan, recalled=())  # the answer needs none
 
     async def round(self, then: Round) -> Ending:
         run, answer = self.run, self.run.answer
@@ -204,10 +204,10 @@ class Masked(Stage):
         """The plan with the values in these texts, and whether it can hold all of them; raises what `Guard.find`
         raises, and `Over`.
         """
-        found = await self.run.unless_stopped(self._guard.find(texts, asker))
-        if not found:
+        fresh = await self.run.unless_stopped(self._guard.find(texts, asker))
+        if not fresh:
             return plan, True
-        values = tuple(dict.fromkeys((*(plan.private or ()), *found)))
+        values = tuple(dict.fromkeys((*(plan.private or ()), *fresh)))
         most = _most_of(values, MAX_PRIVATE_VALUES - len({*past} - {*values}))
         return msgspec.structs.replace(plan, private=values[:most]), most == len(values)
 
@@ -274,8 +274,8 @@ class Masked(Stage):
         """The private values in these texts of the turn; None if nothing has read them."""
         if self._values is None:
             return None
-        found = self._values.values_in(texts)
-        return tuple(one for one in self._values.values if one.value in found)
+        present = self._values.values_in(texts)
+        return tuple(one for one in self._values.values if one.value in present)
 
 
 def asker_of(accepted: Accepted, patience: Patience | None = None, about: str = "") -> Asker:

@@ -59,7 +59,7 @@ class _Tokenizer:
         self._tokenizer = tokenizer
 
     def __call__(self, text: str) -> Doc:
-        ends = [found.end() for found in _LONG_WORD.finditer(text)]
+        ends = [match.end() for match in _LONG_WORD.finditer(text)]
         if not ends:
             return self._tokenizer(text)
         parts = [text[begin:end] for begin, end in pairwise((0, *ends, len(text))) if begin < end]

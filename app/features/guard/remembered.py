@@ -1,7 +1,7 @@
 """Verdicts about a user's last texts.
 
-Each user has a memory of its own: whether a text is remembered shows in the time of the first token, and must tell
-nothing of others. What an erasure drops does not come back: a search that is under way remembers for nobody.
+Each user has a memory of its own: whether a text is remembered shows in the time of the first token, and must
+reveal nothing of others. What an erasure drops does not come back: a search that is under way remembers nothing.
 """
 
 from __future__ import annotations

@@ -34,6 +34,6 @@ async def ensure_secret(partition: Partition, draw: Callable[[int], bytes]) -> b
     while (known := secret_of(ownership.store)) is None:
         async with _DRAWING.setdefault(ownership, asyncio.Lock()):
             if secret_of(ownership.store) is None:
-                row = encode(GuardSecret(draw(_BYTES)))
-                await partition.commit(Commit(None, (Change(Table.GUARD, GUARD_SECRET, row),)), urgent=True)
+                secret = encode(GuardSecret(draw(_BYTES)))
+                await partition.commit(Commit(None, (Change(Table.GUARD, GUARD_SECRET, secret),)), urgent=True)
     return known

@@ -22,7 +22,7 @@ from itertools import islice
 
 from app.wire.usage import UsageWindow
 
-EVERYBODY_ELSE = "*"
+ALL_OTHERS = "*"
 MOST_OTHERS = 5000
 MINUTE_S = 60
 MINUTE_MS = 60_000
@@ -89,7 +89,7 @@ class TenantFigures:
         since = self._moment() // 1000 - MINUTE_S
         own = [
             used
-            for partition, one in self._found(tenant).own.items()
+            for partition, one in self._figures_of(tenant).own.items()
             if partition in self._since
             for second, used in one.seconds.items()
             if second > since
@@ -99,16 +99,16 @@ class TenantFigures:
     def others_minute(self, tenant: str) -> Used:
         """The newest minute of the other processes' partitions, by `usage`, and of new partitions what is missing."""
         now = self._moment()
-        found = self._found(tenant)
-        if found.others is None or found.others[0] != now // 1000:
-            found.others = now // 1000, found.newest_minute(now, self._part)
-        return found.others[1]
+        figures = self._figures_of(tenant)
+        if figures.others is None or figures.others[0] != now // 1000:
+            figures.others = now // 1000, figures.newest_minute(now, self._part)
+        return figures.others[1]
 
     def cost_of_month(self, tenant: str) -> float:
         """Of the windows that are published, and of what this process has seen since."""
         begin = month_start(self._now())
-        found = self._found(tenant)
-        return found.costs.get(begin, 0.0) + found.unpublished(begin)
+        figures = self._figures_of(tenant)
+        return figures.costs.get(begin, 0.0) + figures.unpublished(begin)
 
     def _moment(self) -> int:
         """The time; notes which partitions have come and gone by now."""
@@ -129,17 +129,17 @@ class TenantFigures:
         return 1.0 if since is None else min(1.0, max(0.0, 1 - (now - since) / MINUTE_MS))
 
     def _of(self, name: str, now: int) -> _Tenant:
-        found = self._tenants.setdefault(self._bucket(name), _Tenant())
-        found.touched = now
-        found.others = None
-        return found
+        figures = self._tenants.setdefault(self._bucket(name), _Tenant())
+        figures.touched = now
+        figures.others = None
+        return figures
 
-    def _found(self, name: str) -> _Tenant:
+    def _figures_of(self, name: str) -> _Tenant:
         return self._tenants.get(self._bucket(name)) or _Tenant()
 
     def _bucket(self, name: str) -> str:
         is_full = len(self._tenants) >= MOST_OTHERS + len(self.named)
-        return EVERYBODY_ELSE if is_full and name not in self._tenants and name not in self.named else name
+        return ALL_OTHERS if is_full and name not in self._tenants and name not in self.named else name
 
     def _sweep(self, now: int) -> None:
         """A few at a time: all of them at once would hold the event loop."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from app.features.quota.figures import EVERYBODY_ELSE, MINUTE_S, TenantFigures
+from app.features.quota.figures import ALL_OTHERS, MINUTE_S, TenantFigures
 from app.policy.file import AUTO_MODEL, Policy, TenantRule
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
@@ -42,7 +42,7 @@ class Tenants:
     def __init__(self, policy: Policy, figures: TenantFigures, *, region: str = "", group: str = "") -> None:
         self._rules: dict[str, TenantRule] = {}
         self._named = frozenset[str]()
-        self._tells_apart = False
+        self._separates_tenants = False
         self.figures = figures
         self._here = {"region": region, "group": group}
         self.use(policy)
@@ -50,16 +50,16 @@ class Tenants:
     def use(self, policy: Policy) -> None:
         """Work by this policy from now on."""
         self._rules = policy.tenants
-        self.figures.named = policy.tenants.keys() - {EVERYBODY_ELSE}
+        self.figures.named = policy.tenants.keys() - {ALL_OTHERS}
         in_routes = {tenant for route in policy.routes for tenant in route.when.tenant or ()}
-        self._named = frozenset(in_routes | policy.tenants.keys() - {EVERYBODY_ELSE})
+        self._named = frozenset(in_routes | policy.tenants.keys() - {ALL_OTHERS})
         shares_answers = policy.cache is not None and policy.cache.scope == "tenant"
-        self._tells_apart = bool(self._named or policy.tenants or shares_answers)
+        self._separates_tenants = bool(self._named or policy.tenants or shares_answers)
 
     @property
     def is_on(self) -> bool:
-        """Whether the policy says anything of tenants."""
-        return bool(self._rules) or self._tells_apart
+        """Whether the policy has rules about tenants."""
+        return bool(self._rules) or self._separates_tenants
 
     @property
     def has_quotas(self) -> bool:
@@ -71,14 +71,14 @@ class Tenants:
             self.figures.count(tenant, partition, requests=requests, tokens=tokens, cost=cost)
 
     def rule_of(self, tenant: str) -> TenantRule | None:
-        return self._rules.get(tenant) or self._rules.get(EVERYBODY_ELSE)
+        return self._rules.get(tenant) or self._rules.get(ALL_OTHERS)
 
     def budgets(self) -> dict[str, float]:
         """Which part of its budget of this month each tenant has used that the policy names with one."""
         return {
             tenant: self.figures.cost_of_month(tenant) / rule.cost_per_month
             for tenant, rule in self._rules.items()
-            if rule.cost_per_month and tenant != EVERYBODY_ELSE
+            if rule.cost_per_month and tenant != ALL_OTHERS
         }
 
     def may_use(self, tenant: str, names: Collection[str], *, is_adapter: bool) -> bool:
@@ -119,11 +119,11 @@ class Tenants:
         return self._exhausted(tenant, rule) if rule.has_quota else None
 
     def _foreign(self, request: Request) -> str | None:
-        """Why the request's `tenant` cannot be its user's. Where the policy tells tenants apart, a user without one
-        belongs to those that it names alone: nobody can make up a tenant with limits, routes or a cache of its own.
+        """Why the request's `tenant` cannot be its user's. Where the policy distinguishes tenants, a user without one
+        belongs to those that it names alone: no user can make up a tenant with limits, routes or a cache of its own.
         """
         is_named = tenant_of(request.user_id) is not None or request.tenant in {None, ""} | self._named
-        if is_named or not self._tells_apart:
+        if is_named or not self._separates_tenants:
             return foreign_tenant(request)
         return (
             f"tenant: the user {request.user_id!r} has none, and the policy names no tenant {request.tenant!r}; the "

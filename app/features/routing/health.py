@@ -39,7 +39,7 @@ class ModelHealth:
         self._clock = clock
         self._of: dict[str, _Health] = {}
 
-    def takes(self, model: str, fallback: Fallback) -> bool:
+    def admits(self, model: str, fallback: Fallback) -> bool:
         """Whether the model gets the next request; the probe of a model that is out counts as begun."""
         health = self._of.get(model)
         if health is None or health.state is HealthState.HEALTHY:

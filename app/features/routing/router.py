@@ -63,13 +63,13 @@ class Router:
         return {route.name: relief for route, relief in self._routes if relief is not None}
 
     def decide(self, request: Request, prompt_tokens: Callable[[], int]) -> Plan | None:
-        """None if no route takes the request. `prompt_tokens` counts the tokens of the request's own prompt."""
+        """None if no route matches the request. `prompt_tokens` counts the tokens of the request's own prompt."""
         if request.model not in {None, AUTO_MODEL} or not self._routes:
             return None
         if self._clock() >= self._fresh_until:
             self.update()
         for route, relief in self._routes:
-            if (relief is None or relief.is_on) and _takes(route, request, prompt_tokens):
+            if (relief is None or relief.is_on) and _matches(route, request, prompt_tokens):
                 return self._decision(route, request)
         return None
 
@@ -90,7 +90,7 @@ class Router:
                 relief.update(load, now)
 
 
-def _takes(route: Route, request: Request, prompt_tokens: Callable[[], int]) -> bool:
+def _matches(route: Route, request: Request, prompt_tokens: Callable[[], int]) -> bool:
     when = route.when
     if when.tenant is not None and (request.tenant or "") not in when.tenant:
         return False

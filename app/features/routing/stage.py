@@ -4,8 +4,8 @@
                ^                                    |
                '-- same model once more, then the next of the policy's chain <- Failure
 
-A request that names a model gets that model or an error. What the guard has found and what was recalled stays when only
-the route is decided anew, because the model of a former owner's policy is not served here.
+A request that names a model gets that model or an error. What the guard has detected and what was recalled stays when
+only the route is decided anew, because the model of a former owner's policy is not served here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _anyone(_tenant: str, _model: ServedModel) -> bool:
 
 
 class Routing:
-    """`may_name` says whether requests of a tenant may name a model; of the others no error speaks."""
+    """`may_name` says whether requests of a tenant may name a model; errors name no others."""
 
     def __init__(
         self,
@@ -79,12 +79,12 @@ class Routing:
             served = self.models.find(name)
             if name in failed or served is None or (at and not served.continues):
                 continue
-            if self.health.takes(name, self.router.fallback):
+            if self.health.admits(name, self.router.fallback):
                 return msgspec.structs.replace(plan, model=name, notice=FALLBACK, from_index=at or None)
         return None
 
     async def decide(self, request: Request) -> Plan | None:
-        """The decision of the first route that takes the request; None if none does."""
+        """The decision of the first route that matches the request; None if none does."""
         tokens: int | None = None
         if _may_fall_back(request) and self.router.longest_counted and prompt_bytes(request) > _INLINE_BYTES:
             tokens = await asyncio.to_thread(self._prompt_tokens, request)
@@ -131,7 +131,7 @@ class Routed(Stage):
         elif plan.model is not None:  # a former owner with another policy had a model that is not served here
             plan = _routed(plan, Plan(model=DEFAULT_MODEL))
         model = plan.model or DEFAULT_MODEL
-        if _may_fall_back(accepted.request) and not routing.health.takes(model, routing.router.fallback):
+        if _may_fall_back(accepted.request) and not routing.health.admits(model, routing.router.fallback):
             plan = routing.next(plan, {model}) or plan
         served = self.run.model_by(plan)
         if served is None:
@@ -166,7 +166,7 @@ class Routed(Stage):
         return then(job) if self.run.answer.index else self._watched(job, then)
 
     async def _watched(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
-        """The model's first token says that it works; a repeated answer says nothing of it."""
+        """The model's first token proves that it works; a repeated answer proves nothing."""
         answer, is_new = self.run.answer, True
         async with aclosing(then(job)) as events:
             async for event in events:

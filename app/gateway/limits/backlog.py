@@ -19,7 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.commits.checkpoint import finished_ahead
+from app.delivery.commits.handover import finished_ahead
 from app.gateway.errors import ApiError
 from app.gateway.limits.estimate import Estimate, Sample
 from app.kafka.clients import consumer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import trustme
@@ -18,12 +19,19 @@ from app.local.server_properties import Voter
 
 USER, PASSWORD = "parley", "a-password"
 _LOGINS = "org.apache.kafka.common.security"
+_BY_ACL = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class GuardedKafka:
-    """One broker with a listener for logins over TLS and one for mutual TLS, beside the plain one."""
+    """One broker with a listener for logins over TLS and one for mutual TLS, beside the plain one.
 
-    def __init__(self, folder: Path) -> None:
+    With `users` only these log in, by SCRAM, and have only the rights that ACLs give; the plain listener has all.
+    """
+
+    def __init__(self, folder: Path, users: Sequence[str] = ()) -> None:
         folder.mkdir(parents=True)
         authority = trustme.CA()
         self.ca_file = folder / "ca.pem"
@@ -39,8 +47,8 @@ class GuardedKafka:
             me,
             (me,),
             "guarded-kafka-0000000w",
-            properties=self._properties(me),
-            scram={USER: PASSWORD},
+            properties=self._properties(me) | (_BY_ACL if users else {}),
+            scram=dict.fromkeys(users or (USER,), PASSWORD),
         )
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from app.faust.fetch_throttle import OFTEN, ROUND_S, FetchThrottle
+from app.faust.tuning import OFTEN, ROUND_S, FetchThrottle
 from app.settings import Settings
 
 

@@ -162,7 +162,7 @@ async def test_erase_ends_older_answers_and_leaves_nothing_of_those_that_build_o
     await erased(bench, at=ASKED_AT + 5)
     assert (older.forgets, older.stop.reason) == (Forgets.ALL, "cancelled")
     assert (builds.forgets, builds.stop.reason) == (Forgets.ALL, None)
-    assert (fresh.forgets, fresh.stop.reason) == (Forgets.HISTORY, None)
+    assert (fresh.forgets, fresh.stop.reason) == (Forgets.MEMORY, None)
     assert (other.forgets, other.stop.reason) == (Forgets.NOTHING, None)
 
 

@@ -10,7 +10,7 @@ from app.answering.dialogue import (
     beginning_of,
     check_dialogue,
     ended_in,
-    history_of,
+    past_turns_of,
     question_of,
     steps_of,
 )
@@ -38,7 +38,7 @@ def test_results_continue_the_turn_that_asked_for_them() -> None:
     memory = (turn("r0"), PENDING)
     check_dialogue(asked, memory)
     assert question_of(asked, memory) == "Where is it?"
-    assert [past.prompt for past in history_of(asked, memory)] == ["ask r0"]
+    assert [past.prompt for past in past_turns_of(asked, memory)] == ["ask r0"]
     assert steps_of(asked, memory) == (*PENDING.steps, ChatMessage("tool", "packed", call_id="c1"))
 
 

@@ -120,7 +120,7 @@ async def test_what_is_kept_of_a_request_whose_user_was_erased(forgets: Forgets)
     told = await answered(partition=_remembering(EARLIER), prepare=erase)
     assert told.turn is not None
     assert (bool(told.turn.prompt), bool(told.turn.answer)) == ((forgets is not Forgets.ALL),) * 2
-    kept = {Forgets.NOTHING: ["r0", "r1"], Forgets.HISTORY: ["r1"], Forgets.ALL: ["r0"]}[forgets]
+    kept = {Forgets.NOTHING: ["r0", "r1"], Forgets.MEMORY: ["r1"], Forgets.ALL: ["r0"]}[forgets]
     assert [turn.request_id for turn in _conversation(told).turns] == kept
 
 

@@ -29,8 +29,8 @@ def test_a_user_has_a_share_and_others_are_read_on() -> None:
 def test_what_is_behind_a_parked_request_of_its_user_is_parked_too() -> None:
     records = OpenRecords(Share(2, 10_000))
     fill(records, 0, 1, 2)
-    records.finish(record(0))
-    records.finish(record(1))
+    records.remove(record(0))
+    records.remove(record(1))
     assert records.exceeds(record(3)), "its conversation may have a request among those parked"
 
 
@@ -38,7 +38,7 @@ def test_parked_requests_are_due_when_half_of_the_share_has_ended() -> None:
     records = OpenRecords(Share(4, 10_000))
     fill(records, *range(6))
     for offset, due in ((0, {}), (1, {b"ann": 4})):
-        records.finish(record(offset))
+        records.remove(record(offset))
         assert records.due() == due
         assert records.wanted.is_set() == bool(due)
     assert records.unpark(b"ann").offset == 4
@@ -54,7 +54,7 @@ def test_a_request_that_waits_for_tools_is_in_no_share_and_its_memory_counts() -
     assert (records.active(REQUESTS), records.lent_by(b"ann"), records.lent_by(b"bob")) == (0, 2, 0)
     assert records.size(REQUESTS) == before + 2 * WAITING_BYTES
     assert not records.exceeds(record(2))
-    records.take_back(record(0))
+    records.reclaim(record(0))
     assert (records.active(REQUESTS), records.lent_by(b"ann")) == (1, 1)
 
 
@@ -65,7 +65,7 @@ def test_a_users_bytes_are_bounded_and_one_request_always_fits() -> None:
     records.hold(large)
     assert records.exceeds(record(1))
     records.park(record(1))
-    records.finish(large)
+    records.remove(large)
     assert records.due() == {b"ann": 1}
 
 

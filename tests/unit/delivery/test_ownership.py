@@ -11,8 +11,8 @@ import pytest
 from aiokafka.structs import OffsetAndMetadata
 
 from app.delivery.clock import BrokerClock
-from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
 from app.delivery.commits.commit import CommitQueue
+from app.delivery.commits.handover import Handover, encode_metadata
 from app.delivery.ownership import FencedError, Ownership, PartitionContext, Start
 from app.delivery.record import REQUESTS, SOURCES
 from app.delivery.taking_over import _give_up, take_over
@@ -46,11 +46,11 @@ async def test_a_take_over_that_is_cancelled_while_it_gives_up_has_closed_its_st
 
 
 def place_of(epoch: int) -> Any:
-    """A partition whose newest checkpoint is of that epoch; no client of it can be made."""
+    """A partition whose newest handover is of that epoch; no client of it can be made."""
 
     class Clients:
         async def committed(self, _partition: int) -> dict[str, OffsetAndMetadata]:
-            return {"requests": OffsetAndMetadata(5, encode_metadata(Checkpoint(5, epoch)))}
+            return {"requests": OffsetAndMetadata(5, encode_metadata(Handover(5, epoch)))}
 
     return PartitionContext(3, Settings(_env_file=None), cast(Any, Clients()), cast(Any, None), CommitQueue())
 
@@ -65,57 +65,57 @@ class Tokens:
     position = 50
 
 
-def ownership_of(former: Checkpoint, context: Any = None) -> Ownership:
+def ownership_of(former: Handover, context: Any = None) -> Ownership:
     start = Start(former, dict.fromkeys(SOURCES, 10), {REQUESTS: former.ahead})
     store = MemoryStore.open_on(Disk(), Path("p"), owner="test")
     return Ownership(context or place_of(40), cast(Any, None), cast(Any, Tokens()), store, start, BrokerClock())
 
 
 async def test_checkpoint_carries_what_is_finished_ahead_and_where_the_oldest_answer_began() -> None:
-    ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
-    assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20), (
+    ownership = ownership_of(Handover(10, epoch=30, tokens_offset=25, floor=20))
+    assert ownership._handover([], 40) == Handover(10, 40, tokens_offset=25, floor=20), (
         "the recovered answers are not known yet"
     )
     ownership._resume_until, ownership._first_epoch = 10, 40
     for offset in (10, 11, 12):
         ownership.offsets["requests"].add(offset, 45 + offset)
-    assert ownership._checkpoint([11], 40) == Checkpoint(10, 40, tokens_offset=55, floor=40, ahead=(11,))
-    assert ownership._checkpoint([10, 11, 12], 40) == Checkpoint(13, 40, tokens_offset=50, floor=40)
+    assert ownership._handover([11], 40) == Handover(10, 40, tokens_offset=55, floor=40, ahead=(11,))
+    assert ownership._handover([10, 11, 12], 40) == Handover(13, 40, tokens_offset=50, floor=40)
 
 
 async def test_floor_stays_the_former_one_while_answers_of_before_the_own_fence_are_open() -> None:
-    ownership = ownership_of(Checkpoint(10, epoch=30, tokens_offset=25, floor=20))
+    ownership = ownership_of(Handover(10, epoch=30, tokens_offset=25, floor=20))
     ownership._resume_until, ownership._first_epoch = 10, 40
     ownership.offsets["requests"].add(10, 25)
-    assert ownership._checkpoint([], 40) == Checkpoint(10, 40, tokens_offset=25, floor=20)
+    assert ownership._handover([], 40) == Handover(10, 40, tokens_offset=25, floor=20)
 
 
 async def test_log_that_was_made_anew_is_read_from_its_beginning_and_fenced_again_once_it_has_grown() -> None:
-    former = Checkpoint(10, epoch=900, tokens_offset=880, floor=850)
+    former = Handover(10, epoch=900, tokens_offset=880, floor=850)
     ownership = ownership_of(former)
-    checkpoint = ownership._checkpoint([], 40)
-    assert (checkpoint.tokens_offset, checkpoint.floor, checkpoint.lost_epoch) == (40, -1, 900)
+    handover = ownership._handover([], 40)
+    assert (handover.tokens_offset, handover.floor, handover.lost_epoch) == (40, -1, 900)
     assert not ownership.needs_new_fence
     ownership.token_log.position = 901
     assert ownership.needs_new_fence
     ownership.token_log.epoch = 901
     assert not ownership.needs_new_fence
-    assert ownership._checkpoint([], 901).lost_epoch == -1
+    assert ownership._handover([], 901).lost_epoch == -1
 
 
 async def test_ownership_is_confirmed_by_a_fresh_commit_or_by_the_broker() -> None:
-    ownership = ownership_of(Checkpoint(10, epoch=30), place_of(epoch=41))
+    ownership = ownership_of(Handover(10, epoch=30), place_of(epoch=41))
     assert not await ownership.is_confirmed(), "another epoch was committed since"
     ownership.token_log.epoch = 41
     assert await ownership.is_confirmed()
     ownership.token_log.epoch = 40
     assert await ownership.is_confirmed(), "it was confirmed a moment ago"
-    ownership.finisher.confirmed_at -= 2 * ownership.context.settings.session_timeout_s
+    ownership.committer.confirmed_at -= 2 * ownership.context.settings.session_timeout_s
     assert not await ownership.is_confirmed()
 
 
 async def test_request_is_known_as_long_as_its_own_time_is_within_the_deduplication() -> None:
-    ownership = ownership_of(Checkpoint(10, epoch=30))
+    ownership = ownership_of(Handover(10, epoch=30))
     ownership.context = PartitionContext(
         3, Settings(_env_file=None, dedup_s=10), cast(Any, None), cast(Any, None), CommitQueue()
     )
@@ -126,7 +126,7 @@ async def test_request_is_known_as_long_as_its_own_time_is_within_the_deduplicat
 
 
 async def test_log_that_lost_its_tail_is_read_no_further_than_it_goes() -> None:
-    former = Checkpoint(10, epoch=30, tokens_offset=60, floor=30)
+    former = Handover(10, epoch=30, tokens_offset=60, floor=30)
     ownership = ownership_of(former)
-    checkpoint = ownership._checkpoint([], 40)
-    assert (checkpoint.tokens_offset, checkpoint.floor, checkpoint.lost_epoch) == (40, 30, -1)
+    handover = ownership._handover([], 40)
+    assert (handover.tokens_offset, handover.floor, handover.lost_epoch) == (40, 30, -1)

@@ -62,7 +62,7 @@ class Bench:
         self.agent = Agent()
         self.slept: list[float] = []
         monkeypatch.setattr(module, "take_over", self._take_over)
-        monkeypatch.setattr(Partition, "_take_again", lambda _partition: None)
+        monkeypatch.setattr(Partition, "_reopen_records", lambda _partition: None)
         context = PartitionContext(0, Settings(_env_file=None), cast(Any, None), cast(Any, None), CommitQueue())
         self.partition = Partition(context, cast(Any, self.agent), lambda _partition: None)
 
@@ -98,16 +98,16 @@ async def turns(count: int = 10) -> None:
 async def test_partition_waits_until_its_former_holder_in_this_process_has_let_go(bench: Bench) -> None:
     await turns()
     assert bench.begun == []
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     await bench.until(State.OWNED)
 
 
 async def test_take_over_under_way_is_given_up_at_a_rebalance_and_begins_anew_at_its_end(bench: Bench) -> None:
     bench.gate.clear()
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     await turns()
     assert len(bench.begun) == 1
-    await bench.partition.unsettle()
+    await bench.partition.hold_take_over()
     bench.gate.set()
     await turns()
     assert len(bench.begun) == 1, "the next owner must not be fenced by one that has not heard yet"
@@ -124,7 +124,7 @@ async def test_take_overs_back_off_while_they_repeat(bench: Bench, monkeypatch: 
         await sleep(0)
 
     monkeypatch.setattr(module.asyncio, "sleep", note)
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     for _ in range(7):
         await bench.until(State.OWNED)
         bench.ownership.trouble.set_exception(KafkaConnectionError())
@@ -137,7 +137,7 @@ async def test_corrupt_store_is_restored_once_and_a_disk_that_loses_it_again_end
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", (0.0,))
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     await bench.until(State.OWNED)
     bench.partition._on_error(CorruptStoreError("tables/p-0 is corrupt"))
     await bench.until(State.TAKING_OVER)
@@ -155,7 +155,7 @@ async def test_corrupt_store_is_restored_once_and_a_disk_that_loses_it_again_end
 async def test_steady_ownership_begins_the_back_off_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STEADY_S", -1.0)
     monkeypatch.setattr(module, "_RETRY_S", (0.0, 1000.0))
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     for _ in range(4):
         await bench.until(State.OWNED)
         bench.ownership.trouble.set_exception(KafkaConnectionError())
@@ -187,7 +187,7 @@ async def test_unexpected_error_of_a_partition_starts_it_over_and_ends_the_worke
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RETRY_S", (0.0,))
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     for number in range(module._MOST_UNEXPECTED + 1):
         assert bench.agent.broke == [], number
         await bench.until(State.OWNED)
@@ -199,7 +199,7 @@ async def test_unexpected_error_of_a_partition_starts_it_over_and_ends_the_worke
 
 @pytest.mark.parametrize("error", WORKER_ERRORS)
 async def test_broken_invariant_ends_the_worker_at_once(bench: Bench, error: type[Exception]) -> None:
-    bench.partition.begin()
+    bench.partition.allow_take_over()
     await bench.until(State.OWNED)
     bench.ownership.trouble.set_exception(error("it is broken"))
     await bench.until(State.TAKING_OVER)

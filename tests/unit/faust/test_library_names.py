@@ -18,11 +18,10 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import Assignment, SubscriptionState, TopicPartitionState
-from aiokafka.producer import sender
 from aiokafka.protocol.fetch import FetchRequest
 from faust.transport.drivers import aiokafka as driver
 
-from app.faust import assignor, consumer, no_tables, quick_wait, same_loop
+from app.faust import assignor, consumer, tuning
 from app.kafka import fetch_session, readable, reading, shared_metadata
 
 APP = Path(__file__).parents[3] / "app"
@@ -31,10 +30,11 @@ OVERRIDING = [
     consumer._ConsumerInLoop,
     consumer._Consumer,
     consumer.App,
-    same_loop.SameLoop,
-    quick_wait.QuickWait,
+    tuning.SameLoop,
+    tuning.QuickDelivery,
+    tuning.NoGaps,
+    tuning.NoTables,
     assignor.Assignor,
-    no_tables.NoTables,
     reading.ReadableRecords,
     readable.ReadableConsumer,
     fetch_session._SessionFetch,
@@ -110,7 +110,6 @@ def test_what_a_subclass_uses_of_itself_exists(overriding: type[Any]) -> None:
 
 
 def test_the_replaced_names_exist() -> None:
-    assert isinstance(sender.BACKOFF_OVERRIDE, float)
     assert inspect.isclass(fetcher.MemoryRecords)
     assert issubclass(fetcher.PartitionRecords, reading.ReadableRecords.__mro__[1])
 

@@ -52,11 +52,11 @@ class ClassifierJudge:
             async with turn():
                 pieces, count = await self._in_thread(partial(self._pieces, text))
             for start in range(0, count, _BATCH):
-                batch = {name: rows[start : start + _BATCH] for name, rows in pieces.items()}
+                batch = {name: inputs[start : start + _BATCH] for name, inputs in pieces.items()}
                 async with turn():
-                    rows = await self._in_thread(partial(self._scores, batch))
-                for row in rows:
-                    for label, score in zip(self.labels, row, strict=True):
+                    scores = await self._in_thread(partial(self._scores, batch))
+                for of_piece in scores:
+                    for label, score in zip(self.labels, of_piece, strict=True):
                         worst[at][label] = max(worst[at][label], score)
         return list(worst)
 

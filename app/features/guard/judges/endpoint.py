@@ -23,7 +23,7 @@ class EndpointJudge:
         try:
             import openai  # an extra
         except ImportError:
-            raise JudgeError("moderation needs the package openai: install parley[outside]") from None
+            raise JudgeError("moderation needs the package openai: install Parley with its extra `outside`") from None
         key = os.environ.get(server.api_key_env or "", "")
         if server.api_key_env and not key:
             raise JudgeError(f"moderation: the environment has no {server.api_key_env}")

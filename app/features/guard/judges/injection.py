@@ -1,8 +1,8 @@
 """The category `injection`: texts that tell the model to drop its instructions.
 
 A text that matches a pattern scores 1. Otherwise, if the worker has an embedder, its score is the highest cosine
-between one of its passages and the known attacks in attacks.txt, so an attack in other words is found, too. A passage
-that is nearer to a sentence of harmless.txt scores 0.
+between one of its passages and the known attacks in attacks.txt, so an attack in other words is detected, too. A
+passage that is nearer to a sentence of harmless.txt scores 0.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class InjectionJudge:
                 if self._known is None:
                     examples = [*known("attacks.txt"), *known("harmless.txt")]
                     self._known = await self._embedder.embed(examples, query=True)
-                found = await self._embedder.embed(passages, query=True)
+                vectors = await self._embedder.embed(passages, query=True)
         except EmbedderError as error:
             raise JudgeError(f"{INJECTION}: {error}") from None
-        nearness = found @ self._known.T
+        nearness = vectors @ self._known.T
         attacks = len(known("attacks.txt"))
         attack, harmless = nearness[:, :attacks].max(axis=1), nearness[:, attacks:].max(axis=1)
         return min(1.0, max(0.0, *(attack * (attack > harmless)).tolist()))

@@ -1,4 +1,4 @@
-"""The judges that a policy needs, and what they have said about the last texts."""
+"""The judges that a policy needs, and their scores of the last texts."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Judges:
         self._known: dict[Judge, Remembered[Scores]] = {judge: Remembered() for judge in self._judges}
 
     async def categories_of(self, texts: Sequence[str], categories: frozenset[str], asker: Asker) -> frozenset[str]:
-        found: set[str] = set()
+        reached: set[str] = set()
         for judge, names in self._judges.items():
             if wanted := names & categories:
-                found |= await self._found(judge, texts, wanted, asker)
-        return frozenset(found)
+                reached |= await self._reached(judge, texts, wanted, asker)
+        return frozenset(reached)
 
     def forget(self, user: str) -> None:
         for known in self._known.values():
@@ -61,21 +61,21 @@ class Judges:
             if isinstance(judge, EndpointJudge):
                 await judge.close()
 
-    async def _found(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
-        rows = await self._scores(judge, [text for text in dict.fromkeys(texts) if text.strip()], asker)
-        if missing := sorted(name for name in names if any(name not in row for row in rows)):
+    async def _reached(self, judge: Judge, texts: Sequence[str], names: frozenset[str], asker: Asker) -> frozenset[str]:
+        scores = await self._scores(judge, [text for text in dict.fromkeys(texts) if text.strip()], asker)
+        if missing := sorted(name for name in names if any(name not in of_text for of_text in scores)):
             raise JudgeError(f"{type(judge).__name__} has no score for {', '.join(missing)}")
         limits = {name: self._rules.thresholds.get(name, judge.threshold) for name in names}
-        return frozenset(name for name, limit in limits.items() if any(row[name] >= limit for row in rows))
+        return frozenset(name for name, limit in limits.items() if any(of_text[name] >= limit for of_text in scores))
 
     async def _scores(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
         memory = self._known[judge].of(asker.user)
-        rows = {text: row for text in texts if (row := memory.get(text)) is not None}
-        if unknown := [text for text in texts if text not in rows]:
-            for text, row in zip(unknown, await self._judgements(judge, unknown, asker), strict=True):
-                rows[text] = row
-                memory.put(text, row)
-        return [rows[text] for text in texts]
+        scores = {text: known for text in texts if (known := memory.get(text)) is not None}
+        if unknown := [text for text in texts if text not in scores]:
+            for text, judged in zip(unknown, await self._judgements(judge, unknown, asker), strict=True):
+                scores[text] = judged
+                memory.put(text, judged)
+        return [scores[text] for text in texts]
 
     async def _judgements(self, judge: Judge, texts: Sequence[str], asker: Asker) -> list[Scores]:
         limit_s = self._rules.timeout_s

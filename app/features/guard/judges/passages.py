@@ -14,12 +14,12 @@ _SENTENCE = re.compile(rf"[^.!?\n]{{1,{_LONGEST}}}(?:[.!?\n]+|(?<=\s)|$)|[^.!?\n
 def passages_of(text: str) -> Iterator[str]:
     """A sentence, short sentences that follow each other, or a part of a long sentence. Together they are the text."""
     passage = ""
-    for found in _SENTENCE.finditer(text):
-        if passage and len(passage) + len(found[0]) > _LONGEST:
+    for sentence in _SENTENCE.finditer(text):
+        if passage and len(passage) + len(sentence[0]) > _LONGEST:
             yield passage
             passage = ""
-        passage += found[0]
-        if found[0].endswith((".", "!", "?", "\n")) and len(passage) > _SHORT:
+        passage += sentence[0]
+        if sentence[0].endswith((".", "!", "?", "\n")) and len(passage) > _SHORT:
             yield passage
             passage = ""
     if passage.strip():

@@ -32,7 +32,9 @@ class ProfanityJudge:
         try:
             import profanity_check  # type: ignore[import-untyped]
         except ImportError as error:
-            raise JudgeError(f"{PROFANITY} needs the package {error.name}: install parley[guard]") from None
+            raise JudgeError(
+                f"{PROFANITY} needs the package {error.name}: install Parley with its extra `guard`"
+            ) from None
         self._predict = profanity_check.predict_prob
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="profanity")
 

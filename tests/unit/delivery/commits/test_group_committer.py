@@ -10,9 +10,8 @@ import pytest
 from aiokafka.errors import KafkaConnectionError, MessageSizeTooLargeError
 from aiokafka.structs import OffsetAndMetadata, RecordMetadata, TopicPartition
 
-from app.delivery.commits.checkpoint import Checkpoint, decode_checkpoint
 from app.delivery.commits.commit import MOST_FENCES, Commit, CommitQueue, GroupCommitter, RecordRefusedError
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Handover, Offsets, decode_handover
 from app.delivery.commits.pacer import CommitPacer
 from app.delivery.record import REQUESTS, SOURCES, TURNS, Outgoing, Record
 from app.settings import Settings
@@ -61,7 +60,7 @@ class Producer:
         self.aborts += 1
 
 
-def finisher_of(
+def committer_of(
     producer: Producer,
     queue: CommitQueue,
     pacer: CommitPacer | None = None,
@@ -80,7 +79,7 @@ def finisher_of(
         offsets=offsets,
         queue=queue,
         pacer=pacer or CommitPacer(),
-        checkpoint=lambda finished, epoch: Checkpoint(of_requests.head(finished), epoch),
+        handover=lambda finished, epoch: Handover(of_requests.head(finished), epoch),
     )
 
 
@@ -92,7 +91,7 @@ def commit(offset: int, *outputs: Outgoing) -> Commit:
 async def test_record_that_kafka_refuses_ends_its_own_finish_alone(late: bool) -> None:
     queue, producer = CommitQueue(), Producer(late=late)
     waits = [queue.put(commit(0, SMALL)), queue.put(commit(1, LARGE)), queue.put(commit(2, SMALL))]
-    running = asyncio.ensure_future(finisher_of(producer, queue).run())
+    running = asyncio.ensure_future(committer_of(producer, queue).run())
     async with asyncio.timeout(5):
         await waits[0]
         with pytest.raises(RecordRefusedError):
@@ -107,7 +106,7 @@ async def test_broker_that_is_away_fails_the_group_and_refuses_nothing() -> None
     queue, producer = CommitQueue(), Producer()
     wait = queue.put(commit(0, Outgoing("turns", b"k", b"away")))
     with pytest.raises(KafkaConnectionError):
-        await finisher_of(producer, queue).run()
+        await committer_of(producer, queue).run()
     assert not wait.done()
     assert len(queue.waiting) == 1
 
@@ -118,7 +117,7 @@ async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far
 ) -> None:
     mine: set[int] = set()
     producer = Producer(end=end)
-    receipt = await finisher_of(producer, CommitQueue()).fence(SMALL, mine, above=above)
+    receipt = await committer_of(producer, CommitQueue()).fence(SMALL, mine, above=above)
     assert (receipt.offset, mine) == (epoch, {epoch})
     assert len(producer.committed) == 1, "all of them are one transaction"
 
@@ -127,7 +126,7 @@ async def test_fence_stands_above_the_epoch_of_a_lost_tail_where_that_is_not_far
 async def test_group_waits_for_more_commits_only_while_none_is_urgent(urgent: bool) -> None:
     queue, producer = CommitQueue(), Producer()
     pacer = CommitPacer(per_s=5.0, burst=1, longest_s=60.0)
-    running = asyncio.ensure_future(finisher_of(producer, queue, pacer).run())
+    running = asyncio.ensure_future(committer_of(producer, queue, pacer).run())
     async with asyncio.timeout(5):
         await queue.put(commit(0, SMALL))
         second = queue.put(commit(1, SMALL))
@@ -160,7 +159,7 @@ async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -
     for topic in SOURCES:
         for offset in range(3):
             offsets[topic].add(offset, 0)
-    committer = finisher_of(producer, queue, offsets=offsets)
+    committer = committer_of(producer, queue, offsets=offsets)
     committer.epoch = 7
     waits = [queue.put(commit(0)), queue.put(Commit(Record(TURNS, 0, 0, 0, b"k", b"v")))]
     running = asyncio.ensure_future(committer.run())
@@ -170,17 +169,17 @@ async def test_a_transaction_commits_the_head_of_each_topic_that_it_finishes() -
     ((heads, group),) = producer.heads
     assert group == Settings(_env_file=None).group
     assert {at.topic: head.offset for at, head in heads.items()} == {"requests": 1, "turns": 1}
-    checkpoint = decode_checkpoint(1, heads[TopicPartition("requests", 0)].metadata)
-    assert (checkpoint.head, checkpoint.epoch) == (1, 7)
+    handover = decode_handover(1, heads[TopicPartition("requests", 0)].metadata)
+    assert (handover.head, handover.epoch) == (1, 7)
 
 
 async def test_commit_that_cannot_be_prepared_is_refused_and_its_neighbours_are_made() -> None:
     queue, producer = CommitQueue(), Producer()
-    finisher = finisher_of(producer, queue)
+    committer = committer_of(producer, queue)
     broken = AuditRecord(action=AuditAction.SEARCH, outcome="done", user_id="\ud800", at=1)
     bad = queue.put(Commit(None, audit=(broken,)))
     good = [queue.put(Commit(None, outputs=(SMALL,))) for _ in range(2)]
-    running = asyncio.ensure_future(finisher.run())
+    running = asyncio.ensure_future(committer.run())
     async with asyncio.timeout(5):
         await asyncio.gather(*good)
         with pytest.raises(RecordRefusedError):
@@ -196,5 +195,5 @@ async def test_corrupt_store_is_the_partitions_trouble_and_no_commits(monkeypatc
     queue = CommitQueue()
     waiting = queue.put(Commit(None, outputs=(SMALL,)))
     with pytest.raises(CorruptStoreError):
-        await finisher_of(Producer(), queue).run()
+        await committer_of(Producer(), queue).run()
     assert not waiting.done(), "it is committed once the store is restored"

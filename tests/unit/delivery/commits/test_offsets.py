@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.offsets import Offsets
+from app.delivery.commits.handover import Offsets
 
 
 @st.composite

@@ -17,7 +17,7 @@ class Watched:
 
     @property
     def takes(self) -> bool:
-        return self.health.takes("new", FALLBACK)
+        return self.health.admits("new", FALLBACK)
 
 
 def test_a_model_is_left_out_after_enough_failures_within_the_window() -> None:
@@ -26,7 +26,7 @@ def test_a_model_is_left_out_after_enough_failures_within_the_window() -> None:
     assert watched.takes
     watched.fail(29)
     assert not watched.takes
-    assert watched.health.takes("other", FALLBACK)
+    assert watched.health.admits("other", FALLBACK)
 
 
 def test_failures_that_are_far_apart_do_not_count() -> None:

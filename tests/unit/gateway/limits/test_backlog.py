@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from aiokafka.structs import OffsetAndMetadata
 
-from app.delivery.commits.checkpoint import Checkpoint, encode_metadata
+from app.delivery.commits.handover import Handover, encode_metadata
 from app.gateway.limits.backlog import finished
 from app.gateway.limits.estimate import Estimate, Sample
 
 
 def committed(head: int, *ahead: int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(head, encode_metadata(Checkpoint(head, epoch=1, ahead=ahead)))
+    return OffsetAndMetadata(head, encode_metadata(Handover(head, epoch=1, ahead=ahead)))
 
 
 def test_one_answer_that_has_waited_for_long_is_no_backlog_for_a_gateway_that_starts() -> None:

@@ -121,7 +121,7 @@ def test_a_missing_gptqmodel_is_told_before_anything_is_loaded(tmp_path, monkeyp
     monkeypatch.setattr("app.commands.quantize.find_spec", lambda _name: None)
     ended = parley_quantize("./nowhere", tmp_path / "out")
     assert ended.exit_code == 2
-    assert "parley[quantize]" in ended.stderr
+    assert "extra `quantize`" in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
 
 

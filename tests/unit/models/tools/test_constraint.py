@@ -203,6 +203,16 @@ def test_tools_that_are_too_large_together_are_refused_in_plain_words(kept: Cons
         matcher_of(kept, tool_constraint(FORMATS["hermes"], [Tool(f"t{number}", "", one) for number in range(14)]))
 
 
+@every_format
+def test_a_grammar_is_written_whatever_a_tool_that_is_not_strict_asks_for(form: ToolFormat) -> None:
+    """For engines that compile it by themselves."""
+    odd = {"type": "object", "properties": {"a b>": {"type": "integer"}}, "anyOf": [{"required": ["a b>"]}]}
+    assert lark_of_tools(tool_rule(tool_constraint(form, [ORDER, Tool("odd", "", odd)])))
+    if form.arguments is not ArgumentStyle.JSON:
+        with pytest.raises(ConstraintError, match="odd: anyOf"):
+            lark_of_tools(tool_rule(tool_constraint(form, [Tool("odd", "", odd, is_strict=True)])))
+
+
 def test_a_megabyte_of_tools_costs_its_caller_next_to_nothing() -> None:
     """The grammar is written by the compiler's thread: the rule is some encoding, measured against Python's own."""
     properties = {f"property_{number}": {"type": "string", "description": "d" * 40} for number in range(100)}

@@ -6,38 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.delivery.commits.checkpoint import MAX_BYTES, Checkpoint, decode_checkpoint, encode_metadata, finished_ahead
+from app.delivery.commits.handover import MAX_BYTES, Handover, decode_handover, encode_metadata, finished_ahead
 
 offset = st.integers(0, 2**53)
 
 
 @st.composite
-def checkpoints(draw: st.DrawFn, most: int = 40) -> Checkpoint:
+def handovers(draw: st.DrawFn, most: int = 40) -> Handover:
     head = draw(offset)
     reach = draw(st.sampled_from((30, 10_000)))  # a short one has runs of neighbours
     ahead = draw(st.sets(st.integers(head + 1, head + reach), max_size=most))
-    return Checkpoint(
-        head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)), draw(st.integers(-1, 2**53))
-    )
+    return Handover(head, draw(offset), draw(offset), draw(offset), tuple(sorted(ahead)), draw(st.integers(-1, 2**53)))
 
 
-@given(checkpoints())
-def test_a_checkpoint_comes_back_as_it_was(checkpoint: Checkpoint) -> None:
-    assert decode_checkpoint(checkpoint.head, encode_metadata(checkpoint)) == checkpoint
+@given(handovers())
+def test_a_checkpoint_comes_back_as_it_was(handover: Handover) -> None:
+    assert decode_handover(handover.head, encode_metadata(handover)) == handover
 
 
 def test_too_many_runs_lose_their_far_end_and_fit_what_a_broker_takes() -> None:
-    checkpoint = Checkpoint(10**12, 10**12, 10**12, 10**12, tuple(10**12 + 1 + 2 * n for n in range(5000)))
-    metadata = encode_metadata(checkpoint)
-    kept = decode_checkpoint(checkpoint.head, metadata).ahead
+    handover = Handover(10**12, 10**12, 10**12, 10**12, tuple(10**12 + 1 + 2 * n for n in range(5000)))
+    metadata = encode_metadata(handover)
+    kept = decode_handover(handover.head, metadata).ahead
     assert MAX_BYTES - 100 < len(metadata) <= MAX_BYTES
-    assert kept == checkpoint.ahead[: len(kept)]
+    assert kept == handover.ahead[: len(kept)]
     assert len(kept) > 500
 
 
 @given(st.integers(-1, 2**40), st.text())
 def test_metadata_of_somebody_else_reads_as_none(head: int, metadata: str) -> None:
-    assert decode_checkpoint(head, metadata) == Checkpoint(head=head)
+    assert decode_handover(head, metadata) == Handover(head=head)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +49,18 @@ def test_metadata_of_somebody_else_reads_as_none(head: int, metadata: str) -> No
     ],
 )
 def test_metadata_that_only_looks_like_ours_reads_as_none(metadata: dict) -> None:
-    assert decode_checkpoint(7, json.dumps(metadata)) == Checkpoint(head=7)
+    assert decode_handover(7, json.dumps(metadata)) == Handover(head=7)
 
 
 def test_an_offset_that_was_never_committed_is_no_checkpoint() -> None:
-    assert decode_checkpoint(-1, "") == Checkpoint()
+    assert decode_handover(-1, "") == Handover()
 
 
 def test_neighbours_are_one_run() -> None:
-    assert json.loads(encode_metadata(Checkpoint(head=5, ahead=(6, 7, 8, 20, 21))))["a"] == [1, 3, 11, 2]
+    assert json.loads(encode_metadata(Handover(head=5, ahead=(6, 7, 8, 20, 21))))["a"] == [1, 3, 11, 2]
 
 
 def test_finished_ahead_is_counted_without_listing_it() -> None:
     ahead = (11, 12, 20, 21, 22)
-    assert finished_ahead(encode_metadata(Checkpoint(10, ahead=ahead))) == len(ahead)
+    assert finished_ahead(encode_metadata(Handover(10, ahead=ahead))) == len(ahead)
     assert finished_ahead("written by hand") == finished_ahead("") == 0

@@ -1,0 +1,77 @@
+r"""A model's reasoning told apart from its answer, piece by piece.
+
+    <think>\n reasoning \n</think>\n\n answer
+
+White space around both is left out. The result depends on the joined pieces only.
+"""
+
+from __future__ import annotations
+
+import enum
+
+BEGIN, END = "<think>", "</think>"
+
+
+class Reasoning(enum.Enum):
+    """Where an answer begins: inside its reasoning, which its prompt has opened, or before it, if it has one."""
+
+    OPENED = "opened"
+    POSSIBLE = "possible"
+
+
+class ReasoningReader:
+    def __init__(self, begins: Reasoning) -> None:
+        self._rest = ""
+        self._is_inside = begins is Reasoning.OPENED
+        self._may_begin = begins is Reasoning.POSSIBLE
+        self._is_new = True  # nothing of the current part has been told
+
+    def step(self, text: str) -> tuple[str, str]:
+        """What `text` adds to the reasoning and to the answer."""
+        self._rest += text
+        if self._may_begin and not self._begin():
+            return "", ""
+        reasoning = self._reasoning() if self._is_inside else ""
+        return reasoning, "" if self._is_inside else self._tell(len(self._rest))
+
+    def finish(self) -> tuple[str, str]:
+        """What was held back, at the end of the answer."""
+        if self._is_inside:
+            return self._tell(len(self._rest.rstrip())), ""
+        held, self._rest = self._rest, ""
+        return "", held
+
+    def _begin(self) -> bool:
+        """Whether it is known if there is a reasoning."""
+        begun = self._rest.lstrip()
+        if len(begun) < len(BEGIN) and BEGIN.startswith(begun):
+            return False
+        self._may_begin = False
+        if begun.startswith(BEGIN):
+            self._is_inside = True
+            self._rest = begun.removeprefix(BEGIN)
+        else:
+            self._is_new = False  # the answer of a model that does not reason is all that it writes
+        return True
+
+    def _reasoning(self) -> str:
+        end = self._rest.find(END)
+        told = self._tell(_sure(self._rest) if end < 0 else len(self._rest[:end].rstrip()))
+        if end >= 0:
+            self._rest = self._rest[self._rest.index(END) + len(END) :]
+            self._is_inside, self._is_new = False, True
+        return told
+
+    def _tell(self, length: int) -> str:
+        """The next characters, without the white space before a part."""
+        told, self._rest = self._rest[:length], self._rest[length:]
+        if self._is_new:
+            told = told.lstrip()
+            self._is_new = not told
+        return told
+
+
+def _sure(text: str) -> int:
+    """How much of a reasoning is certainly no part of its end, or white space before that."""
+    held = next((n for n in range(len(END) - 1, 0, -1) if text.endswith(END[:n])), 0)
+    return len(text[: len(text) - held].rstrip())
