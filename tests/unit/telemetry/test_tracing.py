@@ -152,7 +152,7 @@ def test_otlp_sends_to_where_the_variables_of_opentelemetry_say(monkeypatch: pyt
 
 def test_traces_without_opentelemetry_stop_the_start_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.telemetry.tracing.find_spec", lambda _name: None)
-    with pytest.raises(TracingError, match=r"needs OpenTelemetry: pip install 'parley\[otel\]'"):
+    with pytest.raises(TracingError, match=r"needs OpenTelemetry: install Parley with its extra `otel`"):
         Tracing.of(SETTINGS.model_copy(update={"traces": "console"}), "x")
 
 
