@@ -12,9 +12,9 @@ from functools import partial
 
 import msgspec
 
-from app.answering.answers import Answers
+from app.answering.containment import Containment
 from app.answering.job import PRIORITIES
-from app.answering.outcome import Refusal, refusal_of, refused_user
+from app.answering.kept import Refusal, refusal_of, refused_user
 from app.delivery.accepted import Accepted, Former
 from app.delivery.cancels import Cancels
 from app.delivery.commits.commit import Commit
@@ -39,19 +39,18 @@ from models.generation import FinishReason
 
 class Requests:
     def __init__(
-        self, settings: Settings, partitions: Partitions, answers: Answers, cancels: Cancels, observer: Observer
+        self, settings: Settings, partitions: Partitions, containment: Containment, cancels: Cancels, observer: Observer
     ) -> None:
         self._settings = settings
         self._partitions = partitions
-        self._answers = answers
+        self._containment = containment
         self._cancels = cancels
         self._observer = observer
 
     async def agent(self, stream: AsyncIterable[Record]) -> None:
         """The Faust agent."""
         async for record in stream:
-            if (partition := self._partitions.accept(record)) is not None:
-                partition.process(record, self.receive)
+            self._partitions.accept(record, self.receive)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""
@@ -71,7 +70,7 @@ class Requests:
             raise
         except Exception as error:  # noqa: BLE001 - of this request
             partition.lanes.withdraw(inflight.accepted.conversation, inflight)
-            partition.spawn(self._answers.end_contained(partition, inflight, error))
+            partition.spawn(self._containment.end_contained(partition, inflight, error))
 
     def _read(self, record: Record) -> Request:
         """The valid request in the record; raises `WireError`."""
@@ -111,7 +110,7 @@ class Requests:
     def _queue(self, partition: Partition, inflight: InFlight) -> None:
         """Answer the request when earlier ones of its conversation are committed."""
         accepted, lanes = inflight.accepted, partition.lanes
-        answer = partial(self._answers.answer, partition, inflight)
+        answer = partial(self._containment.answer, partition, inflight)
         lanes.add(
             accepted.conversation, inflight, answer, PRIORITIES[accepted.request.priority], accepted.request.user_id
         )

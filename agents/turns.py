@@ -49,8 +49,7 @@ class Turns:
     async def agent(self, stream: AsyncIterable[Record]) -> None:
         """The Faust agent."""
         async for record in stream:
-            if (partition := self._partitions.accept(record)) is not None:
-                partition.process(record, self.receive)
+            self._partitions.accept(record, self.receive)
 
     def receive(self, partition: Partition, record: Record) -> None:
         """Called in offset order, again after each take-over; must not block."""

@@ -19,8 +19,8 @@ from agents.requests import Requests
 from agents.tool_results import ToolResults
 from agents.turns import Turns
 from agents.usage import Usage
-from app.answering.answers import Answers
 from app.answering.batches import Batches
+from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
 from app.audit.records import audit_of_retreat
 from app.delivery.cancels import Cancels
@@ -161,12 +161,12 @@ class Worker:
         if loaded.loader is not None:
             self._models = ModelChanges(loaded.loader, models, batches.forget)
         rules = MemoryRules(settings.conversation_turns, int(settings.conversation_ttl_s * 1000))
-        answers = Answers(Pipeline(settings, models, rules, batches, self.features.all), observer)
+        containment = Containment(Pipeline(settings, models, rules, batches, self.features.all), observer)
         cancels = Cancels()
         self._turns = Turns(settings, self.partitions, self._index, UNOBSERVED if loaded.embedder is None else observer)
         self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget_cached)
         self.agents: dict[str, Agent] = {
-            REQUESTS: Requests(settings, self.partitions, answers, cancels, observer),
+            REQUESTS: Requests(settings, self.partitions, containment, cancels, observer),
             CONTROLS: self._controls,
             TURNS: self._turns,
         }
@@ -176,7 +176,7 @@ class Worker:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def receive(self, partition: Partition, record: Record) -> None:
-        partition.process(record, self.agents[record.topic].receive)
+        self.agents[record.topic].receive(partition, record)
 
     def owned(self, partition: Partition) -> None:
         self._usage.begin(partition)

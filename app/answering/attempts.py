@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Refused, Run
 from app.answering.stage import Decide, Generate, Stage
 from app.delivery.accepted import Former

@@ -21,8 +21,8 @@ from typing import TypeVar
 from app.answering.batches import Batches
 from app.answering.dialogue import DialogueError
 from app.answering.job import UnsupportedError, job_of, prompt_of
+from app.answering.kept import kept_bytes
 from app.answering.off_loop import INLINE
-from app.answering.outcome import kept_bytes
 from app.answering.run import Over, Refused, Run
 from app.answering.stage import Ending, Feature, Generate, deciding, generating, rounds
 from app.delivery.inflight import InFlight

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Protocol
 
 from app.answering.dialogue import Dialogue
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Run
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome

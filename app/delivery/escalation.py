@@ -1,7 +1,7 @@
 """Whose fault an error is, and so what it ends.
 
 1. An error about one request or record ends that request or record, whatever raised it: decoding, deciding, rendering,
-   generating, committing. It is contained (app/answering/answers.py, dead_letters.py); nothing else notices.
+   generating, committing. It is contained (app/answering/containment.py, dead_letters.py); nothing else notices.
 2. An error of the broker, or a corrupt store, ends the ownership of the partition, which is taken over again
    (partition.py). What writes to the broker reports it there, and raises `LostError` to its caller, so that a request
    is never blamed for it.

@@ -86,6 +86,9 @@ def _position_of(commit: Commit) -> str:
     return "a commit without a record" if record is None else f"{record.topic}[{record.partition}]@{record.offset}"
 
 
+Receive = Callable[["Partition", Record], None]
+
+
 class Partition:
     """Accepts records from the start and takes ownership after `allow_take_over`; `close` it when it is revoked."""
 
@@ -122,8 +125,9 @@ class Partition:
         assert self._lanes is not None
         return self._lanes
 
-    def accept(self, record: Record, *, parked: bool = False) -> bool:
-        """Whether the record is to be processed now: it is new, and the partition is owned and has room for it."""
+    def accept(self, record: Record, receive: Receive, *, parked: bool = False) -> None:
+        """Let `receive` process the record now if it is new, and the partition is owned and has room for it."""
+        is_due = False
         try:
             if self.state is not State.OWNED:
                 self.records.add_early(record)
@@ -132,24 +136,25 @@ class Partition:
                     self.records.park(record)
                 else:
                     self.records.hold(record)
-                    return True
+                    is_due = True
         except CorruptStoreError as error:
             self.ownership.fail(error)  # the record is open, and handled again
-        finally:
-            self._on_load(self)
-        return False
+        if is_due:
+            self._contain(record, receive)
+        self._on_load(self)
 
     def unpark(self, record: Record) -> None:
         """Process a record that was parked."""
         self.records.hold(record)
-        self._host.receive(self, record)
+        self._contain(record, self._host.receive)
+        self._on_load(self)
 
     def _drop(self, record: Record) -> None:
         """The record leads to nothing."""
         self.spawn(self.commit(Commit(record)))
 
-    def process(self, record: Record, receive: Callable[[Partition, Record], None]) -> None:
-        """Let `receive` deal with an accepted record. What is unexpected about it makes it a dead letter."""
+    def _contain(self, record: Record, receive: Receive) -> None:
+        """Let `receive` process the record. What is unexpected about it makes it a dead letter."""
         try:
             receive(self, record)
         except CorruptStoreError as error:
@@ -158,8 +163,6 @@ class Partition:
             raise
         except Exception as error:  # noqa: BLE001 - of this record
             self.spawn(self.commit(self._failed(record, error)))
-        finally:
-            self._on_load(self)
 
     def _failed(self, record: Record, error: Exception) -> Commit:
         return dead_letters.failed(record, error, self.context.settings)
@@ -342,8 +345,7 @@ class Partition:
         )
         again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
         for record, parked in again:
-            if self.accept(record, parked=parked):
-                self._host.receive(self, record)
+            self.accept(record, self._host.receive, parked=parked)
 
     async def _let_go(self) -> None:
         if self._ownership is None:

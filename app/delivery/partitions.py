@@ -15,7 +15,7 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.observer import UNOBSERVED, Observer
 from app.delivery.open_records import MOST_PARKED
 from app.delivery.ownership import OpenStore, PartitionContext
-from app.delivery.partition import Host, Partition, State
+from app.delivery.partition import Host, Partition, Receive, State
 from app.delivery.record import REQUESTS, TURNS, Record, Source
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.standby import Standbys
@@ -98,12 +98,12 @@ class Partitions:
         partition.retake()
         return True
 
-    def accept(self, record: Record) -> Partition | None:
-        """The partition that processes the record now. None if it is early, known or parked; one of a partition that
-        was lost meanwhile belongs to another worker.
+    def accept(self, record: Record, receive: Receive) -> None:
+        """Let `receive` process the record, unless it is early, known or parked. One of a partition that was lost
+        meanwhile belongs to another worker.
         """
-        partition = self.all.get(record.partition)
-        return partition if partition is not None and partition.accept(record) else None
+        if (partition := self.all.get(record.partition)) is not None:
+            partition.accept(record, receive)
 
     def owned(self, number: int) -> Partition | None:
         partition = self.all.get(number)

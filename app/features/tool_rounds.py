@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Over, Refused, Run
 from app.answering.stage import Decide, Ending, Round, Stage
 from app.delivery.accepted import Former

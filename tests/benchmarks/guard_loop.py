@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from app.answering.job import job_of, prompt_of
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Run
 from app.answering.stage import Stage
 from app.features.guard.guard import Guard

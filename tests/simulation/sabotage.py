@@ -40,7 +40,7 @@ STAGES = {
     "end": ("app.answering.pipeline.Answering", "_end"),
     "keep": ("app.features.guard.masking.Masked", "ended"),
     "leave": ("app.features.guard.masking.Masked", "leave"),
-    "commit": ("app.answering.answers", "commit_of"),
+    "commit": ("app.answering.containment", "commit_of"),
     "charge": ("app.features.quota.stage.Charged", "committed"),
     "index": ("app.features.guard.masking.Masking", "indexed"),
 }

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agents.requests import Requests
-from app.answering import answers, attempts
-from app.answering.answers import Answers
+from app.answering import attempts, containment
 from app.answering.attempts import Attempting
+from app.answering.containment import Containment
 from app.answering.pipeline import Answering
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import InFlight
@@ -98,11 +98,11 @@ def test_a_turn_without_a_verdict_holds_up_no_other(first: int) -> None:
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 
-async def _contains_nothing(all_: Answers, partition: Partition, inflight: InFlight) -> None:
+async def _contains_nothing(all_: Containment, partition: Partition, inflight: InFlight) -> None:
     answering = Answering(all_._pipeline, partition, inflight)
     end = await answering.to_its_end()
     leaves = [stage.leave for stage in answering.stages]
-    commit = answers.commit_of(answering.run, leaves, end, inflight.accepted.at)
+    commit = containment.commit_of(answering.run, leaves, end, inflight.accepted.at)
     await all_._commit(partition, inflight, end, commit, answering)
 
 
@@ -169,10 +169,10 @@ def _skips_the_unreadable(agent: Any, partition: Partition, record: Record) -> N
 
 MUTANTS: dict[str, Mutant] = {
     "an exception about a request ends its worker": Mutant(
-        Answers, "answer", _contains_nothing, staged
+        Containment, "answer", _contains_nothing, staged
     ),
     "an exception about a request is its partition's": Mutant(
-        answers, "ESCALATING", (Exception,), staged
+        containment, "ESCALATING", (Exception,), staged
     ),
     "an attempt is recorded late": Mutant(Attempting, "_begin", _begins_late, deadly),
     "a failure of the model counts as a lost attempt": Mutant(

@@ -22,7 +22,7 @@ from agents import controls, requests, tool_results
 from agents.controls import Controls
 from agents.requests import Requests
 from agents.turns import Turns
-from app.answering import outcome, pipeline
+from app.answering import kept, pipeline
 from app.answering import run as run_module
 from app.answering.job import job_of
 from app.answering.run import Run
@@ -134,7 +134,7 @@ def _reads_on_from_the_first_round(answer: AnswerLog, tokens: Sequence[int]) -> 
     answer._begin, answer._inherited = answer.plan.from_index or 0, tuple(tokens)
 
 
-_turn = outcome._turn
+_turn = kept._turn
 
 
 def _without_calls(*arguments: Any) -> Turn:
@@ -370,7 +370,7 @@ async def _writes_the_last_token(answer: AnswerLog, delta: Delta) -> None:
 def _ends_at_once(agent: Requests, partition: Partition, inflight: InFlight, _reason: Any) -> None:
     accepted = inflight.accepted
     if accepted.former.answer is None and partition.lanes.withdraw(accepted.conversation, inflight):
-        partition.spawn(agent._answers.answer(partition, inflight))
+        partition.spawn(agent._containment.answer(partition, inflight))
 
 
 def _decides_all(plan: Plan, route: Plan) -> Plan:
@@ -469,7 +469,7 @@ MUTANTS: dict[str, Mutant] = {
     "an event counts as one token": Mutant(AnswerLog, "write", _counts_events, crowded_storm),
     "an event holds its last token alone": Mutant(AnswerLog, "write", _writes_the_last_token, crowded_storm),
     "a resumed answer's calls have other ids": Mutant(AnswerLog, "call_id", _id_of_the_owner),
-    "a turn has no calls": Mutant(outcome, "_turn", _without_calls),
+    "a turn has no calls": Mutant(kept, "_turn", _without_calls),
     "a round's calls are written without the round": Mutant(OpenCalls, "decide", _decides_nothing, tool_storm),
     "the last result counts": Mutant(tool_results, "_rounds_without", _all_of_them, tool_storm, hint=1),
     "a call times out that has a result in the log": Mutant(OpenCalls, "read_to_end", _nothing, tool_storm),
@@ -491,7 +491,7 @@ MUTANTS: dict[str, Mutant] = {
         RecoveredAnswers, "note", _without("from_index"), routed_storm, hint=6
     ),
     "a cached answer is another user's": Mutant(recordings, "_scope", lambda *_: "all", routed_storm, hint=3),
-    "a cached answer is not written down": Mutant(outcome, "_turn", _without_source, routed_storm, hint=7),
+    "a cached answer is not written down": Mutant(kept, "_turn", _without_source, routed_storm, hint=7),
     "a cached answer lacks its beginning": Mutant(Cached, "_repeated", _repeats_less, routed_storm, hint=7),
     "the cache keeps the answers of an erased user": Mutant(
         ResponseCache, "forget", lambda *_: None, routed_storm, hint=100
@@ -512,7 +512,7 @@ MUTANTS: dict[str, Mutant] = {
     "tokens leave before they are judged": Mutant(Moderated, "_gated", _judges_behind_the_reader, moderation_storm),
     "erased turns are recalled": Mutant(Recalling, "_erased_at", lambda *_: -1, recalling_storm, hint=103),
     "the head of the audit's chain is not committed": Mutant(commit, "extend", _without_head),
-    "errors are not audited": Mutant(outcome, "audit_of_request", _audits_no_errors, hint=6),
+    "errors are not audited": Mutant(kept, "audit_of_request", _audits_no_errors, hint=6),
     "suspects are not isolated": Mutant(Isolation, "enter", _enter_at_once, wide, hint=75),
 }
 

@@ -19,8 +19,8 @@ from functools import partial
 import msgspec
 
 from app.answering.dialogue import Dialogue, beginning_of
+from app.answering.kept import Kept
 from app.answering.off_loop import INLINE, off_loop
-from app.answering.outcome import Kept
 from app.answering.run import Refused, Run
 from app.answering.stage import Decide, Ending, Generate, Round, Stage
 from app.delivery.accepted import Former

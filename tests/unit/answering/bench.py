@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import msgspec
 
-from app.answering.answers import Answers
 from app.answering.attempts import Attempts
 from app.answering.batches import Batches
+from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
 from app.answering.stage import Feature
 from app.delivery.accepted import Accepted, Former
@@ -482,7 +482,7 @@ async def answered(
         SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), chosen
     )
     async with asyncio.timeout(_DEADLINE_S):
-        await Answers(pipeline, observer).answer(cast(Partition, partition), inflight)
+        await Containment(pipeline, observer).answer(cast(Partition, partition), inflight)
         for one in models:  # before anything is left to the garbage collector
             assert not words_of(one).open, "a job of the engine is open"
         assert not inflight.attempts.is_beginning

@@ -14,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.answering.outcome import commit_of, kept_bytes, refusal_of
+from app.answering.kept import commit_of, kept_bytes, refusal_of
 from app.answering.run import Run
 from app.delivery import dead_letters
 from app.delivery.commits.audit_chain import extend

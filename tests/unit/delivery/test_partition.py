@@ -209,7 +209,7 @@ async def test_broken_invariant_ends_the_worker_at_once(bench: Bench, error: typ
 
 @pytest.mark.parametrize("error", [ValueError(SECRET), RecursionError(), OSError(24, SECRET), AssertionError()])
 async def test_record_that_raises_anything_becomes_a_dead_letter(bench: Bench, error: Exception) -> None:
-    bench.partition.process(RECORD, raising(error))
+    bench.partition._contain(RECORD, raising(error))
     await turns()
     (entry,) = bench.partition.context.queue.next_group()
     assert entry.commit.record is RECORD
@@ -224,7 +224,7 @@ async def test_record_that_raises_anything_becomes_a_dead_letter(bench: Bench, e
 @pytest.mark.parametrize("kind", [kind for kind in ESCALATING if not issubclass(kind, CorruptStoreError)])
 async def test_what_escalates_is_no_dead_letter_of_a_record(bench: Bench, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        bench.partition.process(RECORD, raising(kind("x")))
+        bench.partition._contain(RECORD, raising(kind("x")))
     await turns()
     assert bench.partition.context.queue.next_group() == []
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from app.answering.dialogue import Dialogue
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Over, Refused, Run
 from app.answering.stage import Decide, Ending, Stage
 from app.delivery.accepted import Former

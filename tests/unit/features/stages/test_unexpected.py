@@ -8,7 +8,7 @@ from contextlib import aclosing
 import pytest
 
 from app.answering.dialogue import Dialogue
-from app.answering.outcome import Kept
+from app.answering.kept import Kept
 from app.answering.run import Run
 from app.answering.stage import Decide, Ending, Generate, Round, Stage
 from app.delivery.accepted import Former

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.answering.answers import Answers
+from app.answering.containment import Containment
 from app.answering.stage import Stage
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
@@ -42,7 +42,7 @@ class Failing:
 async def ended(error: BaseException, inflight: InFlight | None = None) -> tuple[list[TokenEvent], Commit]:
     """The events and the commit of a request about which this is raised."""
     partition, inflight = FakePartition(), inflight or inflight_of()
-    await Answers(pipeline_of(Failing(error)), UNOBSERVED).answer(partition.real, inflight)
+    await Containment(pipeline_of(Failing(error)), UNOBSERVED).answer(partition.real, inflight)
     (commit,) = partition.finished
     assert commit.record is inflight.accepted.record
     assert partition.released == [inflight]
@@ -60,7 +60,7 @@ async def test_request_ends_once_and_its_record_is_a_dead_letter(caplog: pytest.
     assert [record.outcome for record in commit.audit] == ["engine_error"]
     (line,) = caplog.records
     assert line.levelno == logging.WARNING
-    assert "KeyError in tests/unit/answering/test_answers.py" in line.getMessage()
+    assert "KeyError in tests/unit/answering/test_containment.py" in line.getMessage()
     assert SECRET not in line.getMessage() + str(end) + str(commit.outputs)
 
 
@@ -81,7 +81,7 @@ async def test_request_that_cannot_even_be_audited_leaves_its_dead_letter(monkey
     def broken(*_: object) -> None:
         raise TypeError
 
-    monkeypatch.setattr("app.answering.answers.audit_of_request", broken)
+    monkeypatch.setattr("app.answering.containment.audit_of_request", broken)
     events, commit = await ended(ValueError())
     assert len(events) == len(commit.outputs) == 1
     assert commit.audit == ()
@@ -97,5 +97,5 @@ async def test_cause_that_people_can_act_on_is_named() -> None:
 async def test_broken_invariants_and_lost_ownerships_are_no_end_of_a_request(kind: type[Exception]) -> None:
     partition = FakePartition()
     with pytest.raises(kind):
-        await Answers(pipeline_of(Failing(kind("x"))), UNOBSERVED).answer(partition.real, inflight_of())
+        await Containment(pipeline_of(Failing(kind("x"))), UNOBSERVED).answer(partition.real, inflight_of())
     assert (partition.finished, partition.log.events) == ([], [])

@@ -1,9 +1,9 @@
-"""Answer requests, and end what an unexpected error is about, and nothing else.
+"""Answer requests from their turn to their commit, and end what an unexpected error is about, and nothing else.
 
 Errors that are expected end their request where they are understood, with a message of their own. Whatever else is
 raised about one request arrives here: it is logged once, by type and place, the request ends with an `error` event, and
 its record goes to `dead-letters` and is committed, so that nothing behind it waits. What may pass is a closed list
-(app/delivery/escalation.py). The same for records that lead to no answer stands in `Partition.process`.
+(app/delivery/escalation.py). The same for records that lead to no answer stands in `Partition._contain`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 
-from app.answering.outcome import Kept, commit_of, ended_row
+from app.answering.kept import Kept, commit_of, ended_row
 from app.answering.pipeline import Answering, Pipeline
 from app.audit.records import audit_of_request
 from app.delivery import dead_letters
@@ -31,7 +31,7 @@ from models.unexpected import type_and_place
 log = logging.getLogger(__name__)
 
 
-class Answers:
+class Containment:
     """Answers the requests of one worker. Its methods raise only what escalates."""
 
     def __init__(self, pipeline: Pipeline, observer: Observer) -> None:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.answering.outcome import commit_of, refusal_of
+from app.answering.kept import commit_of, refusal_of
 from app.answering.run import Run
 from app.delivery.accepted import Former
 from app.delivery.inflight import Forgets, InFlight
