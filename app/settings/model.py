@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings
 
 from models.adapter_folders import adapter_folders
+from models.tools.forms import FORMATS
 
 
 class ModelSettings(BaseSettings):
@@ -39,25 +40,7 @@ class ModelSettings(BaseSettings):
         "off", description="speculative decoding: `lookup` drafts from the text, `auto` also from the draft model"
     )
     draft_model: str = Field("", description="draft model, with the same tokenizer as `PARLEY_MODEL`")
-    tool_format: Literal[
-        "",
-        "hermes",
-        "llama",
-        "mistral",
-        "args",
-        "phi",
-        "tool_call",
-        "granite",
-        "deepseek",
-        "deepseek31",
-        "json",
-        "qwen_coder",
-        "glm45",
-        "glm47",
-        "llama4",
-        "olmo3",
-        "pythonic",
-    ] = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
+    tool_format: str = Field("", description="how the model writes calls of tools; empty: as its chat template shows")
     vllm_args: str = Field("", description="additional `AsyncEngineArgs` of vLLM, as a JSON object")
     paced_tokens_per_s: float = Field(50.0, gt=0, description="tokens/s of each answer of the `paced` engine")
     system_prompt: str = Field("", description="system prompt of every conversation; may be empty")
@@ -68,6 +51,13 @@ class ModelSettings(BaseSettings):
     @classmethod
     def _adapter_names(cls, value: str) -> str:
         adapter_folders(value)
+        return value
+
+    @field_validator("tool_format")
+    @classmethod
+    def _known_form(cls, value: str) -> str:
+        if value and value not in FORMATS:
+            raise ValueError(f"must be empty or one of {', '.join(FORMATS)}")
         return value
 
     @field_validator("vllm_args")

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from traceback import clear_frames
 
 import torch
 
@@ -316,7 +317,8 @@ class Worker:
 
     def _contain(self, slices: list[ScheduledChunk], error: Exception) -> None:
         """A step failed: find out which slices are at fault."""
-        self._runner.check()  # a broken device ends the thread, not single answers
+        clear_frames(error.__traceback__)  # what the step had computed would hold its memory
+        self._check_device()
         if not slices:
             return
         if len(slices) > 1:
@@ -330,6 +332,13 @@ class Worker:
             log.warning("out of memory: prompts are computed in chunks of %d tokens from now on", limits.chunk)
         else:
             self._fail(slices[0].sequence, "engine_error", error)
+
+    def _check_device(self) -> None:
+        """Raise if the device or the model is broken, which ends the thread. A lack of memory ends single answers."""
+        try:
+            self._runner.check()
+        except torch.OutOfMemoryError as error:
+            log.warning("the device has no memory for a step of one token: %s", type_and_place(error))
 
     def _append(self, sequence: SequenceState, token: Token) -> None:
         told = sequence.answered

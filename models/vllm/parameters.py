@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
-from models.generation import ConstraintKind, Job, OutputConstraint
+from models.generation import ConstraintKind, Job, OutputConstraint, Sampling
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.rule import tool_rule
 
@@ -30,9 +30,10 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         StructuredOutputsParams,
     )
 
-    given = asdict(job.sampling) | {"seed": seed_of(job), "logit_bias": dict(job.sampling.logit_bias) or None}
     return SamplingParams(
-        **given,
+        **_changed(job.sampling),
+        seed=seed_of(job),
+        logit_bias=dict(job.sampling.logit_bias) or None,
         prompt_logprobs=None if job.generated else job.prompt_logprobs,
         max_tokens=room,
         min_tokens=max(0, min(job.min_tokens - len(job.generated), room)),
@@ -41,6 +42,15 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         output_kind=RequestOutputKind.DELTA,
         structured_outputs=None if job.constraint is None else StructuredOutputsParams(**structure_of(job.constraint)),
     )
+
+
+def _changed(sampling: Sampling) -> dict[str, Any]:
+    """What differs from the defaults, which are vLLM's, too: a parameter that vLLM does not know fails only the jobs
+    that use it.
+    """
+    given = {field.name: (getattr(sampling, field.name), field.default) for field in fields(sampling)}
+    own = {"seed", "logit_bias"}
+    return {name: value for name, (value, default) in given.items() if name not in own and value != default}
 
 
 def seed_of(job: Job) -> int:

@@ -53,6 +53,7 @@ OAUTH_LOGIN = {"KAFKA_SASL_MECHANISM": "OAUTHBEARER", "KAFKA_USERNAME": "id", "K
         ({**OAUTH_LOGIN, "KAFKA_OAUTH_URL": "http://example.com/token"}, "must begin with https://"),
         ({"KAFKA_TLS": "true", "KAFKA_CA_FILE": "nowhere.pem"}, "PARLEY_KAFKA_CA_FILE=nowhere.pem: there is no"),
         ({"KAFKA_CERT_FILE": ".env"}, "needs PARLEY_KAFKA_TLS=true"),
+        ({"TOOL_FORMAT": "harmony"}, "PARLEY_TOOL_FORMAT=harmony: must be empty or one of hermes, qwen_coder, glm45"),
         ({"VLLM_ARGS": "[1]"}, "must be a JSON object"),
         ({"VLLM_ARGS": "{"}, "PARLEY_VLLM_ARGS={: must be a JSON object"),
     ],

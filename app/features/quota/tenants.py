@@ -3,7 +3,7 @@
 A worker checks every request before its first token, whichever producer has sent it. Gateways check by the same rules,
 earlier. The operator's routes and fallbacks are not checked: they may choose any model.
 
-Its figures come from what the worker counts itself and from the topic `usage` (tenant_figures.py).
+Its figures come from what the worker counts itself and from the topic `usage` (figures.py).
 `usage` is published one window (`PARLEY_USAGE_WINDOW_S`) after the fact. So a limit is exact for the partitions of one
 worker, and others see it one to two windows later: with N workers, a tenant that begins suddenly may use N times its
 limit for that long. After that, a worker admits what the others leave, and its share of the limit by its partitions in

@@ -30,6 +30,9 @@ def report(erasures: Erasures, user_id: str, settings: Settings, partitions: int
             "requests": at + _kept_ms(settings.requests_retention_s),
             "tokens": at + _kept_ms(settings.tokens_retention_s),
             "turns": at + _kept_ms(settings.turns_retention_s),
+            "tool-calls": at + _kept_ms(settings.requests_retention_s),
+            "tool-results": at + _kept_ms(settings.requests_retention_s),
+            "dead-letters": at + _kept_ms(settings.turns_retention_s),
         },
     }
 

@@ -117,7 +117,8 @@ async def test_an_erasure_under_six_answers_leaves_nothing_and_stays_after_its_r
             assert (await http.get(f"/v1/users/{USER}/erasure")).json()["status"] == "none"
             assert (await http.delete(f"/v1/users/{USER}")).status_code == 202
             status = await erased(http)
-            assert set(status["logs"]) == {"changelogs", "requests", "tokens", "turns"}
+            texts = {"requests", "tokens", "turns", "tool-calls", "tool-results", "dead-letters"}
+            assert set(status["logs"]) == {"changelogs", *texts}
             ends = [(await client.answer(USER, one)).end for one in running]
             assert {end.finish_reason for end in ends if end is not None} == {"cancelled"}
             await nothing_is_served(http, ids)

@@ -1,1 +1,1 @@
-"""Judges: which categories a text belongs to. Each judge is one module; `judging.py` asks those that a policy needs."""
+"""Judges: which categories a text belongs to. Each judge is one module; `judges.py` asks those that a policy needs."""

@@ -2,6 +2,7 @@ import asyncio
 import dataclasses
 import random
 import threading
+import weakref
 
 import pytest
 import torch
@@ -283,6 +284,43 @@ async def test_a_prompt_for_which_memory_runs_out_is_computed_in_smaller_chunks(
     (answer,) = await ask(engine, job(PROMPT, 5))
     assert answer.tokens == whole
     assert engine.scheduler.limits.chunk == 20
+
+
+async def test_memory_that_is_short_for_a_moment_longer_ends_no_engine(engines):
+    fatal = []
+    engine = await engines(on_fatal=fatal.append)
+    whole = Oracle(CHECKPOINT).answer(PROMPT, 5)
+    model, failed = engine._runner.model, []
+
+    def short(input_ids, **arguments):
+        if len(failed) < 2:
+            failed.append(input_ids.shape[1])
+            raise torch.OutOfMemoryError("no memory")
+        return model(input_ids=input_ids, **arguments)
+
+    plug(engine, short)
+    (answer,) = await ask(engine, job(PROMPT, 5))
+    assert failed == [len(PROMPT), 1], "a step, and the check of the device"
+    assert (answer.tokens, fatal) == (whole, [])
+
+
+async def test_what_a_failed_step_has_computed_is_freed_before_its_answers_are_tried_alone(engines):
+    engine = await engines()
+    model, computed, held = engine._runner.model, [], []
+
+    def too_large(input_ids, **arguments):
+        held.extend(one() is not None for one in computed)
+        if input_ids.shape[1] > len(PROMPT):
+            logits = torch.zeros(1000)
+            computed.append(weakref.ref(logits))
+            raise torch.OutOfMemoryError("no memory")
+        return model(input_ids=input_ids, **arguments)
+
+    plug(engine, too_large)
+    await ask(engine, job(PROMPT, 5), job(PROMPT[1:], 5))
+    assert computed
+    assert held
+    assert not any(held)
 
 
 async def test_a_device_that_computes_nothing_any_more_ends_the_engine_and_no_answer(engines):

@@ -11,7 +11,7 @@ from models.checkpoints import CheckpointError, describe_checkpoint
 from models.generation import ConstraintKind, Delta, FinishReason, OutputConstraint, Priority, Sampling
 from models.token_stream import EngineDied
 from models.vllm import VllmOptions, create_vllm_engine
-from models.vllm.parameters import prompt_of, seed_of
+from models.vllm.parameters import prompt_of, sampling_of, seed_of
 from tests.unit.models.engine.reading import Answer, job, read
 
 PROMPT = (10, 11, 12)
@@ -142,6 +142,20 @@ async def test_log_probabilities_of_the_prompt_come_with_the_first_tokens(engine
     assert [one.token for one in deltas[0].prompt_logprobs] == list(PROMPT[1:])
     assert {(one.logprob, one.rank, one.top) for one in deltas[0].prompt_logprobs} == {(-2.5, 7, ((9, -1.5),))}
     assert not any(delta.prompt_logprobs for delta in deltas[1:])
+
+
+@dataclasses.dataclass(frozen=True)
+class Newer(Sampling):
+    """Has a parameter that this vLLM does not know."""
+
+    typical_p: float = 1.0
+
+
+@pytest.mark.usefixtures("_fake_vllm")
+def test_a_parameter_that_vllm_does_not_know_fails_only_the_jobs_that_use_it() -> None:
+    assert sampling_of(job(PROMPT, sampling=Newer(top_k=7)), CHECKPOINT.eos, 5).top_k == 7
+    with pytest.raises(TypeError, match="typical_p"):
+        sampling_of(job(PROMPT, sampling=Newer(typical_p=0.5)), CHECKPOINT.eos, 5)
 
 
 async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
