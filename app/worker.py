@@ -22,10 +22,8 @@ from agents.usage import Usage
 from app.answering.batches import Batches
 from app.answering.containment import Containment
 from app.answering.pipeline import Pipeline
-from app.audit.records import audit_of_retreat
 from app.delivery.cancels import Cancels
 from app.delivery.clients import Clients
-from app.delivery.commits.commit import Commit
 from app.delivery.escalation import WORKER_ERRORS
 from app.delivery.observer import UNOBSERVED, Observer, Observers
 from app.delivery.ownership import FencedError, OpenStore
@@ -33,25 +31,20 @@ from app.delivery.partition import Partition
 from app.delivery.partitions import Partitions
 from app.delivery.record import CONTROLS, REQUESTS, TURNS, Record, Source
 from app.delivery.sweeper import Sweeper
-from app.features.guard.analyzer import AnalyzerError
-from app.features.guard.guard import Guard, GuardStats
+from app.features.guard.guard import Guard
 from app.features.guard.judges.judges import Judges
+from app.features.host import Host
 from app.features.order import features_of
-from app.features.quota.figures import TenantFigures
-from app.features.quota.tenants import Tenants
 from app.features.quota.usage_feed import UsageFeed
-from app.features.routing.canary import Canaries
-from app.features.routing.load_figures import LoadFigures
-from app.features.routing.router import Router
 from app.policy.file import NO_POLICY, Policy, PolicyError, read_policy
 from app.policy.watch import PolicyWatch
-from app.search.index import HideError, IndexStats, RecallStats
-from app.search.opening import open_index, open_related, open_vectors
+from app.prices import PriceList
+from app.search.index import IndexStats
+from app.search.opening import open_index, open_vectors
 from app.search.vector_store import OpenVectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
 from app.settings import Settings
-from app.wire.turn import Turn
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
 from models.registry import ModelRegistry
@@ -121,37 +114,29 @@ class Worker:
         self._loaded = loaded
         self._broken = broken
         models = loaded.models
-        self._guard = loaded.guard or Guard(loaded.policy)
+        self._prices = PriceList(settings.prices, loaded.policy)
+        host = Host(
+            settings,
+            loaded.policy,
+            models,
+            self._prices,
+            loaded.embedder,
+            open_vectors,
+            time.monotonic,
+            now=lambda: self.partitions.now(),  # noqa: PLW0108 - `partitions` come later
+            owned=lambda: self.partitions.all,
+        )
+        self.features = features_of(host, loaded.guard)
         self._index = open_index(
             settings,
             loaded.embedder,
             open_vectors,
             fatal=broken,
             owns=lambda number: self.partitions.confirms(number),  # noqa: PLW0108 - `partitions` come later
-            hide=self._indexed_turn,
+            hide=lambda number, turn: self.features.masking.indexed(self.partitions.owned(number), turn),
         )
-        self._related = open_related(settings, loaded.embedder, open_vectors)
-        load = LoadFigures(lambda: sum(engine.stats.waiting for engine in models.engines))
-        observer = Observers(observer, load)
+        observer = Observers(observer, *(one.observer for one in self.features.all if one.observer is not UNOBSERVED))
         self.partitions = Partitions(settings, self, source, clients=clients, open_store=open_store, observer=observer)
-        canaries = Canaries(loaded.policy, self._retreated)
-        self.features = features_of(
-            settings,
-            loaded.policy,
-            models,
-            self._guard,
-            Tenants(
-                loaded.policy,
-                TenantFigures(self.partitions.now, lambda: self.partitions.all, settings.partitions),
-                region=settings.region,
-                group=settings.worker_group,
-            ),
-            Router(loaded.policy, time.monotonic, load.now, canaries.is_out),
-            canaries,
-            self._related,
-            loaded.embedder,
-            time.monotonic,
-        )
         batches = Batches(
             max_size=settings.batch_max_size,
             budget_s=settings.batch_budget_ms / 1000,
@@ -164,14 +149,13 @@ class Worker:
         containment = Containment(Pipeline(settings, models, rules, batches, self.features.all), observer)
         cancels = Cancels()
         self._turns = Turns(settings, self.partitions, self._index, UNOBSERVED if loaded.embedder is None else observer)
-        self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget_cached)
+        self._controls = Controls(settings, self.partitions, cancels, self._turns, self._forget)
         self.agents: dict[str, Agent] = {
             REQUESTS: Requests(settings, self.partitions, containment, cancels, observer),
             CONTROLS: self._controls,
             TURNS: self._turns,
         }
-        self._usage = Usage(settings, self.features.quota.prices)
-        self._tool_results = ToolResults(settings, self.features.tools)
+        self._followers = (Usage(settings, self._prices), ToolResults(settings, self.features.tools))
         self._sweeper = Sweeper(settings, rules, self.partitions, self._turns, observer)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -179,8 +163,8 @@ class Worker:
         self.agents[record.topic].receive(partition, record)
 
     def owned(self, partition: Partition) -> None:
-        self._usage.begin(partition)
-        self._tool_results.begin(partition)
+        for follower in self._followers:
+            follower.begin(partition)
 
     def released(self, partition: Partition) -> None:
         self._turns.release(partition.number)
@@ -211,14 +195,6 @@ class Worker:
         return self._controls.oldest_erasure_s
 
     @property
-    def recall_figures(self) -> RecallStats:
-        return RecallStats() if self._related is None else self._related.stats
-
-    @property
-    def guard_figures(self) -> GuardStats:
-        return self._guard.stats
-
-    @property
     def index_figures(self) -> IndexStats:
         return self._index.stats()
 
@@ -231,9 +207,9 @@ class Worker:
             watch = PolicyWatch(
                 self._settings.policy,
                 self._loaded.policy,
-                self.features.all,
-                (self._guard,) if self._models is None else (self._models, self._guard),
-                (self.features.routing.router.update, self.features.cache.update),
+                (self._prices, *self.features.all),
+                self.features.all if self._models is None else (self._models, *self.features.all),
+                [one.update for one in self.features.all],
             )
             self._tasks.add(asyncio.create_task(watch.run(), name="policy"))
             feed = UsageFeed(self._settings, self.features.quota.tenants)
@@ -257,15 +233,12 @@ class Worker:
         engines = [engine.stop() for engine in self._loaded.models.engines]
         await _close(
             index=self._index.stop(),
-            search=_nothing() if self._related is None else self._related.close(),
+            features=asyncio.gather(*(one.close() for one in self.features.all)),
             models=_nothing() if self._models is None else self._models.stop(),
             engines=asyncio.gather(*engines),
         )
         embedder = self._loaded.embedder
-        await _close(
-            guard=self._guard.stop(),
-            embedder=_nothing() if embedder is None else asyncio.to_thread(embedder.close),
-        )
+        await _close(embedder=_nothing() if embedder is None else asyncio.to_thread(embedder.close))
 
     async def _await_rebalance(self, partition: Partition, error: FencedError) -> None:
         if not await self.partitions.await_rebalance(partition):
@@ -282,23 +255,10 @@ class Worker:
                 log.exception("a sweep has failed; the next one begins in %g s", self._settings.sweep_interval_s)
                 await asyncio.sleep(self._settings.sweep_interval_s)
 
-    def _retreated(self, number: int, experiment: str, arm: str) -> None:
-        if (partition := self.partitions.owned(number)) is not None:
-            audit = audit_of_retreat(experiment, arm, partition.ownership.clock.now())
-            partition.spawn(partition.commit(Commit(audit=audit)))
-
-    def _forget_cached(self, user_id: str) -> None:
+    def _forget(self, user_id: str) -> None:
         """Drop what memories of this process hold of an erased user."""
-        self.features.cache.forget(user_id)
-        self._guard.forget(user_id)
-
-    async def _indexed_turn(self, number: int, turn: Turn) -> Turn | None:
-        """The turn as the index may have it; None if its partition has left. Raises `HideError`."""
-        partition = self.partitions.owned(number)
-        try:
-            return None if partition is None else await self.features.masking.indexed(partition, turn)
-        except AnalyzerError as error:
-            raise HideError(str(error)) from error
+        for feature in self.features.all:
+            feature.forget(user_id)
 
 
 async def _nothing() -> None:

@@ -13,12 +13,11 @@ from contextlib import aclosing, suppress
 
 from app.answering.kept import Kept
 from app.answering.run import Refused, Run
-from app.answering.stage import Decide, Generate, Stage
+from app.answering.stage import Decide, Feature, Generate, Stage
 from app.delivery.accepted import Former
 from app.delivery.dead_letters import dead_letter_of
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.quarantine import MOST_ATTEMPTS, Isolation, pause_before
-from app.policy.file import Policy
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import Plan
 from models.generation import Delta, Job, StreamEvent
@@ -31,14 +30,11 @@ _QUARANTINED = (
 )
 
 
-class Attempts:
+class Attempts(Feature):
     """The attempts of one worker's requests."""
 
     def __init__(self) -> None:
         self.isolation = Isolation()
-
-    def use(self, policy: Policy) -> None:
-        """The policy does not decide it."""
 
     def stage(self, run: Run) -> Stage:
         return Attempting(run, self.isolation)

@@ -16,14 +16,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from app.answering.dialogue import Dialogue
 from app.answering.kept import Kept
 from app.answering.run import Run
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
+from app.delivery.observer import UNOBSERVED, Observer
 from app.policy.file import Policy
+from app.policy.watch import Change
 from app.wire.event import Plan
 from models.generation import End, Failure, Job, StreamEvent
 from tables.records import Turn
@@ -34,17 +35,38 @@ Round = Callable[[], Awaitable[Ending]]
 Generate = Callable[[Job], AsyncGenerator[StreamEvent, None]]
 
 
-class Feature(Protocol):
-    """A part of the policy, one per worker. It keeps what outlives an answer: rules, figures, connections."""
+class Feature:
+    """A part of the policy, one per worker. It keeps what outlives an answer: rules, figures, connections.
+
+    A method that is not overridden does nothing.
+
+    observer: Learns of all requests of the worker.
+    """
+
+    observer: Observer = UNOBSERVED
+
+    async def prepare(self, policy: Policy) -> Change | None:  # noqa: ARG002
+        """Load what the policy needs; None if that is nothing. Raises `PolicyError`, and keeps nothing then."""
+        return None
 
     def use(self, policy: Policy) -> None:
         """Work by this policy from the next answer on. Answers under way keep their stages."""
 
-    def stage(self, run: Run) -> Stage | None:
+    def update(self) -> None:
+        """Called about once a second while a policy file is followed."""
+
+    def forget(self, user_id: str) -> None:
+        """Drop what is remembered of an erased user."""
+
+    async def close(self) -> None:
+        """Close what is open. No answer is under way any more."""
+
+    def stage(self, run: Run) -> Stage | None:  # noqa: ARG002
         """Its part in this answer; None if it has none, and then it costs the answer nothing.
 
         What a former owner has decided by it is carried out whatever the policy says now (`run.accepted.former.plan`).
         """
+        return None
 
 
 class Stage:

@@ -20,8 +20,7 @@ import msgspec
 import numpy as np
 
 from app.answering.run import Over, Run
-from app.answering.stage import Generate, Stage
-from app.policy.file import Policy
+from app.answering.stage import Feature, Generate, Stage
 from models.embedder import Embedder, EmbedderError
 from models.generation import Delta, End, Failure, Job, Sampling, StreamEvent, Usage
 from models.token_stream import TokenStream
@@ -37,14 +36,11 @@ def sampling_of_candidate(sampling: Sampling, number: int) -> Sampling:
     return dataclasses.replace(sampling, seed=sampling.seed ^ (number << _NOISE_BITS))
 
 
-class BestOf:
+class BestOf(Feature):
     """`embedder` is None in a worker without one."""
 
     def __init__(self, embedder: Embedder | None) -> None:
         self.embedder = embedder
-
-    def use(self, policy: Policy) -> None:
-        """The request asks for it, not the policy."""
 
     def stage(self, run: Run) -> Stage | None:
         return Choosing(run, self.embedder) if (run.accepted.request.best_of or 1) > 1 else None

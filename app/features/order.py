@@ -18,68 +18,53 @@ To remove a feature, delete its module, its line here and its field in `Policy` 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
 
 from app.answering.attempts import Attempts
 from app.answering.stage import Feature
 from app.features.best_of import BestOf
-from app.features.cache.recordings import ResponseCache
+from app.features.cache.metrics import cache_families
 from app.features.cache.stage import Cache
 from app.features.guard.guard import Guard
 from app.features.guard.masking import Masking
+from app.features.guard.metrics import guard_families
 from app.features.guard.moderation import Moderation
+from app.features.host import Host
+from app.features.quota.metrics import budget_families
 from app.features.quota.stage import Quota
-from app.features.quota.tenants import Tenants
-from app.features.recall import Recall
-from app.features.routing.canary import Canaries
-from app.features.routing.health import ModelHealth
-from app.features.routing.router import Router
+from app.features.recall.metrics import recall_families
+from app.features.recall.stage import Recall
+from app.features.routing.metrics import canary_families
 from app.features.routing.stage import Routing
 from app.features.shadow import Shadows
 from app.features.tool_rounds import ToolsOverKafka
-from app.policy.file import Policy
-from app.prices import PriceList
-from app.settings import Settings
-from models.embedder import Embedder
-from models.registry import ModelRegistry
-
-if TYPE_CHECKING:
-    from app.search.related import RelatedTurns
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Those that other parts of a worker call, and `all` of them in their order."""
+    """Those that have figures or that other parts of a worker call, and `all` of them in their order."""
 
     all: tuple[Feature, ...]
     quota: Quota
     tools: ToolsOverKafka
     routing: Routing
     masking: Masking
-    cache: ResponseCache
+    recall: Recall
+    cache: Cache
 
 
-def features_of(
-    settings: Settings,
-    policy: Policy,
-    models: ModelRegistry,
-    guard: Guard,
-    tenants: Tenants,
-    router: Router,
-    canaries: Canaries,
-    related: RelatedTurns | None,
-    embedder: Embedder | None,
-    clock: Callable[[], float],
-) -> Features:
-    """`clock` is monotonic, in seconds."""
-    prices = PriceList(settings.prices, policy)
-    quota = Quota(tenants, prices, models)
-    tools = ToolsOverKafka(settings)
-    routing = Routing(router, models, ModelHealth(clock), canaries, quota.may_name)
+def features_of(host: Host, guard: Guard | None = None) -> Features:
+    """Without a `guard` that is loaded already, the one of the policy."""
+    guard = guard or Guard(host.policy)
+    quota = Quota.of(host)
+    tools = ToolsOverKafka(host.settings)
+    routing = Routing.of(host, quota.may_name)
     masking = Masking(guard)
-    cache = ResponseCache(policy, clock)
+    recall = Recall.of(host)
+    cache = Cache.of(host)
     stages: tuple[Feature, ...] = (
         Attempts(),
         quota,
@@ -87,9 +72,18 @@ def features_of(
         routing,
         masking,
         Moderation(guard),
-        Recall(settings, policy, related),
-        Cache(cache),
-        BestOf(embedder),
-        Shadows(settings, models, prices, policy),
+        recall,
+        cache,
+        BestOf(host.embedder),
+        Shadows(host.settings, host.models, host.prices, host.policy),
     )
-    return Features(stages, quota, tools, routing, masking, cache)
+    return Features(stages, quota, tools, routing, masking, recall, cache)
+
+
+def families_of(features: Features | None) -> Iterable[Metric]:
+    """The figures of the features, under the same names whether or not the worker has started."""
+    yield from recall_families(None if features is None else features.recall)
+    yield from guard_families(None if features is None else features.masking)
+    yield from canary_families(None if features is None else features.routing)
+    yield from cache_families(None if features is None else features.cache)
+    yield from budget_families(None if features is None else features.quota)

@@ -21,7 +21,7 @@ from app.answering.dialogue import Dialogue, DialogueError, beginning_of
 from app.answering.job import UnsupportedError, job_of, prompt_of
 from app.answering.off_loop import off_loop
 from app.answering.run import Run
-from app.answering.stage import Stage
+from app.answering.stage import Feature, Stage
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.inflight import Forgets, InFlight, Outcome
 from app.delivery.record import Outgoing
@@ -58,7 +58,7 @@ class _Shadow:
     error: str | None = None
 
 
-class Shadows:
+class Shadows(Feature):
     """Which answers another arm is asked for, and how many such questions are under way.
 
     The choice depends on the request id alone, so an answer that is resumed elsewhere gets the same.

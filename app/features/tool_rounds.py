@@ -20,7 +20,7 @@ import msgspec
 
 from app.answering.kept import Kept
 from app.answering.run import Over, Refused, Run
-from app.answering.stage import Decide, Ending, Round, Stage
+from app.answering.stage import Decide, Ending, Feature, Round, Stage
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
@@ -28,7 +28,6 @@ from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
 from app.delivery.record import Outgoing
 from app.features.open_calls import OpenCalls
-from app.policy.file import Policy
 from app.settings import Settings
 from app.wire.codec import encode
 from app.wire.error import ErrorCode
@@ -53,7 +52,7 @@ _SHOWN = 1000
 """Characters of a result in a notice: it is for display, and the table has the whole."""
 
 
-class ToolsOverKafka:
+class ToolsOverKafka(Feature):
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._calls: WeakKeyDictionary[Ownership, OpenCalls] = WeakKeyDictionary()
@@ -63,9 +62,6 @@ class ToolsOverKafka:
         if (calls := self._calls.get(ownership)) is None:
             calls = self._calls[ownership] = OpenCalls(ownership.store)
         return calls
-
-    def use(self, policy: Policy) -> None:
-        """The request asks for it, not the policy."""
 
     def stage(self, run: Run) -> Stage | None:
         return Calling(run, self) if run.accepted.request.tool_mode is ToolMode.KAFKA else None

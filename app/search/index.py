@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.wire.turn import Turn
@@ -31,14 +31,6 @@ class IndexStats:
     backlog: int = 0
     lag_s: float = 0.0
     trouble: str = ""
-
-
-@dataclass(slots=True)
-class RecallStats:
-    """Look-ups by their outcome (`found`, `nothing`, `late`, `away`), and the seconds that they took in all."""
-
-    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("found", "nothing", "late", "away"), 0))
-    seconds: float = 0.0
 
 
 class Index(Protocol):

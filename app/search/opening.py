@@ -1,11 +1,10 @@
-"""The parts of a process that use the index, opened only where turns are embedded."""
+"""The index of a worker, opened only where turns are embedded."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from app.search.index import Hide, Index, NoIndex
-from app.search.related import RelatedTurns
 from app.search.vector_store import OpenVectors, VectorStore
 from app.search.writer import IndexWriter
 from app.settings import Settings
@@ -21,15 +20,6 @@ def open_vectors(settings: Settings) -> VectorStore:
     return MilvusStore(Milvus(settings.milvus_uri, settings.milvus_token), settings.milvus_collection)
 
 
-def open_related(
-    settings: Settings, embedder: Embedder | None, vectors: OpenVectors = open_vectors
-) -> RelatedTurns | None:
-    """The search for recalled turns; None without an embedder. Its connection is its own: the writer's may be waiting
-    for a server that hangs.
-    """
-    return None if embedder is None else RelatedTurns(vectors(settings), embedder)
-
-
 def open_index(
     settings: Settings,
     embedder: Embedder | None,
@@ -37,7 +27,7 @@ def open_index(
     *,
     fatal: Callable[[BaseException], None],
     owns: Callable[[int], Awaitable[bool]],
-    hide: Hide,
+    hide: Hide | None = None,
 ) -> Index:
     """The index. `owns` confirms a partition before each upsert; `hide` removes private values."""
     if embedder is None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from app.features.cache.recordings import CacheStats
-from app.features.guard.guard import GuardStats
-from app.search.index import IndexStats, RecallStats
+from app.features.order import families_of
+from app.search.index import IndexStats
 from app.telemetry.broker_watch import BrokerWatch
 from app.telemetry.metrics import Metrics
 from app.telemetry.partitions import partition_families
@@ -37,11 +36,7 @@ class WorkerCollector(Collector):
         yield from partition_families(partitions, self._watch.ends)
         yield from _engine_families([] if worker is None else worker.engines)
         yield from _index_families(IndexStats() if worker is None else worker.index_figures)
-        yield from _recall_families(RecallStats() if worker is None else worker.recall_figures)
-        yield from _guard_families(GuardStats() if worker is None else worker.guard_figures)
-        yield _canary_family({} if worker is None else worker.features.routing.canaries.states)
-        yield from _cache_families(CacheStats() if worker is None else worker.features.cache.stats)
-        yield _budget_family({} if worker is None else worker.features.quota.tenants.budgets())
+        yield from families_of(None if worker is None else worker.features)
         yield GaugeMetricFamily(
             "parley:erasure_age_seconds",
             "Seconds since the oldest erasure under way began at this worker; 0 without one.",
@@ -74,65 +69,6 @@ def _engine_families(engines: Sequence[Engine]) -> Iterable[Metric]:
         preempted.add_metric(name, stats.preemptions)
         steps.add_metric(name, stats.steps)
     return running, waiting, usage, step, preempted, steps
-
-
-def _recall_families(stats: RecallStats) -> Iterable[Metric]:
-    searches = CounterMetricFamily("parley:recall", "Searches for related older turns.", labels=["outcome"])
-    for outcome, count in stats.outcomes.items():
-        searches.add_metric([outcome], count)
-    yield searches
-    yield CounterMetricFamily("parley:recall_seconds", "Seconds that these searches took.", stats.seconds)
-
-
-def _guard_families(stats: GuardStats) -> Iterable[Metric]:
-    yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches)
-    yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.failures)
-    yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.seconds)
-    yield CounterMetricFamily("parley:guard_refused", "New requests for which the guard had no time.", stats.refused)
-    yield CounterMetricFamily("parley:guard_judgements", "Judgements of prompts and answers.", stats.judgements)
-    yield CounterMetricFamily(
-        "parley:guard_judgement_failures", "Such judgements without a verdict.", stats.judgement_failures
-    )
-    yield CounterMetricFamily(
-        "parley:guard_judgement_seconds", "Seconds that these judgements took.", stats.judgement_seconds
-    )
-    verdicts = CounterMetricFamily(
-        "parley:guard_verdicts", "Judgements that found a category.", labels=["category", "action"]
-    )
-    for (category, action), count in stats.verdicts.items():
-        verdicts.add_metric([category, action], count)
-    yield verdicts
-
-
-def _canary_family(states: Mapping[tuple[str, str], bool]) -> Metric:
-    family = GaugeMetricFamily(
-        "parley:canary_out", "1 if the arm of an experiment has lost its users.", labels=["experiment", "arm"]
-    )
-    for labels, is_out in states.items():
-        family.add_metric(list(labels), int(is_out))
-    return family
-
-
-def _budget_family(budgets: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(
-        "parley:tenant_budget_used_ratio", "Part of the tenant's budget of this month that is used.", labels=["tenant"]
-    )
-    for tenant, used in budgets.items():
-        family.add_metric([tenant], used)
-    return family
-
-
-def _cache_families(stats: CacheStats) -> Iterable[Metric]:
-    lookups = CounterMetricFamily(
-        "parley:response_cache", "Requests that the response cache looked up.", labels=["found"]
-    )
-    lookups.add_metric(["whole"], stats.hits - stats.joins)
-    lookups.add_metric(["running"], stats.joins)
-    lookups.add_metric(["nothing"], stats.misses)
-    yield lookups
-    yield CounterMetricFamily(
-        "parley:response_cache_saved_tokens", "Tokens of prompt and answer that it has saved.", stats.saved_tokens
-    )
 
 
 def _index_families(stats: IndexStats) -> Iterable[Metric]:

@@ -33,7 +33,7 @@ STAGES = {
     "find": ("app.features.guard.masking.Masked", "decide"),
     "hide": ("app.features.guard.masking.Masked", "see"),
     "judge": ("app.features.guard.moderation.Moderated", "decide"),
-    "recall": ("app.features.recall.Recalling", "decide"),
+    "recall": ("app.features.recall.stage.Recalling", "decide"),
     "render": ("app.answering.pipeline", "prompt_of"),
     "constrain": ("app.answering.pipeline", "job_of"),
     "write": ("app.answering.pipeline.Answering", "_write"),

@@ -53,7 +53,7 @@ from app.features.guard import masking
 from app.features.guard.masking import Masked
 from app.features.guard.moderation import Moderated
 from app.features.open_calls import OpenCalls
-from app.features.recall import Recalling
+from app.features.recall.stage import Recalling
 from app.features.routing import stage as routing
 from app.features.routing.stage import Routed
 from app.wire.dead_letters import Cause, DeadLetter, dead_letter_headers

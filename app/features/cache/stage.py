@@ -12,19 +12,30 @@ from contextlib import aclosing
 import msgspec
 
 from app.answering.run import Run
-from app.answering.stage import Generate, Stage
+from app.answering.stage import Feature, Generate, Stage
 from app.features.cache.recordings import Recording, ResponseCache
+from app.features.host import Host
 from app.policy.file import Policy
 from app.wire.event import CACHED
 from models.generation import Delta, End, Failure, Job, StreamEvent
 
 
-class Cache:
+class Cache(Feature):
     def __init__(self, recordings: ResponseCache) -> None:
         self.recordings = recordings
 
+    @classmethod
+    def of(cls, host: Host) -> Cache:
+        return cls(ResponseCache(host.policy, host.clock))
+
     def use(self, policy: Policy) -> None:
         self.recordings.use(policy)
+
+    def update(self) -> None:
+        self.recordings.update()
+
+    def forget(self, user_id: str) -> None:
+        self.recordings.forget(user_id)
 
     def stage(self, run: Run) -> Stage | None:
         is_repeated = run.accepted.former.plan.cached is not None

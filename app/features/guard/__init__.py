@@ -4,6 +4,7 @@
 |---|---|
 | masking.py | private values are hidden from models, and put back for readers |
 | moderation.py | prompts and answers are judged |
+| stored.py | turns as the index has them |
 | texts.py | the texts that the guard reads |
 | secret.py | the key of a partition's placeholders |
 | guard.py | the guard of one worker, by the policy in force |

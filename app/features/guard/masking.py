@@ -28,18 +28,18 @@ from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
 from app.answering.off_loop import off_loop
 from app.answering.run import Refused, Run
-from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Accepted, Former
 from app.delivery.commits.commit import LostError
 from app.delivery.partition import Partition, State
 from app.features.guard.analyzer import AnalyzerError
-from app.features.guard.guard import Guard
+from app.features.guard.guard import Guard, GuardChange
 from app.features.guard.secret import ensure_secret, secret_of
+from app.features.guard.stored import hide_stored
 from app.features.guard.texts import (
     hidden,
     hidden_request_of,
     hidden_turn,
-    indexed_turn,
     size_of,
     texts_of_rounds,
     texts_of_turn,
@@ -67,34 +67,37 @@ _VALUE_COST = 32
 _REMOVED = "removed by the guard"
 
 
-class Masking:
+class Masking(Feature):
+    """It has the guard, for moderation as well."""
+
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
 
-    def use(self, policy: Policy) -> None:
-        """The guard is exchanged as a whole (`Guard.prepare`)."""
+    async def prepare(self, policy: Policy) -> GuardChange | None:
+        return await self.guard.prepare(policy)
+
+    def forget(self, user_id: str) -> None:
+        self.guard.forget(user_id)
+
+    async def close(self) -> None:
+        await self.guard.stop()
 
     def stage(self, run: Run) -> Stage | None:
         rules, plan = self.guard.rules, run.accepted.former.plan
         is_on = rules.reads_prompts or rules.judges_answers or plan.private is not None or plan.filtered is not None
         return Masked(run, self.guard) if is_on else None
 
-    async def indexed(self, partition: Partition, turn: TurnOnWire) -> TurnOnWire | None:
-        """The turn as it may be indexed; None if the partition has left. Raises `AnalyzerError`."""
+    async def indexed(self, partition: Partition | None, turn: TurnOnWire) -> TurnOnWire | None:
+        """The turn as it may be indexed; None if the partition has left. Raises `HideError`."""
+        if partition is None or partition.state is not State.OWNED:
+            return None
         if not self.guard.rules.masks:
             return turn
-        if partition.state is not State.OWNED:
-            return None
         try:
             secret = await ensure_secret(partition, self.guard.draw)
         except LostError:
             return None
-        values = turn.private
-        if values is None:
-            about = f"turn {turn.user_id}/{turn.request_id}"
-            asker = Asker(turn.user_id, turn.tenant or "", about, Patience.BACKGROUND)
-            values = await self.guard.find([turn.prompt, turn.answer], asker)
-        return await off_loop(len(turn.prompt) + len(turn.answer), partial(indexed_turn, turn, secret, values))
+        return await hide_stored(self.guard, turn, secret)
 
 
 class Masked(Stage):

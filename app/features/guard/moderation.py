@@ -22,7 +22,7 @@ from app.answering.dialogue import Dialogue, beginning_of
 from app.answering.kept import Kept
 from app.answering.off_loop import INLINE, off_loop
 from app.answering.run import Refused, Run
-from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Former
 from app.features.guard.guard import PASSED, Guard, Verdict
 from app.features.guard.judges.judge import JudgeError
@@ -30,7 +30,6 @@ from app.features.guard.masking import asker_of
 from app.features.guard.sentences import Sentences
 from app.features.guard.texts import json_text, texts_of_request, texts_of_rounds
 from app.features.guard.turns import Asker, BusyError, Patience
-from app.policy.file import Policy
 from app.policy.guard_rules import INJECTION, TOO_MANY, UNJUDGED, Action
 from app.wire.error import ErrorCode
 from app.wire.event import Plan
@@ -40,12 +39,9 @@ _INSTRUCTING = frozenset({"system", "developer"})
 """The roles whose messages are meant to instruct the model: they cannot be an injection."""
 
 
-class Moderation:
+class Moderation(Feature):
     def __init__(self, guard: Guard) -> None:
         self.guard = guard
-
-    def use(self, policy: Policy) -> None:
-        """The guard is exchanged as a whole (`Guard.prepare`)."""
 
     def stage(self, run: Run) -> Stage | None:
         rules, plan = self.guard.rules, run.accepted.former.plan

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from app.answering.run import Refused, Run
-from app.answering.stage import Decide, Stage
+from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
 from app.delivery.inflight import Outcome
+from app.features.host import Host
+from app.features.quota.figures import TenantFigures
 from app.features.quota.tenants import TenantRefusal, Tenants
 from app.policy.file import Policy
 from app.prices import PriceList
@@ -14,13 +16,18 @@ from app.wire.validation import charged_tenant
 from models.registry import ModelRegistry, ServedModel
 
 
-class Quota:
+class Quota(Feature):
     def __init__(self, tenants: Tenants, prices: PriceList, models: ModelRegistry) -> None:
         self.tenants, self.prices, self.models = tenants, prices, models
 
+    @classmethod
+    def of(cls, host: Host) -> Quota:
+        settings, figures = host.settings, TenantFigures(host.now, host.owned, host.settings.partitions)
+        tenants = Tenants(host.policy, figures, region=settings.region, group=settings.worker_group)
+        return cls(tenants, host.prices, host.models)
+
     def use(self, policy: Policy) -> None:
         self.tenants.use(policy)
-        self.prices.use(policy)
 
     def stage(self, run: Run) -> Stage | None:
         return Charged(run, self) if self.tenants.is_on or self.prices.is_on else None

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from app.delivery.inflight import Outcome
@@ -78,15 +78,10 @@ class Canary:
             self.slow.add(hit=wait_ms > p95, usual=_SLOW_SHARE, more=self.rules.more_slow)
 
 
-OnRetreat = Callable[[int, str, str], None]
-"""Called with the partition of the answer that was one too many, the experiment, and the arm that is out."""
-
-
 class Canaries:
     """The canaries of one worker, by experiment."""
 
-    def __init__(self, policy: Policy, on_retreat: OnRetreat = lambda *_: None) -> None:
-        self._on_retreat = on_retreat
+    def __init__(self, policy: Policy) -> None:
         self._of: dict[str, Canary] = {}
         self._routes: dict[str, object] = {}
         self.use(policy)
@@ -110,28 +105,31 @@ class Canaries:
         """Whether the canary is out, by experiment and arm."""
         return {(name, canary.rules.arm): canary.is_out for name, canary in self._of.items()}
 
-    def answered(self, outcome: Outcome, failed_models: Collection[str]) -> None:
-        """Count a committed answer, in which these models have failed."""
+    def answered(self, outcome: Outcome, failed_models: Collection[str]) -> tuple[str, str] | None:
+        """Count a committed answer, in which these models have failed. Returns the experiment and the arm that is out
+        from this answer on.
+        """
         accepted, answer, end, plan = outcome.inflight.accepted, outcome.answer, outcome.end, outcome.answer.plan
         canary = self._of.get(plan.experiment or "")
         if canary is None or plan.arm is None or plan.cached is not None:
-            return
+            return None
         if plan.model != plan.arm and plan.arm not in failed_models:
-            return  # its model is left out, so another one has answered
+            return None  # its model is left out, so another one has answered
         failed = plan.arm in failed_models or (end.error is not None and end.error.code in _FAILURES)
         is_measured = accepted.former.answer is None and not failed and answer.first_at is not None
         wait_ms = max(0, (answer.first_at or 0) - accepted.at) if is_measured else None
         if plan.arm != canary.rules.arm:
             canary.count_other(failed=failed, wait_ms=wait_ms)
-            return
+            return None
         canary.count(failed=failed, wait_ms=wait_ms)
-        if not canary.is_out and (canary.errors.is_over or canary.slow.is_over):
-            canary.is_out = True
-            why = "its model fails more often" if canary.errors.is_over else "its first tokens come later"
-            log.error(
-                "experiment %s: arm %s gets no more users in this worker, because %s than those of the other arms",
-                plan.experiment,
-                plan.arm,
-                why,
-            )
-            self._on_retreat(accepted.record.partition, plan.experiment or "", plan.arm)
+        if canary.is_out or not (canary.errors.is_over or canary.slow.is_over):
+            return None
+        canary.is_out = True
+        why = "its model fails more often" if canary.errors.is_over else "its first tokens come later"
+        log.error(
+            "experiment %s: arm %s gets no more users in this worker, because %s than those of the other arms",
+            plan.experiment,
+            plan.arm,
+            why,
+        )
+        return plan.experiment or "", plan.arm

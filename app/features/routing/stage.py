@@ -20,11 +20,16 @@ import msgspec
 
 from app.answering.pipeline import code_of
 from app.answering.run import Over, Refused, Run
-from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
+from app.audit.records import audit_of_retreat
 from app.delivery.accepted import Former
+from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
+from app.delivery.partition import State
+from app.features.host import Host
 from app.features.routing.canary import Canaries
 from app.features.routing.health import ModelHealth
+from app.features.routing.load_figures import LoadFigures
 from app.features.routing.router import Router
 from app.policy.file import AUTO_MODEL, DEFAULT_MODEL, Policy
 from app.wire.error import ErrorCode
@@ -48,7 +53,7 @@ def _anyone(_tenant: str, _model: ServedModel) -> bool:
     return True
 
 
-class Routing:
+class Routing(Feature):
     """`may_name` says whether requests of a tenant may name a model; errors name no others."""
 
     def __init__(
@@ -62,9 +67,21 @@ class Routing:
         self.router, self.models, self.health, self.canaries = router, models, health, canaries
         self._may_name = may_name
 
+    @classmethod
+    def of(cls, host: Host, may_name: MayName) -> Routing:
+        load = LoadFigures(lambda: sum(engine.stats.waiting for engine in host.models.engines))
+        canaries = Canaries(host.policy)
+        router = Router(host.policy, host.clock, load.now, canaries.is_out)
+        routing = cls(router, host.models, ModelHealth(host.clock), canaries, may_name)
+        routing.observer = load
+        return routing
+
     def use(self, policy: Policy) -> None:
         self.router.use(policy)
         self.canaries.use(policy)
+
+    def update(self) -> None:
+        self.router.update()
 
     def stage(self, run: Run) -> Stage:
         return Routed(run, self)
@@ -214,7 +231,11 @@ class Routed(Stage):
         return True
 
     def committed(self, outcome: Outcome) -> None:
-        self._routing.canaries.answered(outcome, self._failed)
+        retreat = self._routing.canaries.answered(outcome, self._failed)
+        partition = self.run.partition
+        if retreat is not None and partition.state is State.OWNED:
+            audit = audit_of_retreat(*retreat, partition.ownership.clock.now())
+            partition.spawn(partition.commit(Commit(audit=audit)))
 
 
 def _routed(plan: Plan, route: Plan) -> Plan:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.commands.reindex import hide
-from app.features.guard.guard import Guard
+from app.features.guard.stored import hiding_by
 from app.local.milvus import MilvusNode
 from app.policy.file import read_policy
 from app.search.milvus.connection import Milvus
@@ -103,9 +101,9 @@ async def test_the_index_has_placeholders_and_old_turns_are_hidden_when_they_are
 
     embedder, connection = load_embedder("minilm"), Milvus(milvus.uri)
     try:
-        guard = Guard(read_policy(policy))
+        hide = hiding_by(read_policy(policy))
         there = MilvusStore(connection, client.settings.milvus_collection)
-        await Reindex(client.settings, there, embedder, lambda _line: None, partial(hide, guard)).run()
+        await Reindex(client.settings, there, embedder, lambda _line: None, hide).run()
     finally:
         await connection.close()
         embedder.close()

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,15 +31,10 @@ from app.delivery.record import REQUESTS, Outgoing, Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RecoveredAnswers
 from app.delivery.resume.tokens import TokenLog
-from app.features.best_of import BestOf
-from app.features.cache.stage import Cache
-from app.features.guard.masking import Masking
-from app.features.guard.moderation import Moderation
-from app.features.quota.stage import Quota
-from app.features.recall import Recall
-from app.features.routing.stage import Routing
-from app.features.shadow import Shadows
-from app.features.tool_rounds import ToolsOverKafka
+from app.features.host import Host
+from app.features.order import features_of
+from app.policy.file import Policy
+from app.prices import PriceList
 from app.reader.answer import Answer
 from app.settings import Settings
 from app.wire.codec import decode, encode
@@ -66,15 +62,11 @@ from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
 from tables.records import Change, Conversation, Erased, Table
-from tables.tool_calls import ToolOutcome, ToolRounds
 from tests.simulation.memory_store import Disk, MemoryStore
 
 ASKED_AT = 1_700_000_000_000
 NOW = ASKED_AT + 1000
 SETTINGS = Settings(_env_file=None, max_tokens=6)
-ORDER: tuple[type, ...] = (
-    Attempts, Quota, ToolsOverKafka, Routing, Masking, Moderation, Recall, Cache, BestOf, Shadows,
-)  # fmt: skip
 WEATHER = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 _EPOCH = 5
 _DEADLINE_S = 5
@@ -477,7 +469,8 @@ async def answered(
     inflight = inflight_of(request, former, before)
     prepare(inflight)
     registry, observer = ModelRegistry(*models), _Reported()
-    chosen = sorted((Attempts(), *features), key=lambda one: ORDER.index(type(one)) if type(one) in ORDER else 99)
+    order = _order()
+    chosen = sorted((Attempts(), *features), key=lambda one: order.index(type(one)) if type(one) in order else 99)
     pipeline = Pipeline(
         SETTINGS if settings is None else settings, registry, MemoryRules(10, 10**15), batches(), chosen
     )
@@ -488,6 +481,15 @@ async def answered(
         assert not inflight.attempts.is_beginning
         await partition.rest()
     return Told(partition, tuple(before), tuple(observer.outcomes), request.user_id, request.conversation_id)
+
+
+@cache
+def _order() -> tuple[type[Feature], ...]:
+    """That of a worker."""
+    policy, models = Policy(), ModelRegistry(model())
+    prices = PriceList(SETTINGS.prices, policy)
+    host = Host(SETTINGS, policy, models, prices, None, cast(Any, None), lambda: 0.0, lambda: NOW, tuple)
+    return tuple(type(one) for one in features_of(host).all)
 
 
 def batches() -> Batches:
@@ -532,27 +534,3 @@ def stopped(reason: FinishReason = FinishReason.CANCELLED) -> Prepare:
 
 def placeholders_in(text: str) -> list[str]:
     return re.findall(r"<[A-Z_]+_[0-9A-Z]{8}>", text)
-
-
-def tool_results(partition: BenchPartition, tools: ToolsOverKafka, result: str = "sunny") -> None:
-    """Answer each call of a tool when it is committed, as the agent on `tool-results` does."""
-
-    def answer(user_id: str, request_id: str) -> None:
-        calls, key = tools.calls_of(cast(Any, partition.ownership)), (user_id, request_id)
-        rounds = calls.decided(key)
-        if rounds is None or not rounds.missing:
-            return
-        for call in rounds.missing:
-            rounds = rounds.answered(ToolOutcome(call.id, f"{result} {call.id[-4:]}"))
-        partition.apply(calls.decide(key, rounds))
-        calls.wake([key])
-
-    def on_commit(commit: Commit) -> None:
-        for change in commit.changes:
-            if change.table is Table.CALLS and change.value is not None:
-                answer(*msgspec.json.decode(change.key))
-
-    partition.on_commit = on_commit
-    for key, value in [*partition.ownership.store.scan(Table.CALLS)]:
-        if records.decode_row(value, ToolRounds).missing:
-            answer(*msgspec.json.decode(key))

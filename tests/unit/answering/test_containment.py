@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.answering.containment import Containment
-from app.answering.stage import Stage
+from app.answering.stage import Feature, Stage
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import Commit
 from app.delivery.escalation import ESCALATING
@@ -26,14 +26,11 @@ from tests.unit.delivery.inflight_requests import answer_with, inflight_of
 SECRET = "the operator's secret system prompt"
 
 
-class Failing:
+class Failing(Feature):
     """A feature whose stage raises this before anything is decided."""
 
     def __init__(self, error: BaseException) -> None:
         self._error = error
-
-    def use(self, policy: object) -> None:
-        pass
 
     def stage(self, run: Any) -> Stage:
         raise self._error

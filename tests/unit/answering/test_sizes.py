@@ -5,82 +5,42 @@ Sizes are those of the batches that aiokafka builds, which the broker compares w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.answering.kept import commit_of, kept_bytes, refusal_of
-from app.answering.run import Run
 from app.delivery import dead_letters
-from app.delivery.commits.audit_chain import extend
-from app.delivery.commits.commit import Commit
-from app.delivery.record import REQUESTS, Outgoing, Record
-from app.features.tool_rounds import ToolsOverKafka
-from app.settings import Settings
+from app.delivery.record import REQUESTS, Record
 from app.wire.error import ErrorCode, WireError
-from app.wire.event import NO_PLAN, Plan, TokenEvent
-from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES, json_bytes
+from app.wire.event import NO_PLAN, Plan
+from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
 from app.wire.request import Message
-from app.wire.tools import ToolMode, ToolResult
+from app.wire.tools import ToolResult
 from models.chat import ChatMessage, ToolCall
-from models.generation import Delta, FinishReason, Usage
+from models.generation import Delta, FinishReason
 from models.private.value import PrivateValue
-from models.tools.parser import CallDelta
 from tables import records
 from tables.conversations import MemoryRules
-from tables.records import AuditHead, Conversation, Turn
-from tables.tool_calls import ToolOutcome, ToolRound, ToolRounds, fits
-from tests.examples import examples
-from tests.unit.answering.runs import run_and_stage_of, run_of
+from tables.records import Conversation, Turn
+from tests.unit.answering.runs import run_of
+from tests.unit.answering.sizes import (
+    LETTERS,
+    NOW,
+    USAGE,
+    answered,
+    as_long_as,
+    check,
+    formats,
+    letters,
+    many,
+    settings_of,
+)
 from tests.unit.delivery.fake_partition import FakePartition
 from tests.unit.delivery.inflight_requests import ASKED_AT, inflight_of
-
-NOW = ASKED_AT + 5000
-LETTERS = ("x", '"', "\x01", "\u00e9", "\u20ac", "\U0001f600", "\u2028")
-USAGE = Usage(2**31, 2**31, 2**31)
-letters = st.sampled_from(LETTERS)
-formats = st.sampled_from(("json", "protobuf"))
-many = examples(0.25)
-
-
-def sizes(commit: Commit, given_settings: Settings) -> Iterator[int]:
-    """Of each record of the commit, as a batch of its own."""
-    _, links = extend(AuditHead(2**60, "f" * 64), commit.audit, given_settings)
-    rows = (Outgoing("changelog", row.key, row.value) for row in commit.changes)
-    for record in (*commit.outputs, *links, *rows):
-        builder = DefaultRecordBatchBuilder(2, 0, 1, 1, 1, 1, 1 << 24)
-        assert builder.append(0, NOW, record.key, record.value, list(record.headers)) is not None
-        yield len(builder.build())
-
-
-def check(commit: Commit, given_settings: Settings) -> None:
-    assert max(sizes(commit, given_settings), default=0) <= MAX_RECORD_BYTES
-
-
-def settings_of(wire_format: str) -> Settings:
-    return Settings(_env_file=None, wire_format=wire_format)
-
-
-def as_long_as(letter: str, most: int) -> str:
-    """Text of that letter, of at most so many bytes in JSON."""
-    return letter * (most // json_bytes(letter))
-
-
-async def answered(run: Run, letter: str, calls: int = 0) -> TokenEvent:
-    """The end of the answer that goes on until it has no room."""
-    answer = run.answer
-    for number in range(calls):
-        await answer.write(Delta(answer.index, (1,), "", calls=(CallDelta(number, "n" * 64, "{}"),)))
-    text = as_long_as(letter, 8192)
-    while answer.has_room_for(delta := Delta(answer.index, (1,), text)):
-        await answer.write(delta)
-    made = [ToolCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
-    return await answer.done(FinishReason.LENGTH, USAGE, "", made)
 
 
 @given(
@@ -113,33 +73,6 @@ async def test_a_turn_with_all_at_its_limits_fits(
     check(commit, given_settings)
     assert len(commit.changes) == 2, "it is remembered"
     check(dead_letters.failed(run.accepted.record, ValueError("why" * 300), given_settings), given_settings)
-
-
-@given(letter=letters, share=st.floats(0, 1), wire_format=formats)
-@many
-async def test_a_turn_after_rounds_of_calls_fits(letter: str, share: float, wire_format: str) -> None:
-    given_settings = settings_of(wire_format)
-    inflight = inflight_of(prompt=as_long_as(letter, int(share * MAX_QUESTION_BYTES)), tool_mode=ToolMode.KAFKA)
-    size = kept_bytes(inflight.accepted, (), NO_PLAN)
-    rounds, content = ToolRounds(ASKED_AT), as_long_as(letter, 60_000)
-    while True:
-        number = len(rounds.rounds)
-        calls = tuple(ToolCall("look_up", '{"word":"w"}', f"c{number}-{at}") for at in range(3))
-        one = ToolRound(number, "", calls, USAGE, NOW, NOW, tuple(ToolOutcome(call.id, content) for call in calls))
-        if not fits(rounds.asked(one), size):
-            break
-        rounds = rounds.asked(one)
-    partition = FakePartition()
-    partition.put(records.Table.CALLS, rounds, *inflight.key)
-    run, stage = run_and_stage_of(
-        ToolsOverKafka(given_settings), inflight=inflight, partition=partition, settings=given_settings
-    )
-    run.answer.keep_room(size)
-    end = await answered(run, letter)
-    commit = commit_of(run, [stage.leave], end, NOW)
-    check(commit, given_settings)
-    assert commit.outputs[0].topic == "turns"
-    assert any(row.table is records.Table.CONVERSATIONS and row.value for row in commit.changes)
 
 
 @pytest.mark.parametrize("wire_format", ["json", "protobuf"])

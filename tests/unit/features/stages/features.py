@@ -17,7 +17,7 @@ from app.features.guard.turns import Asker
 from app.features.quota.figures import TenantFigures
 from app.features.quota.stage import Quota
 from app.features.quota.tenants import Tenants
-from app.features.recall import Recall
+from app.features.recall.stage import Recall
 from app.features.routing.canary import Canaries
 from app.features.routing.health import ModelHealth
 from app.features.routing.load_figures import Load

@@ -30,10 +30,10 @@ from tests.unit.answering.bench import (
     saying,
     stop_at,
     stopped,
-    tool_results,
     words_of,
 )
 from tests.unit.features.stages.features import EMAIL, cache, guard, policy_of, quota
+from tests.unit.features.stages.tool_programs import tool_results
 
 DETERMINISTIC: dict[str, Any] = {"seed": 1}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,20 +12,11 @@ import pytest
 
 from app.answering.stage import Feature
 from app.features.best_of import BestOf
-from app.features.guard.guard import Guard
-from app.features.order import features_of
-from app.features.quota.figures import TenantFigures
-from app.features.quota.tenants import Tenants
-from app.features.routing.canary import Canaries
-from app.features.routing.load_figures import Load
-from app.features.routing.router import Router
 from app.features.tool_rounds import ToolsOverKafka
-from app.policy.file import Policy
 from app.wire.event import TokenEvent
 from models.generation import FinishReason, Job
-from models.registry import ModelRegistry, ServedModel
+from models.registry import ServedModel
 from tests.unit.answering.bench import (
-    ORDER,
     SETTINGS,
     WEATHER,
     BenchPartition,
@@ -33,7 +25,6 @@ from tests.unit.answering.bench import (
     model,
     placeholders_in,
     same_at_every_cut,
-    tool_results,
     words_of,
 )
 from tests.unit.features.stages.features import (
@@ -48,6 +39,7 @@ from tests.unit.features.stages.features import (
     routing,
     shadows,
 )
+from tests.unit.features.stages.tool_programs import tool_results
 
 _EXPERIMENT = {
     "routes": [
@@ -60,24 +52,6 @@ _EXPERIMENT = {
     ]
 }
 PROMPT = f"mild: write to {EMAIL.value}"
-
-
-def test_the_bench_has_the_order_of_the_worker() -> None:
-    policy = Policy()
-    models = ModelRegistry(model())
-    made = features_of(
-        SETTINGS,
-        policy,
-        models,
-        Guard(policy),
-        Tenants(policy, TenantFigures(lambda: 0, lambda: [0], 1)),
-        Router(policy, lambda: 0.0, Load),
-        Canaries(policy),
-        None,
-        None,
-        lambda: 0.0,
-    )
-    assert tuple(type(one) for one in made.all) == ORDER
 
 
 def _says(job: Job) -> list[str]:
@@ -163,7 +137,7 @@ def check(told: Told, setup: Setup, names: Sequence[str]) -> None:
     turn, row = told.turn, told.row
     assert turn is not None
     assert row is not None
-    has = {name: name in names for name in FEATURES}
+    has = defaultdict(bool, dict.fromkeys(names, True))
     prompts = [prompt for one in setup.models for prompt in words_of(one).prompts if "#shadow" not in prompt]
     answers = [job for one in setup.models for job in words_of(one).jobs if "#shadow" not in job.id]
     writer = "small@1" if has["routing"] else "default@1"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.delivery.accepted import Former
-from app.features.recall import Recall
+from app.features.recall.stage import Recall
 from app.wire.event import Plan, RecalledTurn, TokenEvent
 from tables.records import Conversation, Erased, Table, Turn
 from tests.unit.answering.bench import (

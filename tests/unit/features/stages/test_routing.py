@@ -196,10 +196,11 @@ async def test_failed_models_count_against_an_arm_whatever_readers_saw() -> None
     }
     models = [model(before=failing(0)), model("small", says=saying("well"))]
     one = routing(policy_of(**policy), models)
-    for _ in range(9):
-        told = await answered(one, models=models)
-    assert told.text == "well"
+    tolds = [await answered(one, models=models) for _ in range(9)]
+    assert tolds[-1].text == "well"
     assert one.canaries.is_out("tone", "default")
+    audited = [record.action for told in tolds for commit in told.partition.commits for record in commit.audit]
+    assert audited.count("retreat") == 1
 
 
 def test_a_failure_of_the_bench_is_one_of_the_engine() -> None:

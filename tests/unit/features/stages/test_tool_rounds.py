@@ -33,10 +33,10 @@ from tests.unit.answering.bench import (
     same_at_every_cut,
     stop_at,
     stopped,
-    tool_results,
     words_of,
 )
 from tests.unit.features.stages.features import EMAIL, Finds, Judges, guard, policy_of, routing
+from tests.unit.features.stages.tool_programs import tool_results
 
 CALLING: dict[str, Any] = {"tools": [WEATHER], "tool_mode": "kafka"}
 

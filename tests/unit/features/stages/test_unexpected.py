@@ -10,30 +10,27 @@ import pytest
 from app.answering.dialogue import Dialogue
 from app.answering.kept import Kept
 from app.answering.run import Run
-from app.answering.stage import Decide, Ending, Generate, Round, Stage
+from app.answering.stage import Decide, Ending, Feature, Generate, Round, Stage
 from app.delivery.accepted import Former
 from app.delivery.commits.commit import LostError
 from app.delivery.inflight import Outcome
 from app.features.tool_rounds import ToolsOverKafka
-from app.policy.file import Policy
 from app.wire.event import EventType, Plan
 from models.generation import Delta, Job, StreamEvent
 from tables import records
 from tables.records import Table, Turn
-from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, answered, tool_results
+from tests.unit.answering.bench import SETTINGS, WEATHER, BenchPartition, answered
+from tests.unit.features.stages.tool_programs import tool_results
 
 SECRET = "what the operator must not log"
 PHASES = ("stage", "decide", "read", "round", "see", "generate", "token", "ended", "leave")
 
 
-class Broken:
+class Broken(Feature):
     """A feature whose stage raises at one point."""
 
     def __init__(self, phase: str, error: Exception | None = None) -> None:
         self.phase, self.error = phase, error or KeyError(SECRET)
-
-    def use(self, policy: Policy) -> None:
-        """The policy has no say."""
 
     def stage(self, run: Run) -> Stage:
         self.at("stage")

@@ -10,10 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.search.identity import Embeds
-from app.search.index import RecallStats
 from app.search.query import TurnSearch
 from app.search.rows import Role, request_id_of, turn_id
 from app.search.vector_store import Query, SearchError, VectorStore
@@ -25,6 +25,14 @@ log = logging.getLogger(__name__)
 
 MOST_CHARACTERS = 2000
 """Of each side of a turn. The notice `plan` holds them, and a record has room for 1 MiB."""
+
+
+@dataclass(slots=True)
+class RecallStats:
+    """Look-ups by their outcome (`found`, `nothing`, `late`, `away`), and the seconds that they took in all."""
+
+    outcomes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("found", "nothing", "late", "away"), 0))
+    seconds: float = 0.0
 
 
 class RelatedTurns:

@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from app.search.related import RelatedTurns
+from app.features.recall.related import RelatedTurns
 from app.search.vector_store import Hit, Query, VectorStore
 from tests.integration.search.history import Hashed
 

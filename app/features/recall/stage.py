@@ -14,10 +14,11 @@ import msgspec
 
 from app.answering.dialogue import Dialogue
 from app.answering.run import Run
-from app.answering.stage import Decide, Stage
+from app.answering.stage import Decide, Feature, Stage
 from app.delivery.accepted import Former
+from app.features.host import Host
+from app.features.recall.related import RecallStats, RelatedTurns
 from app.policy.file import Policy
-from app.search.related import RelatedTurns
 from app.search.vector_store import Query
 from app.settings import Settings
 from app.wire.event import Plan, RecalledTurn
@@ -25,14 +26,28 @@ from app.wire.request import Request
 from tables.records import Turn
 
 
-class Recall:
+class Recall(Feature):
     """`related` is None in a worker without an embedder."""
 
     def __init__(self, settings: Settings, policy: Policy, related: RelatedTurns | None) -> None:
         self.settings, self.related, self.rules = settings, related, policy.recall
 
+    @classmethod
+    def of(cls, host: Host) -> Recall:
+        """Its connection is its own: the index writer's may be waiting for a server that hangs."""
+        related = None if host.embedder is None else RelatedTurns(host.open_vectors(host.settings), host.embedder)
+        return cls(host.settings, host.policy, related)
+
+    @property
+    def stats(self) -> RecallStats:
+        return RecallStats() if self.related is None else self.related.stats
+
     def use(self, policy: Policy) -> None:
         self.rules = policy.recall
+
+    async def close(self) -> None:
+        if self.related is not None:
+            await self.related.close()
 
     def stage(self, run: Run) -> Stage | None:
         is_decided = run.accepted.former.plan.recalled is not None

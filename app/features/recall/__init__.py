@@ -1,0 +1,1 @@
+"""Related older turns stand in the prompt: `[recall]`."""
