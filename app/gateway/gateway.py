@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Sequence
 from socket import socket
 from typing import Any
@@ -13,9 +12,6 @@ from aiokafka.errors import KafkaError
 from starlette.requests import HTTPConnection
 from websockets.asyncio.server import ServerConnection
 
-from app.features.quota.figures import MINUTE_MS, TenantFigures
-from app.features.quota.tenants import Tenants
-from app.features.quota.usage_feed import UsageFeed
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
 from app.gateway.answers.follow import Follower
@@ -25,11 +21,12 @@ from app.gateway.audit_trail import AuditTrail
 from app.gateway.auth.access import Access, Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.erasure.erasures import Erasures
-from app.gateway.errors import ApiError, lasting
+from app.gateway.errors import lasting
 from app.gateway.limits import bounds
 from app.gateway.limits.backlog import Backlog
 from app.gateway.limits.body_budget import BodyBudget
 from app.gateway.limits.rates import Limits
+from app.gateway.limits.tenants import TenantLimits
 from app.gateway.metrics import Metrics
 from app.gateway.middleware.connections import Gate
 from app.gateway.models import ServedModels, context_lengths
@@ -49,7 +46,6 @@ from app.policy.file import read_policy
 from app.policy.watch import PolicyWatch
 from app.settings import Settings
 from app.telemetry.tracing import Tracing
-from app.wire.error import ErrorCode
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
 from models.adapter_folders import adapter_folders
@@ -84,11 +80,7 @@ class Gateway:
         adapters = adapter_folders(settings.adapters)
         self.models = ServedModels(settings.models, context_lengths(settings), adapters=adapters)
         self.models.use(policy)
-        # Every end is on `tokens`, so the figures need `usage` for the cost of the month alone.
-        figures = TenantFigures(
-            lambda: time.time_ns() // 1_000_000, lambda: self.live.partitions, partitions, reads_back_ms=MINUTE_MS
-        )
-        self.tenants = Tenants(policy, figures, region=settings.region, group=settings.worker_group)
+        self.tenants = TenantLimits(settings, policy, self.models, partitions, lambda: self.live.partitions)
         self._watch = None
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
@@ -102,7 +94,6 @@ class Gateway:
             self.admission,
             self.tenants,
             self.models,
-            settings.partitions,
         )
         self.live = LiveAnswers(
             settings.cluster,
@@ -151,10 +142,9 @@ class Gateway:
         self.audit_trail.start()
         self.backlog.start()
         if self._watch is not None:
-            feed = UsageFeed(self.settings, self.tenants)
             self._following = [
                 asyncio.create_task(lasting("reading the policy", self._watch.run)),
-                asyncio.create_task(lasting("reading usage", feed.run)),
+                asyncio.create_task(lasting("reading usage", self.tenants.follow)),
             ]
 
     def leave(self) -> None:
@@ -188,16 +178,11 @@ class Gateway:
         Choices of one prompt differ in ids and seeds only, so one of them is checked.
         """
         if not self.access.development:
-            rule = self.tenants.rule_of(identity.tenant or "")
-            own = (rule and rule.tools) or ()
+            own = self.tenants.tools_of(identity.tenant or "")
             asked = [with_offered_tools(request, self.tools, own) for request in asked]
         prompts = {(id(one.messages), id(one.prompt), id(one.prompt_token_ids)): one for one in asked}.values()
         for request in prompts:
-            names = self.models.names_of(request.model)
-            refusal = self.tenants.refusal(request, names, is_adapter=self.models.is_adapter(request.model))
-            if refusal is not None:
-                status = 403 if refusal.code is ErrorCode.INVALID_REQUEST else None
-                raise ApiError(refusal.code, refusal.message, status=status, retry_after_s=refusal.retry_after_s)
+            self.tenants.check(request)
         await self.admission.admit(identity, sum(map(_weight, asked)), len(asked))
         for request in prompts:
             self.request_producer.check(request)
@@ -214,8 +199,7 @@ class Gateway:
 
     def may_name(self, caller: Caller, model: str) -> bool:
         """Whether the caller's tenant may name this model."""
-        names = self.models.names_of(model)
-        return self.tenants.may_use(caller.tenant or "", names, is_adapter=self.models.is_adapter(model))
+        return self.tenants.may_name(caller.tenant or "", model)
 
     def _refused_peer(self) -> None:
         self.metrics.refused_links.labels("asked").inc()

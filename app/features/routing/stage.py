@@ -68,7 +68,7 @@ class Routing(Feature):
         self._may_name = may_name
 
     @classmethod
-    def of(cls, host: Host, may_name: MayName) -> Routing:
+    def of(cls, host: Host, may_name: MayName = _anyone) -> Routing:
         load = LoadFigures(lambda: sum(engine.stats.waiting for engine in host.models.engines))
         canaries = Canaries(host.policy)
         router = Router(host.policy, host.clock, load.now, canaries.is_out)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from app.features.quota.tenants import Tenants
 from app.gateway.answers.archive import time_of
 from app.gateway.answers.live import LiveObserver
 from app.gateway.limits.backlog import Backlog
+from app.gateway.limits.tenants import TenantLimits
 from app.gateway.metrics import Metrics
 from app.gateway.models import ServedModels
 from app.gateway.producer import RequestProducer
@@ -17,7 +17,6 @@ from app.gateway.sharing.directory import Directory
 from app.reader import Update
 from app.reader.rule import Key
 from app.wire.event import TokenEvent
-from app.wire.ids import partition_for, tenant_of
 
 
 class Accounts(LiveObserver):
@@ -28,9 +27,8 @@ class Accounts(LiveObserver):
         directory: Directory,
         backlog: Backlog,
         admission: Admission,
-        tenants: Tenants,
+        tenants: TenantLimits,
         models: ServedModels,
-        partitions: int,
     ) -> None:
         self._metrics = metrics
         self._producer = producer
@@ -39,7 +37,6 @@ class Accounts(LiveObserver):
         self._admission = admission
         self._tenants = tenants
         self._models = models
-        self._partitions = partitions
 
     def record_read(self) -> None:
         self._metrics.events.inc()
@@ -50,10 +47,7 @@ class Accounts(LiveObserver):
         if event.is_end:
             self._admission.count_tokens(answer.user_id, _unshown(event, answer.position))
             self._backlog.ended(answer.user_id)
-            used = event.usage
-            tokens = 0 if used is None else used.prompt_tokens + used.completion_tokens
-            number = partition_for(answer.user_id, self._partitions)
-            self._tenants.count(tenant_of(answer.user_id) or "", number, requests=1, tokens=tokens)
+            self._tenants.answered(answer.user_id, event.usage)
         if event.model_version:
             self._models.answered(event.model_version)
         if event.index == 0 and event.tokens:

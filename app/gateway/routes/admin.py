@@ -20,7 +20,6 @@ from app.gateway.auth.keys import Role
 from app.gateway.bodies.openapi import replies, shape
 from app.gateway.errors import ApiError, json_response
 from app.gateway.gateway import gateway_of
-from app.policy.file import TenantRule
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 from app.wire.limits import is_user_id
@@ -51,15 +50,7 @@ async def tenant(request: Request, tenant: str) -> Response:
     caller = await gateway.access.caller(request)
     name = "" if tenant == NO_TENANT else tenant
     caller.require(Role.AUDITOR, name)
-    used = gateway.tenants.figures.own_minute(name)
-    reply = {
-        "tenant": tenant,
-        "limits": gateway.tenants.rule_of(name) or TenantRule(),
-        "requests_last_minute": used.requests,
-        "tokens_last_minute": used.tokens,
-        "cost_of_month": round(gateway.tenants.figures.cost_of_month(name), 9),
-    }
-    return json_response(reply)
+    return json_response({"tenant": tenant, **gateway.tenants.report(name)})
 
 
 @router.delete(
