@@ -123,3 +123,71 @@ def test_the_reader_rule_reads_the_shared_vectors(vector: dict[str, Any]) -> Non
     texts = {"/".join(key): "".join(part.get("text", "") for part in parts) for key, parts in scope["answers"].items()}
     expected = {key: answer for key, answer in vector["expect"]["answers"].items() if not answer["missing"]}
     assert {key: texts[key] for key in expected} == {key: answer["text"] for key, answer in expected.items()}
+
+
+def map_ranks() -> dict[str, int]:
+    """The row of each folder and file in the map of CONTRIBUTING.md; 0 is the topmost."""
+    section = CONTRIBUTING.partition("## The map")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name: rank for rank, cell in enumerate(cells) for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def sources() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files", "app/*.py", "agents/*.py", "models/*.py", "tables/*.py"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def file_of(module: str, files: frozenset[str]) -> str | None:
+    """The file of a module, or of the one that has a name of it."""
+    while module:
+        path = module.replace(".", "/")
+        for name in (f"{path}.py", f"{path}/__init__.py"):
+            if name in files:
+                return name
+        module = module.rpartition(".")[0]
+    return None
+
+
+def row_of(file: str, ranks: dict[str, int]) -> str | None:
+    return next((name for name in (file, *map(str, Path(file).parents)) if name in ranks), None)
+
+
+def imported_by(file: str) -> list[str]:
+    nodes = list(ast.walk(ast.parse((ROOT / file).read_text())))
+    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return named + [f"{node.module}.{alias.name}" for node in froms for alias in node.names]
+
+
+def test_every_file_is_on_the_map_and_imports_nothing_above_it() -> None:
+    ranks, files = map_ranks(), frozenset(sources())
+    upwards, checked = [], 0
+    for file in sorted(files - {"app/__init__.py"}):  # the entry point of `faust -A app`
+        row = row_of(file, ranks)
+        assert row is not None, f"{file} is not on the map of CONTRIBUTING.md"
+        for module in imported_by(file):
+            target = file_of(module, files)
+            if target is None or target == "app/__init__.py" or (other := row_of(target, ranks)) is None:
+                continue
+            checked += 1
+            if ranks[other] < ranks[row]:
+                upwards.append(f"{file} imports {target}")
+    assert checked > 1000
+    assert upwards == []
+
+
+def test_the_glossary_names_what_the_code_has() -> None:
+    defined = {
+        node.name
+        for file in sources()
+        for node in ast.walk(ast.parse((ROOT / file).read_text()))
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    glossary = CONTRIBUTING.partition("## Glossary")[2].partition("\n## ")[0]
+    rows = [line for line in glossary.splitlines() if line.startswith("| ")][1:]
+    named = [part for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[3]) for part in name.split(".")]
+    assert len(named) > 25
+    assert sorted(set(named) - defined) == []
