@@ -27,8 +27,8 @@ from models.generation import (
 )
 from models.prompts import BuiltPrompt, PromptTooLong
 from models.registry import ServedModel
-from models.tools.constraint import Tool
 from models.tools.forms import FORMATS
+from models.tools.tool import Tool
 
 NAME = "paced"
 VERSION = f"{NAME}@1"

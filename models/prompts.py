@@ -28,10 +28,10 @@ from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
 from models.template_features import THINK, TemplateFeatures, ToolsPlace
 from models.template_report import TemplateReport, report_of
-from models.tools.constraint import Tool
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, bound
 from models.tools.rendering import clean_json, described
+from models.tools.tool import Tool
 from models.unexpected import type_and_place
 
 if TYPE_CHECKING:

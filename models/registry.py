@@ -9,8 +9,8 @@ from typing import Protocol
 from models.chat import ChatMessage, PastTurn
 from models.generation import Engine, GenerationDefaults
 from models.prompts import BuiltPrompt
-from models.tools.constraint import Tool
 from models.tools.format import ToolFormat
+from models.tools.tool import Tool
 
 
 class Prompts(Protocol):

@@ -13,8 +13,8 @@ from typing import Any
 
 from models.chat import ChatMessage, PastTurn
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
-from models.tools.constraint import Tool
 from models.tools.forms import FORMATS
+from models.tools.tool import Tool
 
 
 class RemotePrompts:

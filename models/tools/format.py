@@ -8,12 +8,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from models.tools.tool import Tool
 from models.tools.values import literal_of, object_of, plain_text_of
-
-if TYPE_CHECKING:
-    from models.tools.constraint import Tool
 
 
 class NameStyle(enum.Enum):

@@ -14,7 +14,7 @@ from models.generation import ConstraintKind, End, Failure, FinishReason, Job, O
 from models.prompts import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.servers import Circuit
-from models.tools.constraint import Tool
+from models.tools.tool import Tool
 from tests.unit.models.engine.reading import Answer, read
 from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server
 
