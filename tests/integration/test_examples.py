@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import shutil
 import sys
-import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from tests.conftest import NewSettings
 from tests.integration.npm import NODE, NPM, installed
@@ -60,12 +57,7 @@ async def test_the_python_of_the_readme_prints_the_answer_and_ends(
     new_settings: NewSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    scope: dict[str, Any] = {
-        "json": json,
-        "uuid": uuid,
-        "AIOKafkaConsumer": AIOKafkaConsumer,
-        "AIOKafkaProducer": AIOKafkaProducer,
-    }
+    scope: dict[str, Any] = {}
     exec(code, scope)
     settings = await new_settings(topic_prefix="")
     async with scripted_worker(settings):
