@@ -35,7 +35,7 @@ from app.wire.error import WireError
 from app.wire.ids import tenant_of
 from app.wire.turn import Turn
 from app.wire.usage import Latencies, UsageWindow
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 from tables.records import Table
 from tables.usage import BOUNDS_MS, Counted, Latency, Tally, WindowKey, Windows
 
@@ -88,7 +88,7 @@ class Usage:
             except WireError:
                 continue  # the agent on `turns` writes the dead letter
             except Exception as error:  # noqa: BLE001 - of this turn
-                log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, type_and_place(error))
+                log.warning("turns[%s]@%s is not counted: %s", record.partition, record.offset, type_and_line(error))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 

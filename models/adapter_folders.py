@@ -16,7 +16,7 @@ def adapter_folders(setting: str) -> dict[str, Path]:
     Raises `ValueError` if a name is invalid or stands for two folders. `check_adapter_folders` checks that the folders
     exist, because a gateway has only the names.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for part in filter(None, (part.strip() for part in setting.split(","))):
         name, named, path = part.partition("=")
         if named:
@@ -26,18 +26,18 @@ def adapter_folders(setting: str) -> dict[str, Path]:
         for adapter, folder in pairs:
             if not _NAME.fullmatch(adapter):
                 raise ValueError(f"adapter {adapter!r} of {folder}: a name consists of letters, digits and ._:/@-")
-            if adapter in found:
-                raise ValueError(f"adapter {adapter} stands for {found[adapter]} and for {folder}")
-            found[adapter] = folder
-    return found
+            if adapter in folders:
+                raise ValueError(f"adapter {adapter} stands for {folders[adapter]} and for {folder}")
+            folders[adapter] = folder
+    return folders
 
 
 def check_adapter_folders(setting: str) -> None:
     """Raises `ValueError` if a part of the setting names no adapter on this machine."""
     for part in filter(None, (part.strip() for part in setting.split(","))):
-        found = adapter_folders(part)
-        if not found:
+        folders = adapter_folders(part)
+        if not folders:
             raise ValueError(f"{part}: there is no such folder, or no folder with {CONFIG} in it")
-        for name, folder in found.items():
+        for name, folder in folders.items():
             if not (folder / CONFIG).is_file():
                 raise ValueError(f"adapter {name}: there is no {CONFIG} in {folder}")

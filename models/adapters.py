@@ -22,7 +22,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from models.adapter_folders import CONFIG
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,8 @@ class Delta:
 Adapter = dict[str, Delta]  # by the layer's name in the model
 
 
-def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], place: Tensor) -> Adapter:
-    """Read an adapter for a model with these linear `layers` (in, out), to the device and dtype of `place`.
+def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], like: Tensor) -> Adapter:
+    """Read an adapter for a model with these linear `layers` (in, out), to the device and dtype of `like`.
 
     Raises:
         AdapterError: it is unsupported, broken, made for another model, or has changed since the start.
@@ -101,12 +101,12 @@ def load_adapter(files: AdapterFiles, layers: Mapping[str, tuple[int, int]], pla
         _check_kind(config)
         if not weights:
             raise ValueError(f"there is no {WEIGHTS}; other formats, pickles in particular, are not read")
-        return _fitted(config, load(weights), layers, place)
+        return _fitted(config, load(weights), layers, like)
     except (ValueError, TypeError, KeyError, AttributeError, SafetensorError) as error:
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise AdapterError(f"adapter {files.name}: {line[:_LONGEST_REASON]}") from error
     except Exception as error:  # also of the disk, whose errors name paths
-        log.warning("adapter %s cannot be read: %s", files.name, type_and_place(error))
+        log.warning("adapter %s cannot be read: %s", files.name, type_and_line(error))
         raise AdapterError(f"adapter {files.name}: it cannot be read ({type(error).__name__})") from error
 
 
@@ -119,17 +119,17 @@ def _check_kind(config: dict[str, Any]) -> None:
 
 
 def _fitted(
-    config: dict[str, Any], weights: dict[str, Tensor], layers: Mapping[str, tuple[int, int]], place: Tensor
+    config: dict[str, Any], weights: dict[str, Tensor], layers: Mapping[str, tuple[int, int]], like: Tensor
 ) -> Adapter:
-    found: dict[str, dict[str, Tensor]] = {}
+    weights_of: dict[str, dict[str, Tensor]] = {}
     for key, weight in sorted(weights.items()):
         match = _KEY.fullmatch(key)
         if match is None:
             raise ValueError(f"it has {key}, which is not implemented")
-        found.setdefault(match["module"], {})[match["part"]] = weight
-    if not found:
+        weights_of.setdefault(match["module"], {})[match["part"]] = weight
+    if not weights_of:
         raise ValueError("it changes nothing")
-    return {module: _delta(config, module, parts, layers, place) for module, parts in found.items()}
+    return {module: _delta(config, module, parts, layers, like) for module, parts in weights_of.items()}
 
 
 def _delta(
@@ -137,7 +137,7 @@ def _delta(
     module: str,
     parts: dict[str, Tensor],
     layers: Mapping[str, tuple[int, int]],
-    place: Tensor,
+    like: Tensor,
 ) -> Delta:
     if module not in layers:
         raise ValueError(f"it does not fit the model, which has no layer {module} that an adapter can change")
@@ -154,7 +154,7 @@ def _delta(
     up = up.float() * _scale(config, module, len(down))
     if not up.isfinite().all():
         raise ValueError(f"its scale for {module} is too large")
-    return Delta(down.to(place).contiguous(), up.to(place).contiguous())
+    return Delta(down.to(like).contiguous(), up.to(like).contiguous())
 
 
 def _scale(config: dict[str, Any], module: str, rank: int) -> float:

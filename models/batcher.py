@@ -100,10 +100,10 @@ class Batcher(Generic[T]):
 
     def remove(self, item: T) -> bool:
         """Remove a cancelled item; False if it was flushed already."""
-        for place, entry in enumerate(self._waiting):
+        for index, entry in enumerate(self._waiting):
             if entry.item == item:
-                del self._waiting[place]
-                if place == 0:
+                del self._waiting[index]
+                if index == 0:
                     self._arm()
                 return True
         return False

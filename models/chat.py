@@ -27,7 +27,7 @@ class ChatMessage:
 
 
 class PastTurn(NamedTuple):
-    """A turn of the history. `steps` are the messages between prompt and answer: calls of tools and their results.
+    """An earlier turn. `steps` are the messages between prompt and answer: calls of tools and their results.
 
     A turn that ended in calls has no answer; its last step has them. `before` are messages before the prompt.
     """

@@ -18,7 +18,7 @@ from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
 from models.bounded_templates import BoundedEnvironment, TemplateTooLarge, TemplateTooSlow, time_limit
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,8 @@ class ChatTemplate:
             "tools": None,
             tools_name: list(tools) or None,
         }
-        if taken := sorted(given.keys() & values.keys()):
-            raise PromptError(f"chat_template_kwargs: {taken[0]} is not for requests to set")
+        if reserved := sorted(given.keys() & values.keys()):
+            raise PromptError(f"chat_template_kwargs: {reserved[0]} is not for requests to set")
         try:
             source = self._tokenizer.get_chat_template(None, list(tools) or None)
             with time_limit(INLINE_S if is_inline else LONGEST_S):
@@ -112,7 +112,7 @@ def _reason(error: Exception, source: str, *, is_expected: bool) -> str:
     if isinstance(error, TemplateTooLarge):
         return "the model's chat template writes too large a text for these messages"
     if not is_expected:
-        log.warning("a chat template failed: %s", type_and_place(error))
+        log.warning("a chat template failed: %s", type_and_line(error))
     return f"the model's chat template rejects these messages ({type(error).__name__})"
 
 

@@ -113,8 +113,8 @@ def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> 
     if config is None or (files.folder / "quantize_config.json").is_file():
         return None
     try:
-        place = _device(device)
-        model = load_llama(files.folder, config, _dtype(dtype, place, files, config), place)
+        target = _device(device)
+        model = load_llama(files.folder, config, _dtype(dtype, target, files, config), target)
     except LOAD_ERRORS as error:
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
     return None if model is None else (config, model, "")
@@ -132,10 +132,10 @@ def _by_transformers(
         raise CheckpointError(f"model {name}: its config cannot be read: {first_line(error)}") from error
     if reason := why_unsupported(config):
         raise CheckpointError(f"model {name}: {reason}")
-    place = _device(device)
-    kind = partial(_dtype, dtype, place, files, config)
+    target = _device(device)
+    kind = partial(_dtype, dtype, target, files, config)
     try:
-        model, quantization = load_model(files.folder, config, place, dtype, kind, quantize, remote_code=remote_code)
+        model, quantization = load_model(files.folder, config, target, dtype, kind, quantize, remote_code=remote_code)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
     except LOAD_ERRORS as error:
@@ -147,11 +147,11 @@ def _device(device: str) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
+        target = torch.device(device)
+        torch.empty(0, device=target)
     except (RuntimeError, AssertionError) as error:
         raise CheckpointError(f"device {device} cannot be used: {first_line(error)}") from error
-    return place
+    return target
 
 
 def _dtype(dtype: str, device: torch.device, files: CheckpointFiles, config: Any) -> torch.dtype:
@@ -192,10 +192,10 @@ def _warn_of_unsupported(name: str, generation: Any) -> None:
 
 
 def _eos(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
-    found: set[int] = set()
+    ids: set[int] = set()
     for value in (generation.eos_token_id, getattr(config, "eos_token_id", None), tokenizer.eos_token_id):
-        found.update(value if isinstance(value, list) else [] if value is None else [value])
-    return frozenset(found)
+        ids.update(value if isinstance(value, list) else [] if value is None else [value])
+    return frozenset(ids)
 
 
 def _context(name: str, config: Any, wanted: int, *, may_be_shorter: bool = False) -> int:

@@ -17,11 +17,11 @@ def check_files(folder: Path, known: Mapping[str, str], package: str) -> None:
         path = folder / name
         try:
             with path.open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise UnknownFileError(f"{path} cannot be read ({error}); install {package} again") from None
-        if found != expected:
+        if digest != expected:
             raise UnknownFileError(
-                f"{path.name} of {package} is not the known file (sha256 {found[:12]}..., expected "
+                f"{path.name} of {package} is not the known file (sha256 {digest[:12]}..., expected "
                 f"{expected[:12]}...); install {package} again"
             )

@@ -38,9 +38,9 @@ _MOST_AT_ONCE = 4096
 
 def word(prompt: Sequence[int], index: int, version: str = VERSION) -> tuple[int, str]:
     """Token `index` of the answer to `prompt`, and its text; each model has words of its own."""
-    place = bytes(str((*prompt[-64:], len(prompt), index)), "ascii")
+    position = bytes(str((*prompt[-64:], len(prompt), index)), "ascii")
     key = b"" if version == VERSION else version.encode()[:64]
-    token = int.from_bytes(hashlib.blake2b(place, digest_size=2, key=key).digest())
+    token = int.from_bytes(hashlib.blake2b(position, digest_size=2, key=key).digest())
     return token, text_of(token)
 
 
@@ -132,7 +132,7 @@ class BytePrompts:
     def build(
         self,
         system: str,
-        history: Sequence[PastTurn | tuple[str, str]] = (),
+        memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
@@ -143,10 +143,10 @@ class BytePrompts:
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it
     ) -> BuiltPrompt:
-        past = [message for turn in (*recalled, *history) for message in PastTurn(*turn).messages]
+        past = [message for turn in (*recalled, *memory) for message in PastTurn(*turn).messages]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else messages
         lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
-        return self._of("\n".join([system, *lines]).encode(), len(history), reserve)
+        return self._of("\n".join([system, *lines]).encode(), len(memory), reserve)
 
     def count(self, text: str) -> int:
         return len(text.encode())

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
-from models.template_features import Message, TemplateFeatures, ToolsPlace
+from models.template_features import Message, TemplateFeatures, ToolsIn
 from models.tools.format import ToolFormat
 from models.tools.rendering import introduced, result_as_text, with_calls_as_text
 
@@ -24,7 +24,7 @@ def plainest(features: TemplateFeatures) -> Iterator[TemplateFeatures]:
     """What remains to try with messages that the template refuses in spite of its features."""
     plain = dataclasses.replace(features, calls=False, systems=False, later_system=False, neighbours=False)
     yield plain
-    yield dataclasses.replace(plain, system=False, tools=ToolsPlace.TEXT)
+    yield dataclasses.replace(plain, system=False, tools=ToolsIn.TEXT)
 
 
 def shaped(
@@ -32,9 +32,9 @@ def shaped(
 ) -> list[Message]:
     """The messages as the template renders them."""
     shape = with_calls(talk, features) if features.calls else [_as_text(message, form) for message in talk]
-    if tools and features.tools is ToolsPlace.TEXT:
+    if tools and features.tools is ToolsIn.TEXT:
         shape = _introduce(shape, introduced(tools, form))
-    elif tools and features.tools is ToolsPlace.SYSTEM_MESSAGE:
+    elif tools and features.tools is ToolsIn.SYSTEM_MESSAGE:
         shape = in_system(shape, tools)
     shape = _with_systems(shape, features)
     return shape if features.neighbours else joined(shape)
@@ -44,33 +44,33 @@ def with_calls(talk: Sequence[Message], features: TemplateFeatures) -> list[Mess
     """Every message with calls, followed by the results that the template asks for."""
     if features.open_calls and features.several_calls and features.unanswered:
         return list(talk)
-    found: list[Message] = []
+    plain: list[Message] = []
     waiting = list(talk)
     while waiting:
         message = waiting.pop(0)
         if not message.get("tool_calls"):
-            found.append(message)
+            plain.append(message)
             continue
         results = list(takewhile(lambda one: one["role"] == "tool", waiting))
         del waiting[: len(results)]
         if waiting and not features.open_calls:
             results += _missing(message, results)
-        found += _one_each(message, results) if not features.several_calls else [message, *results]
+        plain += _one_each(message, results) if not features.several_calls else [message, *results]
         if results and waiting and waiting[0]["role"] == "user" and not features.unanswered:
-            found.append({"role": "assistant", "content": ""})
-    return found
+            plain.append({"role": "assistant", "content": ""})
+    return plain
 
 
 def joined(talk: Sequence[Message]) -> list[Message]:
     """Neighbours of one role as one message."""
-    found: list[Message] = []
+    plain: list[Message] = []
     for message in talk:
-        last = found[-1] if found else None
+        last = plain[-1] if plain else None
         if last is not None and last["role"] == message["role"] and _is_text(last) and _is_text(message):
-            found[-1] = {**last, "content": "\n\n".join(filter(None, (last["content"], message["content"])))}
+            plain[-1] = {**last, "content": "\n\n".join(filter(None, (last["content"], message["content"])))}
         else:
-            found.append(message)
-    return found
+            plain.append(message)
+    return plain
 
 
 def begun_by_user(talk: list[Message]) -> list[Message]:
@@ -100,14 +100,14 @@ def _missing(message: Message, results: Sequence[Message]) -> list[Message]:
 
 def _one_each(message: Message, results: list[Message]) -> list[Message]:
     """One message for each call, followed by its result; results of no call follow the last."""
-    found: list[Message] = []
+    plain: list[Message] = []
     left = list(results)
     for number, call in enumerate(message["tool_calls"]):
         content = message["content"] if number == 0 else ""
         own = [one for one in left if one.get("tool_call_id") == call["id"]]
         left = [one for one in left if one.get("tool_call_id") != call["id"]]
-        found += [{**message, "content": content, "tool_calls": [call]}, *own]
-    return [*found, *left]
+        plain += [{**message, "content": content, "tool_calls": [call]}, *own]
+    return [*plain, *left]
 
 
 def _as_text(message: Message, form: ToolFormat) -> Message:

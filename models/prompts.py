@@ -26,13 +26,13 @@ from models.control_tokens import REASONING_TAGS, control_tokens
 from models.plain_way import begun_by_user, in_system, plainest, shaped
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
-from models.template_features import THINK, TemplateFeatures, ToolsPlace
+from models.template_features import THINK, TemplateFeatures, ToolsIn
 from models.template_report import TemplateReport, report_of
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, bound
 from models.tools.rendering import clean_json, described
 from models.tools.tool import Tool
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 if TYPE_CHECKING:
     from models.checkpoints import Checkpoint
@@ -47,7 +47,7 @@ Rendered = dict[str, Any]
 """A message as chat templates expect it."""
 
 _TAIL = 16  # tokens that hold the end of a prompt
-_VARIABLES = {ToolsPlace.VARIABLE: "tools", ToolsPlace.XML_VARIABLE: "xml_tools"}
+_VARIABLES = {ToolsIn.VARIABLE: "tools", ToolsIn.XML_VARIABLE: "xml_tools"}
 
 
 class PromptTooLong(Exception):  # noqa: N818  the name its readers use
@@ -62,7 +62,7 @@ def _containing() -> Iterator[None]:
     except (PromptError, PromptTooLong):
         raise
     except Exception as error:
-        log.warning("a prompt cannot be built: %s", type_and_place(error))
+        log.warning("a prompt cannot be built: %s", type_and_line(error))
         raise PromptError("no prompt of this model can be built from these messages") from error
 
 
@@ -84,12 +84,12 @@ class BuiltPrompt:
 class PromptBuilder:
     """Renders conversations for one checkpoint."""
 
-    def __init__(self, checkpoint: Checkpoint, history_turns: int = 10, tool_format: str = "") -> None:
+    def __init__(self, checkpoint: Checkpoint, memory_turns: int = 10, tool_format: str = "") -> None:
         """`tool_format`: a name of `FORMATS`; empty means the form that the chat template shows."""
         self._tokenizer = checkpoint.tokenizer
         self._template = ChatTemplate(self._tokenizer)
         self._context_length = checkpoint.context_length
-        self._history_turns = history_turns
+        self._memory_turns = memory_turns
         tokens = control_tokens(self._tokenizer)
         self.report: TemplateReport = report_of(self._tokenizer, self._tried, has_form=bool(tool_format))
         form = FORMATS[tool_format] if tool_format else self.report.form
@@ -115,7 +115,7 @@ class PromptBuilder:
     def build(
         self,
         system: str,
-        history: Sequence[PastTurn | tuple[str, str]] = (),
+        memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
@@ -127,7 +127,7 @@ class PromptBuilder:
         at: float = 0.0,
         template_values: Mapping[str, TemplateValue] = NONE,
     ) -> BuiltPrompt:
-        """The prompt for `prompt` or `messages` after `recalled` and `history`, with room for `reserve` tokens.
+        """The prompt for `prompt` or `messages` after `recalled` and `memory`, with room for `reserve` tokens.
 
         If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
@@ -139,7 +139,7 @@ class PromptBuilder:
             PromptTooSlow: this thread runs an event loop and has to let another one build the prompt.
             PromptError: for whatever other reason no prompt can be built from them.
         """
-        kept = list(history)[-self._history_turns :] if self._history_turns else []
+        kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
         turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
         values = {
@@ -247,7 +247,7 @@ class PromptBuilder:
         talk: Sequence[Rendered],
         at: float,
         tools: Sequence[Any] = (),
-        place: ToolsPlace = ToolsPlace.TEXT,
+        tools_in: ToolsIn = ToolsIn.TEXT,
         values: Mapping[str, TemplateValue] = NONE,
         *,
         continues: bool = False,
@@ -256,17 +256,17 @@ class PromptBuilder:
         if not self._tokenizer.chat_template:
             lines = [f"{PLAIN_ROLES.get(message['role'], message['role'])}: {message['content']}" for message in talk]
             return "\n".join(lines if continues else [*lines, "Assistant:"])
-        name = _VARIABLES.get(place)
+        name = _VARIABLES.get(tools_in)
         given = tools if name else ()
         return self._template.render(
             talk, given, at, continues=continues, tools_name=name or "tools", values=values, is_patient=is_patient
         )
 
-    def _tried(self, talk: Sequence[Rendered], tools: Sequence[Any], place: ToolsPlace) -> str:
+    def _tried(self, talk: Sequence[Rendered], tools: Sequence[Any], tools_in: ToolsIn) -> str:
         """A sentinel conversation, as `shaped` puts the tools."""
-        if place is ToolsPlace.SYSTEM_MESSAGE:
+        if tools_in is ToolsIn.SYSTEM_MESSAGE:
             talk = in_system(list(talk), tools)
-        return self._render(talk, 0.0, tools, place, is_patient=True)
+        return self._render(talk, 0.0, tools, tools_in, is_patient=True)
 
     def _opens(self, ids: Sequence[int]) -> bool:
         """Whether the answer begins inside the model's reasoning."""

@@ -24,7 +24,7 @@ class ReasoningReader:
         self._rest = ""
         self._is_inside = begins is Reasoning.OPENED
         self._may_begin = begins is Reasoning.POSSIBLE
-        self._is_new = True  # nothing of the current part has been told
+        self._is_new = True  # nothing of the current part has been released
 
     def step(self, text: str) -> tuple[str, str]:
         """What `text` adds to the reasoning and to the answer."""
@@ -32,12 +32,12 @@ class ReasoningReader:
         if self._may_begin and not self._begin():
             return "", ""
         reasoning = self._reasoning() if self._is_inside else ""
-        return reasoning, "" if self._is_inside else self._tell(len(self._rest))
+        return reasoning, "" if self._is_inside else self._release(len(self._rest))
 
     def finish(self) -> tuple[str, str]:
         """What was held back, at the end of the answer."""
         if self._is_inside:
-            return self._tell(len(self._rest.rstrip())), ""
+            return self._release(len(self._rest.rstrip())), ""
         held, self._rest = self._rest, ""
         return "", held
 
@@ -56,19 +56,19 @@ class ReasoningReader:
 
     def _reasoning(self) -> str:
         end = self._rest.find(END)
-        told = self._tell(_sure(self._rest) if end < 0 else len(self._rest[:end].rstrip()))
+        released = self._release(_sure(self._rest) if end < 0 else len(self._rest[:end].rstrip()))
         if end >= 0:
             self._rest = self._rest[self._rest.index(END) + len(END) :]
             self._is_inside, self._is_new = False, True
-        return told
+        return released
 
-    def _tell(self, length: int) -> str:
+    def _release(self, length: int) -> str:
         """The next characters, without the white space before a part."""
-        told, self._rest = self._rest[:length], self._rest[length:]
+        released, self._rest = self._rest[:length], self._rest[length:]
         if self._is_new:
-            told = told.lstrip()
-            self._is_new = not told
-        return told
+            released = released.lstrip()
+            self._is_new = not released
+        return released
 
 
 def _sure(text: str) -> int:

@@ -25,7 +25,7 @@ class Prompts(Protocol):
     def build(
         self,
         system: str,
-        history: Sequence[PastTurn | tuple[str, str]] = (),
+        memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
@@ -36,7 +36,7 @@ class Prompts(Protocol):
         reserve: int = 1,
         at: float = 0.0,
     ) -> BuiltPrompt:
-        """Token ids of `prompt` or `messages` after `recalled` and `history`.
+        """Token ids of `prompt` or `messages` after `recalled` and `memory`.
 
         Raises `PromptTooLong` or `PromptError`.
         """

@@ -115,10 +115,10 @@ def _adjusted(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     for row in rows:
         sampling, tokens, index = draws[row].sampling, draws[row].tokens, draws[row].index
         if sampling.repetition_penalty != 1 and tokens:
-            seen = torch.tensor(sorted(set(tokens)), device=logits.device)
-            values = logits[row, seen]
+            generated = torch.tensor(sorted(set(tokens)), device=logits.device)
+            values = logits[row, generated]
             penalty = sampling.repetition_penalty
-            logits[row, seen] = torch.where(values > 0, values / penalty, values * penalty)
+            logits[row, generated] = torch.where(values > 0, values / penalty, values * penalty)
         changes = {token: bias for token, bias in sampling.logit_bias if 0 <= token < logits.shape[1]}
         for token, count in Counter(tokens[len(tokens) - index :]).items():
             penalty = sampling.presence_penalty + sampling.frequency_penalty * count
@@ -172,11 +172,11 @@ def choose(
     best, tokens = scores.max(dim=-1)  # NaN is the largest of all, so this also shows whether a row is finite
     if len(rows) == 0:
         return tokens, best
-    at = placed(torch.tensor(rows), scores)
+    at = moved_to(torch.tensor(rows), scores)
     chosen = scores if len(rows) == scores.size(0) else scores.index_select(0, at)
-    noise = placed(torch.tensor(keys, dtype=torch.int32), scores)
+    noise = moved_to(torch.tensor(keys, dtype=torch.int32), scores)
     # One tensor is one copy to a GPU.
-    numbers = placed(torch.tensor([temperatures, top_p, min_p], dtype=torch.float32), scores).unsqueeze(-1)
+    numbers = moved_to(torch.tensor([temperatures, top_p, min_p], dtype=torch.float32), scores).unsqueeze(-1)
     temperature, mass, least = numbers.unbind(0)
     filtered = max(top_k) > 0  # read from the lists: reading tensors would wait for a GPU
     for row in range(len(rows)):
@@ -186,10 +186,10 @@ def choose(
     return tokens.index_copy(0, at, drawn), best
 
 
-def placed(numbers: Tensor, beside: Tensor) -> Tensor:
-    """On the device of `beside`; from pinned memory, or a GPU would have to finish all its work first."""
-    if beside.is_cuda:
-        return numbers.pin_memory().to(beside.device, non_blocking=True)
+def moved_to(numbers: Tensor, like: Tensor) -> Tensor:
+    """On the device of `like`; from pinned memory, or a GPU would have to finish all its work first."""
+    if like.is_cuda:
+        return numbers.pin_memory().to(like.device, non_blocking=True)
     return numbers
 
 
@@ -203,7 +203,7 @@ def draw_filtered(scores: Tensor, keys: Tensor, top_k: list[int], top_p: Tensor,
     width = scores.size(1)
     most = [number if number > 0 else width for number in top_k]
     values, order = likeliest(scores, min(max(most), width))  # no more than some row can keep
-    values = filter_scores(values, placed(torch.tensor(most), scores).unsqueeze(1), top_p, min_p)
+    values = filter_scores(values, moved_to(torch.tensor(most), scores).unsqueeze(1), top_p, min_p)
     picked = (values + gumbel(keys, order.int())).argmax(dim=-1, keepdim=True)
     return order.gather(1, picked).squeeze(1)
 

@@ -46,13 +46,13 @@ class SegmentTokenizer:
 
     def _by_segment(self, text: str) -> list[int]:
         assert self._cut is not None
-        found: list[int] = []
-        for place, part in enumerate(self._cut.split(text)):
-            if place % 2:
-                found.append(self._id_of[part])
+        ids: list[int] = []
+        for index, part in enumerate(self._cut.split(text)):
+            if index % 2:
+                ids.append(self._id_of[part])
             elif part:
-                found += self._encode(part) if len(part) > LONGEST else self._cached(part)
-        return found
+                ids += self._encode(part) if len(part) > LONGEST else self._cached(part)
+        return ids
 
     def _encode(self, text: str) -> array[int]:
         if len(text) <= LONGEST:

@@ -38,7 +38,7 @@ _TOOLS = [
 ]
 
 
-class ToolsPlace(enum.Enum):
+class ToolsIn(enum.Enum):
     """How the template gets the tools: as its variable `tools` (or `xml_tools`), in the system message's key `tools`,
     or not at all, so that they are described in the system message's text.
     """
@@ -70,7 +70,7 @@ class TemplateFeatures:
     system: bool = True
     systems: bool = True
     later_system: bool = True
-    tools: ToolsPlace = ToolsPlace.TEXT
+    tools: ToolsIn = ToolsIn.TEXT
     calls: bool = False
     json_arguments: bool = False
     several_calls: bool = True
@@ -82,7 +82,7 @@ class TemplateFeatures:
 
 
 class Render(Protocol):
-    def __call__(self, talk: Sequence[Message], tools: Sequence[Any], place: ToolsPlace, /) -> str:
+    def __call__(self, talk: Sequence[Message], tools: Sequence[Any], tools_in: ToolsIn, /) -> str:
         """The text of a prompt; raises `PromptError`."""
 
 
@@ -93,14 +93,14 @@ def user(text: str) -> Message:
 @dataclass(frozen=True, slots=True)
 class _Trial:
     render: Render
-    place: ToolsPlace
+    tools_in: ToolsIn
     json_arguments: bool = False
 
     def text(self, *talk: Message) -> str:
         """What the template makes of it; empty if it refuses."""
-        tools = [] if self.place is ToolsPlace.TEXT else _TOOLS
+        tools = [] if self.tools_in is ToolsIn.TEXT else _TOOLS
         try:
-            return self.render(talk, tools, self.place)
+            return self.render(talk, tools, self.tools_in)
         except PromptError:
             return ""
 
@@ -121,8 +121,8 @@ class _Trial:
 
 def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
     """`with_tools`: of a conversation that has tools, for which some checkpoints have a template of its own."""
-    place = _tools_place(render) if with_tools else ToolsPlace.TEXT
-    trial = _Trial(render, place)
+    tools_in = _tools_in(render) if with_tools else ToolsIn.TEXT
+    trial = _Trial(render, tools_in)
     one, other = _system("qzsys1"), _system("qzsys2")
     system = trial.renders(one, user("qzu1"))
     trial, calls = _trial_of_calls(trial)
@@ -131,7 +131,7 @@ def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
         system=system,
         systems=system and trial.renders(one, other, user("qzu1")),
         later_system=system and trial.renders(one, user("qzu1"), _assistant("qza1"), other, user("qzu2")),
-        tools=place,
+        tools=tools_in,
         calls=calls,
         json_arguments=trial.json_arguments,
         several_calls=not calls or trial.renders(user("qzu1"), trial.asked(*CALLED), first, second),
@@ -160,15 +160,15 @@ def rendered_texts(render: Render, features: TemplateFeatures) -> list[str]:
     return [text for text in texts if text]
 
 
-def _tools_place(render: Render) -> ToolsPlace:
-    for place in (ToolsPlace.VARIABLE, ToolsPlace.XML_VARIABLE, ToolsPlace.SYSTEM_MESSAGE):
-        trial = _Trial(render, place)
+def _tools_in(render: Render) -> ToolsIn:
+    for tools_in in (ToolsIn.VARIABLE, ToolsIn.XML_VARIABLE, ToolsIn.SYSTEM_MESSAGE):
+        trial = _Trial(render, tools_in)
         talks: list[tuple[Message, ...]] = [(user("qzu1"),)]
         if trial.renders(_system("qzsys1"), user("qzu1")):
             talks.append((_system("qzsys1"), user("qzu1")))
         if all(_shows_tools(trial.text(*talk)) for talk in talks):
-            return place
-    return ToolsPlace.TEXT
+            return tools_in
+    return ToolsIn.TEXT
 
 
 def _shows_tools(text: str) -> bool:
@@ -181,7 +181,7 @@ def _trial_of_calls(trial: _Trial) -> tuple[_Trial, bool]:
     renders_objects = trial.renders(*talk)
     if renders_objects and f"'{_KEY}'" not in trial.text(*talk):
         return trial, True
-    as_text = _Trial(trial.render, trial.place, json_arguments=True)
+    as_text = _Trial(trial.render, trial.tools_in, json_arguments=True)
     talk = (user("qzu1"), as_text.asked(CALLED[0]), _result(_IDS[0], 0))
     if as_text.renders(*talk) and f'"{_KEY}"' in as_text.text(*talk):
         return as_text, True
@@ -189,11 +189,11 @@ def _trial_of_calls(trial: _Trial) -> tuple[_Trial, bool]:
 
 
 def _sentinels(talk: Sequence[Message]) -> list[str]:
-    found = [message["content"] for message in talk]
+    texts = [message["content"] for message in talk]
     for message in talk:
-        found += [call["function"]["name"] for call in message.get("tool_calls", ())]
-        found += [_KEY, _VALUE] if message.get("tool_calls") else []
-    return found
+        texts += [call["function"]["name"] for call in message.get("tool_calls", ())]
+        texts += [_KEY, _VALUE] if message.get("tool_calls") else []
+    return texts
 
 
 def _system(text: str) -> Message:

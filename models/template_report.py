@@ -11,7 +11,7 @@ from models.template_features import (
     CALLED,
     Render,
     TemplateFeatures,
-    ToolsPlace,
+    ToolsIn,
     features_of,
     rendered_call,
     rendered_texts,
@@ -48,7 +48,7 @@ class TemplateReport:
         one = self.with_tools
         parts = [
             "system prompts by the template" if one.system else "system prompts in the first user message",
-            "tools as text" if one.tools is ToolsPlace.TEXT else "tools by the template",
+            "tools as text" if one.tools is ToolsIn.TEXT else "tools by the template",
             f"calls {'by the template' if one.calls else 'as text'} in the form {self.form.name}",
             *(["one call a message"] if not one.several_calls else []),
             *(["neighbouring messages joined"] if not one.neighbours else []),
@@ -64,8 +64,8 @@ def report_of(tokenizer: Any, render: Render, *, has_form: bool = False) -> Temp
     form, warning = _form(tokenizer, with_tools, call)
     if _HARMONY in call:
         # The rest of its messages is its own; a call would not be one of them.
-        with_tools = replace(with_tools, tools=ToolsPlace.TEXT, calls=False, several_calls=True)
-    without = with_tools if with_tools.tools is ToolsPlace.TEXT else features_of(render, with_tools=False)
+        with_tools = replace(with_tools, tools=ToolsIn.TEXT, calls=False, several_calls=True)
+    without = with_tools if with_tools.tools is ToolsIn.TEXT else features_of(render, with_tools=False)
     texts = [*rendered_texts(render, with_tools), *rendered_texts(render, without)]
     return TemplateReport(with_tools, without, form, tuple(texts), "" if has_form else warning)
 
@@ -76,9 +76,9 @@ def _form(tokenizer: Any, features: TemplateFeatures, call: str) -> tuple[ToolFo
         return FORMATS["json"], _NO_HARMONY
     if call and (known := form_of_call(call, CALLED[0], CALL_ARGUMENTS)) is not None:
         return known, ""
-    if features.tools is ToolsPlace.TEXT and not call:
+    if features.tools is ToolsIn.TEXT and not call:
         return FORMATS["json"], ""
-    if features.tools is ToolsPlace.SYSTEM_MESSAGE and set(tokenizer.get_vocab()) >= _PHI:
+    if features.tools is ToolsIn.SYSTEM_MESSAGE and set(tokenizer.get_vocab()) >= _PHI:
         return FORMATS["phi"], ""
     explained = form_of_text("\n".join(sources(tokenizer)))
     return explained, _UNKNOWN.format(explained.name) if call else ""

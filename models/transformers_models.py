@@ -27,7 +27,7 @@ def load_config(folder: Path, *, remote_code: bool = False) -> Any:
 def load_model(
     folder: Path,
     config: Any,
-    place: torch.device,
+    device: torch.device,
     dtype: str,
     plain_dtype: Callable[[], torch.dtype],
     quantize: str,
@@ -40,8 +40,8 @@ def load_model(
     with _without_reports():
         is_quantized = getattr(config, "quantization_config", None) or (folder / "quantize_config.json").is_file()
         if not is_quantized and not quantize:
-            return _plain(folder, plain_dtype(), remote_code).to(place), ""
-        return _quantized(folder, config, place, dtype, quantize, remote_code)
+            return _plain(folder, plain_dtype(), remote_code).to(device), ""
+        return _quantized(folder, config, device, dtype, quantize, remote_code)
 
 
 def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
@@ -58,7 +58,7 @@ def _plain(folder: Path, dtype: torch.dtype, remote_code: bool) -> Any:
 
 
 def _quantized(
-    folder: Path, config: Any, place: torch.device, dtype: str, quantize: str, remote_code: bool
+    folder: Path, config: Any, device: torch.device, dtype: str, quantize: str, remote_code: bool
 ) -> tuple[Any, str]:
     from models.quantization import WeightOnly, gptq_config, load_gptq, quantize_weights  # only here
 
@@ -67,10 +67,10 @@ def _quantized(
     if gptq := gptq_config(folder, config):
         if quantize:
             raise CheckpointError(f"it is quantized already, and cannot be quantized to {quantize}")
-        model, info, quantization = load_gptq(folder, config, gptq, kind, place, remote_code=remote_code)
+        model, info, quantization = load_gptq(folder, config, gptq, kind, device, remote_code=remote_code)
         _check_loading(info)
         return model, quantization
-    model = _plain(folder, kind, remote_code).to(place)
+    model = _plain(folder, kind, remote_code).to(device)
     quantize_weights(model, WeightOnly(quantize))
     return model, quantize
 

@@ -16,11 +16,11 @@ def contained(error: BaseException) -> Exception:
     if isinstance(error, Exception):
         return error
     if type(error).__name__ == "PanicException":
-        return RuntimeError(type_and_place(error))
+        return RuntimeError(type_and_line(error))
     raise error
 
 
-def type_and_place(error: BaseException) -> str:
+def type_and_line(error: BaseException) -> str:
     """For example `KeyError in models/rendering.py:42 (rendered)`: the last line of Parley's own that it passed, or the
     line that raised it if there is none.
     """

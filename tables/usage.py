@@ -27,7 +27,7 @@ import msgspec
 from tables.records import Change, Table, encode
 
 # Time for turns that are still on their way when a window ends. Without it, every busy window would be published twice.
-SETTLE_MS = 2000
+ARRIVAL_MS = 2000
 
 BOUNDS_MS = (10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000)
 """Upper bounds of the latency buckets, inclusive; one more bucket holds larger values."""
@@ -130,7 +130,7 @@ class Windows:
     length: int
     grace: int
     next: int = 0
-    _seen: int = 0
+    _newest: int = 0
     _forgotten: int = 0
     _tallies: dict[WindowKey, Tally] = field(default_factory=dict)
     _changed: dict[WindowKey, Tally | None] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Windows:
         for key, value in rows:
             if key == PROGRESS:
                 progress = msgspec.json.decode(value, type=Progress)
-                windows.next, windows._seen, windows._forgotten = progress.next, progress.seen, progress.forgotten
+                windows.next, windows._newest, windows._forgotten = progress.next, progress.seen, progress.forgotten
             else:
                 windows._tallies[msgspec.json.decode(key, type=WindowKey)] = msgspec.json.decode(value, type=Tally)
         # A published window is as it was published: its row was committed with the record.
@@ -152,13 +152,13 @@ class Windows:
 
     @property
     def watermark(self) -> int:
-        return self._seen - SETTLE_MS
+        return self._newest - ARRIVAL_MS
 
     @property
     def due_at(self) -> int | None:
         """The clock's time at which the next window can be published or deleted; None if there is no window."""
         ends = [key.end if key in self._unpublished else key.end + self.grace for key in self._tallies]
-        return min(ends) + SETTLE_MS if ends else None
+        return min(ends) + ARRIVAL_MS if ends else None
 
     def count(self, turn: Counted, *, now: int) -> None:
         """Treat a time in the future as now, so that one fast clock does not close the windows of others."""
@@ -171,11 +171,11 @@ class Windows:
             key = turn.key(start - start % self.length, self.length)
         self._put(key, _with(self._tallies.get(key, Tally()), turn, late=late))
         self._unpublished.add(key)
-        self._seen = max(self._seen, at)
+        self._newest = max(self._newest, at)
 
     def advance(self, now: int) -> None:
         """Advance the watermark by the clock; called when no turns are left to count."""
-        self._seen = max(self._seen, now)
+        self._newest = max(self._newest, now)
 
     def close(self) -> Iterator[tuple[WindowKey, Tally]]:
         """The windows to publish now, each with its new revision. Windows past their grace period are deleted."""
@@ -199,7 +199,7 @@ class Windows:
             for key, tally in self._changed.items()
         ]
         self._changed.clear()
-        return (*rows, Change(Table.USAGE, PROGRESS, encode(Progress(self.next, self._seen, self._forgotten))))
+        return (*rows, Change(Table.USAGE, PROGRESS, encode(Progress(self.next, self._newest, self._forgotten))))
 
     def _put(self, key: WindowKey, tally: Tally) -> None:
         self._tallies[key] = self._changed[key] = tally

@@ -26,7 +26,7 @@ from app.wire.error import ErrorCode, WireError
 from app.wire.event import ErrorInfo, EventType, TokenEvent
 from app.wire.limits import shortened
 from models.registry import ServedModel
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Containment:
             "partition %s: request %s ends, its worker goes on: %s",
             partition.number,
             inflight.key,
-            type_and_place(error),
+            type_and_line(error),
         )
         code, message = _cause_of(error)
         end = inflight.written_end
@@ -119,7 +119,7 @@ class Containment:
                 stage.committed(outcome)
             self._observer.answered(partition.number, outcome)
         except Exception as error:  # noqa: BLE001 - the request is committed; what follows costs no other request
-            log.warning("request %s is committed, but not reported whole: %s", inflight.key, type_and_place(error))
+            log.warning("request %s is committed, but not reported whole: %s", inflight.key, type_and_line(error))
 
 
 def _unwritten(partition: Partition, inflight: InFlight, default: ServedModel) -> AnswerLog:

@@ -9,7 +9,7 @@ from app.delivery.record import Outgoing, Record
 from app.settings import Settings
 from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import ErrorCode, WireError
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 from tables.records import Table
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ def failed(record: Record, error: Exception, settings: Settings) -> Commit:
 
 def unexpected_in(record: Record, error: Exception) -> WireError:
     """What to report of a record that raises something unexpected when it is read."""
-    log.warning("%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, type_and_place(error))
+    log.warning("%s[%s]@%s cannot be read: %s", record.topic, record.partition, record.offset, type_and_line(error))
     return WireError(ErrorCode.INVALID_REQUEST, f"the record cannot be read ({type(error).__name__})")
 
 

@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from app.delivery.clients import stop_client
 from app.delivery.escalation import ESCALATING
 from app.delivery.partition import Partition
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ async def follow(
         except ESCALATING:
             raise
         except Exception as error:  # noqa: BLE001 - see above
-            log.warning("%s of partition %s: %s; reading again", topic, partition.number, type_and_place(error))
+            log.warning("%s of partition %s: %s; reading again", topic, partition.number, type_and_line(error))
             await asyncio.sleep(_RETRY_S)
 
 

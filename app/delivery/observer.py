@@ -13,7 +13,7 @@ from app.delivery.record import Record
 from app.wire.event import TokenEvent
 from app.wire.turn import Turn
 from models.batcher import Flush
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 from tables.records import Table
 
 log = logging.getLogger(__name__)
@@ -64,4 +64,4 @@ def _notify(observers: Sequence[Observer], event: str, *what: Any, **how: Any) -
         try:
             getattr(one, event)(*what, **how)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is observed goes on
-            log.warning("%s has failed: %s", type(one).__name__, type_and_place(error))
+            log.warning("%s has failed: %s", type(one).__name__, type_and_line(error))

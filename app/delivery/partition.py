@@ -28,7 +28,7 @@ from app.delivery.record import REQUESTS, Record
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.recovery import RequestKey
 from app.delivery.taking_over import take_over
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 from tables.store_errors import CorruptStoreError, StoreUnusableError
 
 log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class Partition:
             return dead_letters.reduced(commit, reason, self.context.settings)
         except Exception as error:  # noqa: BLE001 - of this record; it is not committed as it is, and blocks nothing
             log.critical(
-                "partition %s: %s leaves no record: %s", self.number, _position_of(commit), type_and_place(error)
+                "partition %s: %s leaves no record: %s", self.number, _position_of(commit), type_and_line(error)
             )
             return Commit(commit.record)
 

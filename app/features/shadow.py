@@ -37,7 +37,7 @@ from models.private.addresses import Addresses
 from models.prompts import PromptError, PromptTooLong
 from models.registry import ModelRegistry, ServedModel
 from models.rouge import rouge_l
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class Shadowed(Stage):
         except LostError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about an answer that no reader waits for
-            log.warning("the shadow of request %s failed: %s", run.key, type_and_place(error))
+            log.warning("the shadow of request %s failed: %s", run.key, type_and_line(error))
         return _Shadow(error="engine_error")
 
 

@@ -15,7 +15,7 @@ import msgspec
 from starlette.responses import Response
 
 from app.wire.error import ErrorCode
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def error_of(failure: Exception, what: str) -> ApiError:
 
     What cannot be read or converted is the caller's value.
     """
-    log.warning("%s failed: %s", what, type_and_place(failure))
+    log.warning("%s failed: %s", what, type_and_line(failure))
     if isinstance(failure, _OF_VALUES):
         return ApiError(ErrorCode.INVALID_REQUEST, "a value of this request cannot be used")
     return ApiError(ErrorCode.ENGINE_ERROR, "the gateway could not handle this request; its log names the place")
@@ -100,7 +100,7 @@ async def lasting(what: str, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
         except Exception as failure:  # noqa: BLE001 - what one record or reply holds must not end it
-            log.warning("%s failed: %s; beginning again", what, type_and_place(failure))
+            log.warning("%s failed: %s; beginning again", what, type_and_line(failure))
         await asyncio.sleep(_AGAIN_S)
 
 

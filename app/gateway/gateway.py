@@ -49,7 +49,7 @@ from app.telemetry.tracing import Tracing
 from app.wire.limits import MAX_BEST_OF
 from app.wire.request import Request
 from models.adapter_folders import adapter_folders
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Gateway:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("what was left to do for a caller failed: %s", type_and_place(error))
+            log.warning("what was left to do for a caller failed: %s", type_and_line(error))
 
     async def start(self, peers: socket | None = None) -> None:
         """`peers`: the bound socket of the port for gateways, if this one shares the partitions."""

@@ -207,7 +207,7 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
         raise LoadError(f"policy: models.{name}: {ABSENT}") from None
     prompts = RemotePrompts(settings.conversation_turns, options.context_length)
     names = frozenset({name})
-    return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.speaks_vllm)
+    return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.is_vllm)
 
 
 def _byte(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - no space depends on it

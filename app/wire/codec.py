@@ -25,7 +25,7 @@ from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from app.wire.unsupported import unsupported
 from app.wire.usage import UsageWindow
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def decode(record_type: Any, value: bytes | None, headers: Headers = None) -> An
     except MalformedError as error:
         message = str(error)
     except Exception as error:  # noqa: BLE001 - bytes of others: whatever it is, it is about them
-        log.warning("a record of %d bytes cannot be read: %s", len(value or b""), type_and_place(error))
+        log.warning("a record of %d bytes cannot be read: %s", len(value or b""), type_and_line(error))
         message = "the record cannot be read"
     else:
         return record
@@ -88,5 +88,5 @@ def _salvaged(value: bytes | None, headers: Headers) -> Identity:
     try:
         return salvage(value, format_of(headers))
     except Exception as error:  # noqa: BLE001 - bytes of others
-        log.warning("nothing of an invalid record can be read: %s", type_and_place(error))
+        log.warning("nothing of an invalid record can be read: %s", type_and_line(error))
         return Identity()

@@ -43,7 +43,7 @@ from app.wire.request import DEFAULT_CONVERSATION, RANGES, Message, Request, Rol
 from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tool_records import ToolResultRecord
 from app.wire.tools import NamedTool, Tool, ToolMode
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -160,7 +160,7 @@ def _refusing(record: Request | Control | ToolResultRecord) -> Iterator[None]:
     except (_WrongError, MalformedError) as error:
         raise _refused(record, str(error)) from None
     except Exception as error:
-        log.warning("a record cannot be checked: %s", type_and_place(error))
+        log.warning("a record cannot be checked: %s", type_and_line(error))
         raise _refused(record, "the record cannot be checked") from error
 
 

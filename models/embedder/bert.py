@@ -91,11 +91,11 @@ class Bert(nn.Module):
         state = embedding(ids, self.words) + self.positions[: ids.size(1)]
         width = [state.size(2)]
         state = layer_norm(state, width, self.norm, self.norm_bias, self.epsilon)
-        seen = mask.to(torch.bool)[:, None, None, :]
+        visible = mask.to(torch.bool)[:, None, None, :]
         for layer in self.layers:
             joined = linear(state, layer[0], layer[1]).unflatten(2, (3, self.heads, -1))
             query, key, value = joined.permute(2, 0, 3, 1, 4).unbind(0)
-            attended = scaled_dot_product_attention(query, key, value, attn_mask=seen).transpose(1, 2).flatten(2)
+            attended = scaled_dot_product_attention(query, key, value, attn_mask=visible).transpose(1, 2).flatten(2)
             state = layer_norm(linear(attended, layer[2], layer[3]) + state, width, layer[4], layer[5], self.epsilon)
             between = gelu(linear(state, layer[6], layer[7]))
             state = layer_norm(linear(between, layer[8], layer[9]) + state, width, layer[10], layer[11], self.epsilon)

@@ -51,7 +51,7 @@ class _Call:
     order: list[int] = field(init=False)  # indexes still to be encoded, longest text first
 
     def __post_init__(self) -> None:
-        self.order = sorted(range(len(self.texts)), key=lambda place: len(self.texts[place]))
+        self.order = sorted(range(len(self.texts)), key=lambda index: len(self.texts[index]))
 
 
 class Embedder:
@@ -120,14 +120,14 @@ class Embedder:
             spare = SpareTime(idle_s, os.cpu_count() or 1)
         while batch := self._next_batch():
             try:
-                vectors = self._encoder.encode([call.texts[place] for call, place in batch])
+                vectors = self._encoder.encode([call.texts[index] for call, index in batch])
             except Exception as error:  # noqa: BLE001  (the callers get the error)
                 self._fail({call for call, _ in batch}, EmbedderError(f"embedder '{self.name}' failed: {error}"))
                 continue
-            for (call, place), vector in zip(batch, vectors, strict=True):
-                call.vectors[place] = vector
+            for (call, index), vector in zip(batch, vectors, strict=True):
+                call.vectors[index] = vector
             for call in {call for call, _ in batch if not call.order}:
-                self._settle(call, None)
+                self._resolve(call, None)
             if spare is not None:
                 self._rows_from = time.monotonic() + spare.rest_s()
         self._fail({*self._queries, *self._rows}, EmbedderError(f"embedder '{self.name}' was closed"))
@@ -150,9 +150,9 @@ class Embedder:
             call = calls[0]
             if call.future.cancelled():
                 call.order.clear()
-            taken = [call.order.pop() for _ in range(min(most, len(call.order)))]
-            most -= len(taken)
-            yield from ((call, place) for place in taken)
+            next_texts = [call.order.pop() for _ in range(min(most, len(call.order)))]
+            most -= len(next_texts)
+            yield from ((call, index) for index in next_texts)
             if not call.order:
                 calls.popleft()
 
@@ -162,11 +162,11 @@ class Embedder:
                 for call in calls.intersection(waiting):
                     waiting.remove(call)
         for call in calls:
-            self._settle(call, error)
+            self._resolve(call, error)
 
     @staticmethod
-    def _settle(call: _Call, error: EmbedderError | None) -> None:
-        def settle() -> None:
+    def _resolve(call: _Call, error: EmbedderError | None) -> None:
+        def resolve() -> None:
             if call.future.done():
                 return
             if error is None:
@@ -175,7 +175,7 @@ class Embedder:
                 call.future.set_exception(error)
 
         with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-            call.loop.call_soon_threadsafe(settle)
+            call.loop.call_soon_threadsafe(resolve)
 
 
 def load_embedder(name: str, *, background: bool = False) -> Embedder:

@@ -38,16 +38,16 @@ class Recipe:
 
 def read_recipe(checkpoint: str) -> Recipe:
     modules = _read(checkpoint, "modules.json") or []
-    places = {module["type"].rpartition(".")[2]: module.get("path", "") for module in modules}
-    unknown = [kind for kind in places if kind not in _KNOWN]
+    folders = {module["type"].rpartition(".")[2]: module.get("path", "") for module in modules}
+    unknown = [kind for kind in folders if kind not in _KNOWN]
     if unknown:
         raise EmbedderError(
             f"embedder '{checkpoint}': its module {unknown[0]} is not implemented; choose one with mean or cls pooling"
         )
-    folder = places.get("Transformer", "")
+    folder = folders.get("Transformer", "")
     prompts = (_read(checkpoint, "config_sentence_transformers.json") or {}).get("prompts") or {}
     return Recipe(
-        pooling=_pooling(checkpoint, places["Pooling"]) if "Pooling" in places else Pooling.MEAN,
+        pooling=_pooling(checkpoint, folders["Pooling"]) if "Pooling" in folders else Pooling.MEAN,
         max_tokens=(_read(checkpoint, _join(folder, "sentence_bert_config.json")) or {}).get("max_seq_length"),
         folder=folder,
         query_prompt=prompts.get("query", ""),

@@ -34,13 +34,13 @@ class Adapters:
         self,
         known: Mapping[str, AdapterFiles],
         lora: Lora,
-        place: Tensor,
+        like: Tensor,
         limit_bytes: int,
         fetched: Callable[[Fetched], None],
     ) -> None:
         self._known = known
         self._lora = lora
-        self._place = place
+        self._like = like
         self._limit = limit_bytes
         self._fetched = fetched
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="adapters")
@@ -72,25 +72,25 @@ class Adapters:
 
     def admitted(self) -> list[tuple[SequenceState, AdapterError | None]]:
         """Sequences that can continue, or must end with an error; requests the adapter of the first that cannot."""
-        found: list[tuple[SequenceState, AdapterError | None]] = []
+        admitted: list[tuple[SequenceState, AdapterError | None]] = []
         while self._waiting:
             sequence = self._waiting[0]
             error = None
             if sequence.job.adapter not in self._used:
-                error = self._settle(sequence.job.adapter)
+                error = self._install_or_request(sequence.job.adapter)
                 if error is None and sequence.job.adapter not in self._used:
                     break
             del self._waiting[0]
             if error is None:
                 self._holders[sequence.job.adapter].add(sequence)
                 self._used.move_to_end(sequence.job.adapter)
-            found.append((sequence, error))
-        return found
+            admitted.append((sequence, error))
+        return admitted
 
     def stop(self) -> None:
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def _settle(self, name: str) -> AdapterError | None:
+    def _install_or_request(self, name: str) -> AdapterError | None:
         """Install an adapter if it has been read and there is room; request it if it has not been read."""
         ready = self._ready
         if ready is None or ready.name != name:
@@ -127,7 +127,7 @@ class Adapters:
 
     def _fetch(self, files: AdapterFiles) -> None:
         try:
-            self._fetched(Fetched(files.name, load_adapter(files, self._lora.layers, self._place)))
+            self._fetched(Fetched(files.name, load_adapter(files, self._lora.layers, self._like)))
         except AdapterError as error:
             self._fetched(Fetched(files.name, error))
         except Exception as error:  # noqa: BLE001  the waiting sequences get the error

@@ -42,8 +42,8 @@ class PromptScores:
         rows = zip(self._tokens, self._own.squeeze(1).tolist(), best, self._ranks.tolist(), strict=True)
         for part in self._parts:
             top = part.sequence.job.prompt_logprobs
-            found = [next(rows) for _ in range(part.scored)]
-            yield part, [TokenLogprob(token, own, tuple(best[:top]), rank) for token, own, best, rank in found]
+            scored = [next(rows) for _ in range(part.scored)]
+            yield part, [TokenLogprob(token, own, tuple(best[:top]), rank) for token, own, best, rank in scored]
 
 
 def _scored_tokens(part: ScheduledChunk) -> list[int]:

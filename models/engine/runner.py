@@ -66,13 +66,13 @@ class Step:
         """For every slice, its next token and the one after each token of its draft; waits for them."""
         if self.drawn is None:
             return []
-        placed = list(zip(self.draws, self.drawn.read(), strict=True))
+        drawn = list(zip(self.draws, self.drawn.read(), strict=True))
         if any(offset for _, offset in self.draws):
-            placed.sort(key=lambda one: one[0][1])
-        found: dict[int, tuple[ScheduledChunk, list[Token]]] = {}
-        for (part, _), token in placed:
-            found.setdefault(id(part), (part, []))[1].append(token)
-        return list(found.values())
+            drawn.sort(key=lambda one: one[0][1])
+        tokens: dict[int, tuple[ScheduledChunk, list[Token]]] = {}
+        for (part, _), token in drawn:
+            tokens.setdefault(id(part), (part, []))[1].append(token)
+        return list(tokens.values())
 
 
 class Runner:
@@ -105,8 +105,8 @@ class Runner:
         began = time.perf_counter()
         batch = pack(slices, self._pool, self.device, kernel=self._kernel)
         assert step.drawn is not None
-        place = {id(part.sequence): at for at, (part, _) in enumerate(step.draws)}
-        drawn = tensor_of([place[id(part.sequence)] for part in batch.order], self.device)
+        index_of = {id(part.sequence): at for at, (part, _) in enumerate(step.draws)}
+        drawn = tensor_of([index_of[id(part.sequence)] for part in batch.order], self.device)
         batch.tokens.copy_(step.drawn.tokens[drawn])
         self.times.followed += 1
         return self._start(slices, batch, began)
@@ -149,14 +149,14 @@ class Runner:
         batch = context.batch
         if self._lean is not None and not self.lora.active:  # adapters hook into the model's own layers
             return self._lean(context)
-        found: Tensor = self.model(
+        logits: Tensor = self.model(
             input_ids=batch.tokens.unsqueeze(0),
             position_ids=batch.positions.unsqueeze(0),
             use_cache=False,
             logits_to_keep=batch.last,
             context=context,
         ).logits[0]
-        return found
+        return logits
 
     @torch.inference_mode()
     def check(self, tokens: int = 1) -> None:

@@ -174,15 +174,15 @@ class SequenceState:
         """Allocate pages for all its tokens, starting with published ones; False if fewer than `spare` would be
         left. A prompt whose tokens are scored is computed from its beginning.
         """
-        found, node = pool.match(self.sharing, () if self.scores is not None else self.tokens[:-1])
-        need = pages_for(len(self.tokens), pool.size) - len(found)
-        # Checked before any page is taken, because taking could evict someone's published page.
+        cached, node = pool.match(self.sharing, () if self.scores is not None else self.tokens[:-1])
+        need = pages_for(len(self.tokens), pool.size) - len(cached)
+        # Checked before any page is taken, because taking could evict a published page of another.
         fresh = pool.allocate(need) if need + spare <= pool.available else None
         if fresh is None:
-            pool.release(found)
+            pool.release(cached)
             return False
-        self.pages, self.node, self.published = found + fresh, node, len(found)
-        self.computed = len(found) * pool.size
+        self.pages, self.node, self.published = cached + fresh, node, len(cached)
+        self.computed = len(cached) * pool.size
         return True
 
     def grow(self, pool: PagePool, ahead: int = 0) -> bool:

@@ -161,7 +161,7 @@ class TorchEngine:
         if self._dead is not None:
             raise CheckpointError(self._dead)
         self._started = True
-        self._look()
+        self._check_step()
 
     async def stop(self) -> None:
         if self._watch is not None:
@@ -236,14 +236,14 @@ class TorchEngine:
                 if stream.ended:
                     self._open.discard(stream)
 
-    def _look(self) -> None:
+    def _check_step(self) -> None:
         """The watchdog: a step that takes this long will never end, and a thread cannot be killed."""
         assert self._loop is not None
         began = self._worker.step_began
         if began is not None and time.monotonic() - began > self._options.hang_s:
             self._die(f"the engine hangs: one step has been running for more than {self._options.hang_s:g} s")
             return
-        self._watch = self._loop.call_later(min(1.0, self._options.hang_s / 4), self._look)
+        self._watch = self._loop.call_later(min(1.0, self._options.hang_s / 4), self._check_step)
 
     def _die(self, line: str) -> None:
         if self._dead is not None:

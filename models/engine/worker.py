@@ -38,7 +38,7 @@ from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
 from models.token_stream import TokenStream
-from models.unexpected import contained, type_and_place
+from models.unexpected import contained, type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Compiled:
     """The output constraint of an answer, or why it has none."""
 
     stream: TokenStream
-    found: Future[Matcher]
+    constraint: Future[Matcher]
 
 
 Message = Submitted | Cancelled | Stopped | Fetched | Compiled
@@ -141,12 +141,12 @@ class Worker:
     def _receive(self) -> None:
         """Process all messages; wait only if there is nothing to compute."""
         if not self._sequences:
-            self._take_message(self._idle())
+            self._handle(self._idle())
         elif not self._scheduler.running and not self._scheduler.waiting:
-            self._take_message(self.inbox.get())
+            self._handle(self.inbox.get())
         with suppress(queue.Empty):
             while True:
-                self._take_message(self.inbox.get_nowait())
+                self._handle(self.inbox.get_nowait())
 
     def _idle(self) -> Message:
         """The next message; first trim memory, if there is time for it, because that holds the GIL."""
@@ -156,7 +156,7 @@ class Worker:
             self._scheduler.pool.check()
             return self.inbox.get()
 
-    def _take_message(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         match message:
             case Submitted(jobs):
                 for job, stream in jobs:
@@ -166,9 +166,9 @@ class Worker:
                     self._cancel(sequence, reason)
             case Fetched():
                 self._adapters.install(message)
-            case Compiled(stream, found):
+            case Compiled(stream, constraint):
                 if (sequence := self._sequences.get(stream)) is not None:
-                    self._place(sequence, found)
+                    self._admit(sequence, constraint)
             case Stopped():
                 self._stopping = True
                 self._adapters.stop()
@@ -179,7 +179,7 @@ class Worker:
         try:
             sequence = SequenceState(job, stream, self._number, time.monotonic(), self._context_length)
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
-            log.warning("answer %r cannot begin: %s", job.id, type_and_place(contained(error)))
+            log.warning("answer %r cannot begin: %s", job.id, type_and_line(contained(error)))
             self._out.append((stream, Failure(len(job.generated), "engine_error", FAILED)))
             return
         self._sequences[stream] = sequence
@@ -193,12 +193,12 @@ class Worker:
             self._end(sequence, end)
             return
         if constraint is None:
-            self._place(sequence)
+            self._admit(sequence)
         else:
             sequence.compiling = constraint
-            constraint.add_done_callback(lambda found: self.inbox.put(Compiled(stream, found)))
+            constraint.add_done_callback(lambda compiled: self.inbox.put(Compiled(stream, compiled)))
 
-    def _place(self, sequence: SequenceState, constraint: Future[Matcher] | None = None) -> None:
+    def _admit(self, sequence: SequenceState, constraint: Future[Matcher] | None = None) -> None:
         """The sequence has everything but its adapter."""
         try:
             end = sequence.begin(None if constraint is None else constraint.result().copy())
@@ -257,7 +257,7 @@ class Worker:
         try:
             return None if slices is None else self._runner.follow(step, slices)
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
-            log.info("a step could not be started early: %s", type_and_place(contained(error)))
+            log.info("a step could not be started early: %s", type_and_line(contained(error)))
             return None
 
     def _with_drafts(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
@@ -270,7 +270,7 @@ class Worker:
             return slices
 
     def _draft_no_more(self, error: Exception) -> None:
-        log.error("speculation failed and is off from now on: %s", type_and_place(error), exc_info=error)
+        log.error("speculation failed and is off from now on: %s", type_and_line(error), exc_info=error)
         self._speculation = None
 
     def _finish(self, step: Step) -> None:
@@ -286,12 +286,12 @@ class Worker:
         for part, logprobs in scores:
             if part.sequence.scores is not None:
                 part.sequence.scores += logprobs
-        tokens = {id(part): found for part, found in drawn}
+        tokens = {id(part): accepted for part, accepted in drawn}
         for part in step.slices:
             if part.sequence.ended:
                 continue
-            if found := tokens.get(id(part)):
-                self._accept(part, found)
+            if accepted := tokens.get(id(part)):
+                self._accept(part, accepted)
             else:
                 part.sequence.advance(part.count, self._scheduler.pool)
 
@@ -322,7 +322,7 @@ class Worker:
         if not slices:
             return
         if len(slices) > 1:
-            log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), type_and_place(error))
+            log.warning("a step of %d answers failed, each is tried alone: %s", len(slices), type_and_line(error))
             for part in slices:
                 if (step := self._compute([part])) is not None:
                     self._finish(step)
@@ -338,22 +338,22 @@ class Worker:
         try:
             self._runner.check()
         except torch.OutOfMemoryError as error:
-            log.warning("the device has no memory for a step of one token: %s", type_and_place(error))
+            log.warning("the device has no memory for a step of one token: %s", type_and_line(error))
 
     def _append(self, sequence: SequenceState, token: Token) -> None:
-        told = sequence.answered
+        sent = sequence.answered
         try:
             delta, end = sequence.append(token, self._eos)
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
-            self._fail(sequence, "engine_error", contained(error), told)
+            self._fail(sequence, "engine_error", contained(error), sent)
             return
         if delta is not None:
             self._out.append((sequence.stream, delta))
         if end is not None:
             self._end(sequence, end)
 
-    def _fail(self, sequence: SequenceState, code: str, error: Exception, told: int | None = None) -> None:
-        """`told`: how many tokens of the answer readers have, if not all. They see our own words only: the text of a
+    def _fail(self, sequence: SequenceState, code: str, error: Exception, sent: int | None = None) -> None:
+        """`sent`: how many tokens of the answer readers have, if not all. They see our own words only: the text of a
         library may quote a prompt or a path.
         """
         message = str(error) if isinstance(error, AdapterError | NotFiniteError) else FAILED
@@ -364,10 +364,8 @@ class Worker:
             # The message may quote the constraint, which is user data: it goes to the sender only.
             log.warning("answer %r failed: its %s cannot be followed", sequence.job.id, field)
         else:
-            log.warning(
-                "answer %r failed: %s", sequence.job.id, type_and_place(error) if message == FAILED else message
-            )
-        self._end(sequence, Failure(sequence.answered if told is None else told, code, message), forget=True)
+            log.warning("answer %r failed: %s", sequence.job.id, type_and_line(error) if message == FAILED else message)
+        self._end(sequence, Failure(sequence.answered if sent is None else sent, code, message), forget=True)
 
     def _end(self, sequence: SequenceState, event: StreamEvent, *, forget: bool = False) -> None:
         sequence.ended = True

@@ -81,7 +81,7 @@ class LlamaDecoder(nn.Module):
         use_cache: bool = False,
     ) -> Output:
         """`input_ids` and `position_ids` are [1, T]. Without a `context` they are one sequence, which attends to
-        itself. `logits_to_keep` are the places of the logits that are returned, all by default.
+        itself. `logits_to_keep` are the positions of the logits that are returned, all by default.
         """
         if use_cache:
             raise NotImplementedError("the KV cache belongs to the engine")
@@ -148,20 +148,20 @@ class _Attention(nn.Module):
             query, key = self.q_norm(query), self.k_norm(key)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         if context is None:
-            seen = self._attend(query, key, value)
+            attended = self._attend(query, key, value)
         else:
-            seen = context.attend(self.number, query, key, value, scale=self.scaling, window=self.sliding_window)
-        result: Tensor = self.o_proj(seen.reshape(len(hidden), -1))
+            attended = context.attend(self.number, query, key, value, scale=self.scaling, window=self.sliding_window)
+        result: Tensor = self.o_proj(attended.reshape(len(hidden), -1))
         return result
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """All tokens are one sequence."""
         at = torch.arange(len(query), device=query.device)
-        seen = at <= at[:, None]
+        visible = at <= at[:, None]
         if self.sliding_window is not None:
-            seen &= at > at[:, None] - self.sliding_window
+            visible &= at > at[:, None] - self.sliding_window
         query, key, value = (part.transpose(0, 1).unsqueeze(0) for part in (query, key, value))
-        out = scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=self.scaling, enable_gqa=True)
+        out = scaled_dot_product_attention(query, key, value, attn_mask=visible, scale=self.scaling, enable_gqa=True)
         return out[0].transpose(0, 1)
 
 

@@ -37,14 +37,14 @@ def _weights(
     folder: Path, expected: dict[str, torch.Size], dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor] | None:
     """Copies, so that they do not change with the file."""
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, framework="pt", device=str(device)) as file:
             for name in filter(expected.__contains__, file.keys()):
-                if tuple(file.get_slice(name).get_shape()) != tuple(expected[name]) or name in found:
+                if tuple(file.get_slice(name).get_shape()) != tuple(expected[name]) or name in weights:
                     return None
                 tensor = file.get_tensor(name)
                 if not tensor.is_floating_point():
                     return None
-                found[name] = tensor.to(dtype, copy=True)
-    return found if found.keys() == expected.keys() else None
+                weights[name] = tensor.to(dtype, copy=True)
+    return weights if weights.keys() == expected.keys() else None

@@ -29,20 +29,20 @@ class Rotary(nn.Module):
 def frequencies(config: LlamaConfig) -> Tensor:
     """[head size / 2], float32."""
     rope, size = config.rope_parameters, config.head_dim
-    found = 1.0 / (rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
+    frequencies = 1.0 / (rope["rope_theta"] ** (torch.arange(0, size, 2, dtype=torch.float) / size))
     if rope["rope_type"] == "linear":
-        return found / rope["factor"]
-    return _by_wavelength(found, rope) if rope["rope_type"] == "llama3" else found
+        return frequencies / rope["factor"]
+    return _by_wavelength(frequencies, rope) if rope["rope_type"] == "llama3" else frequencies
 
 
-def _by_wavelength(found: Tensor, rope: dict[str, Any]) -> Tensor:
+def _by_wavelength(frequencies: Tensor, rope: dict[str, Any]) -> Tensor:
     """Llama 3.1's: long waves are stretched by `factor`, short ones stay, and those between are interpolated."""
     trained, low, high = (
         rope[key] for key in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
     )
-    waves = trained / (2 * math.pi / found)  # of the trained context
+    waves = trained / (2 * math.pi / frequencies)  # of the trained context
     smooth = ((waves - low) / (high - low)).clamp(0.0, 1.0)
-    return (1 - smooth) * found / rope["factor"] + smooth * found
+    return (1 - smooth) * frequencies / rope["factor"] + smooth * frequencies
 
 
 def rotate(values: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from models.private.mask import Mask, in_strings
 from models.private.value import PrivateValue
 
 _MOST = 64
-"""Placeholders that a string may be: the values of the request come before those of its history."""
+"""Placeholders that a string may be: the values of the request come before those of its memory."""
 _MOST_STRINGS = 256
 _MOST_RULES = 64
 _PATTERN_S = 0.02
@@ -57,11 +57,11 @@ class Form:
 
     def schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         """The schema as the model has to follow it."""
-        seen = {name: self._part(name, value) for name, value in schema.items()}
+        masked = {name: self._part(name, value) for name, value in schema.items()}
         if not _is_string(schema) or not any(name in schema for name in _LIMITS):
-            return seen
+            return masked
         allowed = self._allowed_by({name: schema.get(name) for name in _LIMITS})
-        return {"anyOf": [seen, {"enum": allowed}]} if allowed else seen
+        return {"anyOf": [masked, {"enum": allowed}]} if allowed else masked
 
     def regex(self, rule: str) -> str:
         """The regular expression as the model has to follow it; its own text is not hidden."""

@@ -28,16 +28,16 @@ def is_json(text: str) -> bool:
 
 def parts_of(text: str) -> Iterator[str]:
     """What the strings say, and the numbers as they are written."""
-    return (_read(found[0]) for found in _PART.finditer(text))
+    return (_read(match[0]) for match in _PART.finditer(text))
 
 
 def with_parts(text: str, change: Callable[[str], str]) -> str:
     """JSON text with each of its parts changed. A number that is changed becomes a string."""
 
-    def changed(found: re.Match[str]) -> str:
-        part = _read(found[0])
+    def changed(match: re.Match[str]) -> str:
+        part = _read(match[0])
         new = change(part)
-        return found[0] if new == part else _written(new)
+        return match[0] if new == part else _written(new)
 
     return _PART.sub(changed, text)
 

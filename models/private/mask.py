@@ -92,7 +92,7 @@ class Mask:
     def _hide(self, text: str) -> str:
         parts: list[str] = []
         at = 0
-        kept = (found.span() for found in _PLACEHOLDER.finditer(text) if found[0] in self._own)
+        kept = (match.span() for match in _PLACEHOLDER.finditer(text) if match[0] in self._own)
         for begin, end in self._occurrences.in_text(text, kept):
             parts += (text[at:begin], self._placeholders[text[begin:end]])
             at = end
@@ -123,8 +123,8 @@ class Mask:
         if not self:
             return text
 
-        def value_of(found: regex.Match[str]) -> str | None:
-            return None if addresses.is_within else self._value_of(found)
+        def value_of(match: regex.Match[str]) -> str | None:
+            return None if addresses.is_within else self._value_of(match)
 
         parts: list[str] = []
         for part in self._parts(text, addresses.tail, value_of, is_cut=is_cut):
@@ -135,8 +135,8 @@ class Mask:
     def put_back_json(self, text: str, before: str = "") -> str:
         """The same for a part of JSON text, where values stand in strings. `before`: what is shown before it."""
 
-        def value_of(found: regex.Match[str]) -> str | None:
-            value = self._value_of(found)
+        def value_of(match: regex.Match[str]) -> str | None:
+            value = self._value_of(match)
             return value and json.dumps(value, ensure_ascii=False)[1:-1]
 
         return "".join(self._parts(text, before, value_of)) if self else text
@@ -146,12 +146,12 @@ class Mask:
     ) -> Iterator[str]:
         """The text with values, part by part. `value_of` is asked when the reader has all parts before the value."""
         at = 0
-        while (found := self._next_written(text, at, before, partial=is_cut)) is not None:
-            yield text[at : found.start()]
-            if is_cut and _is_open(found):
+        while (match := self._next_written(text, at, before, partial=is_cut)) is not None:
+            yield text[at : match.start()]
+            if is_cut and _is_open(match):
                 return
-            value = value_of(found)
-            before, at = found[0] if value is None else value, found.end()
+            value = value_of(match)
+            before, at = match[0] if value is None else value, match.end()
             yield before
         yield text[at:]
 
@@ -160,17 +160,17 @@ class Mask:
         behind a letter that they see: so it does not matter in which pieces the text comes.
         """
         begin = at
-        while (found := self._written.search(text, begin, partial=partial)) is not None:
-            start = found.start()
+        while (match := self._written.search(text, begin, partial=partial)) is not None:
+            start = match.start()
             behind = text[start - 1 : start] if start > at else before[-1:]
-            if found[0].startswith(("<", "&")) or start == len(text) or not _WORD.match(behind):
-                return found
+            if match[0].startswith(("<", "&")) or start == len(text) or not _WORD.match(behind):
+                return match
             begin = start + 1
         return None
 
-    def _value_of(self, found: regex.Match[str]) -> str | None:
+    def _value_of(self, match: regex.Match[str]) -> str | None:
         """The value of a written placeholder; None for one that is not of this mask."""
-        return self._values.get(_SEPARATOR.sub("_", found["name"]).upper())
+        return self._values.get(_SEPARATOR.sub("_", match["name"]).upper())
 
     def scan(self, text: str, before: str = "") -> Scan:
         """Find the placeholders in a text that is still being written; `before` is what is shown before it."""
@@ -178,23 +178,23 @@ class Mask:
             return Scan((), len(text))
         complete: list[tuple[int, int]] = []
         at = 0
-        while (found := self._next_written(text, at, before, partial=True)) is not None:
-            if _is_open(found):
-                return Scan(tuple(complete), found.start())
-            complete.append(found.span())
-            before, at = "", found.end()  # behind a value, a name may be a placeholder or none
+        while (match := self._next_written(text, at, before, partial=True)) is not None:
+            if _is_open(match):
+                return Scan(tuple(complete), match.start())
+            complete.append(match.span())
+            before, at = "", match.end()  # behind a value, a name may be a placeholder or none
         return Scan(tuple(complete), len(text))
 
 
 NO_MASK = Mask(b"", "", ())
 
 
-def _is_open(found: regex.Match[str]) -> bool:
+def _is_open(match: regex.Match[str]) -> bool:
     """Whether a written placeholder may go on behind the text."""
-    if found.partial:
+    if match.partial:
         return True
-    rest = found.string[found.end() :]
-    return not found[0].endswith((">", "&gt;")) and any(closing.startswith(rest) for closing in _CLOSINGS)
+    rest = match.string[match.end() :]
+    return not match[0].endswith((">", "&gt;")) and any(closing.startswith(rest) for closing in _CLOSINGS)
 
 
 def _remembered(known: dict[str, T], text: str, read: Callable[[str], T]) -> T:
@@ -220,7 +220,7 @@ def in_strings(value: Any, change: Callable[[str], str]) -> Any:
 def _tag(secret: bytes, user_id: str, one: PrivateValue) -> str:
     digest = hmac.digest(secret, json.dumps([user_id, one.kind, one.value]).encode(), hashlib.sha256)
     number = int.from_bytes(digest[:5])
-    return "".join(_ALPHABET[number >> 5 * place & 31] for place in range(_TAG_LENGTH))
+    return "".join(_ALPHABET[number >> 5 * digit & 31] for digit in range(_TAG_LENGTH))
 
 
 @lru_cache(64)
@@ -284,15 +284,15 @@ class Occurrences:
                 waiting.append(following)
 
     def all_in(self, text: str) -> Iterator[tuple[int, int]]:
-        """All places (begin, end), also those that overlap."""
+        """All spans (begin, end), also those that overlap."""
         steps, back, lengths = self._steps, self._back, self._lengths
         state = at = 0
         while at < len(text):
             if not state:
-                found = self._begin.search(text, at)
-                if found is None:
+                match = self._begin.search(text, at)
+                if match is None:
                     return
-                at = found.start()
+                at = match.start()
             letter = text[at]
             while (following := steps[state].get(letter)) is None and state:
                 state = back[state]
@@ -305,15 +305,15 @@ class Occurrences:
                 ending = self._shorter[ending]
 
     def in_text(self, text: str, kept: Iterable[tuple[int, int]] = ()) -> Iterator[tuple[int, int]]:
-        """The places (begin, end) from left to right, without overlaps; of two that begin at one place, the longer one.
+        """The spans from left to right, without overlaps; of two that begin at one position, the longer one.
         What is `kept` is skipped, with all values in it.
         """
-        found = [(begin, -end, False) for begin, end in self.all_in(text)]
-        if not found:
+        spans = [(begin, -end, False) for begin, end in self.all_in(text)]
+        if not spans:
             return
-        found += [(begin, -end, True) for begin, end in kept]
+        spans += [(begin, -end, True) for begin, end in kept]
         at = 0
-        for begin, negative_end, is_kept in sorted(found):
+        for begin, negative_end, is_kept in sorted(spans):
             if begin >= at:
                 at = -negative_end
                 if not is_kept:

@@ -40,7 +40,7 @@ class PutBack:
                 yield event
             case Delta():
                 self._held.append(event)
-                if count := self._settled():
+                if count := self._ready_count():
                     ready, self._held = self._held[:count], self._held[count:]
                     yield self._shown(merged(ready))
             case End():
@@ -48,7 +48,7 @@ class PutBack:
             case Failure():
                 yield event  # what is held back is generated again
 
-    def _settled(self) -> int:
+    def _ready_count(self) -> int:
         """How many of the held deltas can leave."""
         channels = [[one.text for one in self._held]]
         indexes = sorted({call.index for one in self._held for call in one.calls})

@@ -16,7 +16,7 @@ from models.remote.http import client_of
 from models.remote.parameters import BYTES_PER_TOKEN, RefusedError, parameters_of
 from models.remote.servers import Server, Servers
 from models.token_stream import TokenStream
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _MISCONFIGURED = {401, 403, 404, 408}
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """`name` is this model's own name, `model` the one that the servers know. `speaks_vllm`: they take vLLM's
+    """`name` is this model's own name, `model` the one that the servers know. `is_vllm`: they take vLLM's
     parameters, and continue messages.
 
     context_length: Bytes of prompt and answer together.
@@ -56,7 +56,7 @@ class RemoteOptions:
     model: str
     urls: tuple[str, ...]
     api_key: str = ""
-    speaks_vllm: bool = False
+    is_vllm: bool = False
     context_length: int = 1 << 19
     max_running: int = 64
     max_waiting: int = 4096
@@ -125,7 +125,7 @@ class RemoteEngine:
 
         tried: list[Server] = []
         while not answer.ended:
-            if answer.text and not self._options.speaks_vllm:
+            if answer.text and not self._options.is_vllm:
                 answer.end(FinishReason.PARTIAL)
                 return
             if answer.failures >= MOST_ATTEMPTS:
@@ -188,7 +188,7 @@ class RemoteEngine:
     async def _chunks(self, server: Server, answer: RemoteAnswer) -> AsyncGenerator[Any, None]:
         options = self._options
         given = parameters_of(
-            answer.job, options.model, options.context_length - len(answer.job.prompt), speaks_vllm=options.speaks_vllm
+            answer.job, options.model, options.context_length - len(answer.job.prompt), is_vllm=options.is_vllm
         )
         content = json.loads(bytes(answer.job.prompt))
         common = {**given, "stream": True, "stream_options": {"include_usage": True}}
@@ -203,7 +203,7 @@ class RemoteEngine:
                     message["content"] = messages.pop()["content"] + answer.text
                 messages.append(message)
             if answer.text or continues:
-                if not options.speaks_vllm:
+                if not options.is_vllm:
                     raise RefusedError("continue_final_message: this model's server does not take it")
                 more = {"continue_final_message": True, "add_generation_prompt": False}
                 common["extra_body"] = {**common.get("extra_body", {}), **more}
@@ -237,7 +237,7 @@ class RemoteEngine:
                 answer.end(reason)
             return
         error = task.exception()
-        why = "the server ended it without a reason" if error is None else type_and_place(error)
+        why = "the server ended it without a reason" if error is None else type_and_line(error)
         log.error("answer %r of %s failed: %s", answer.job.id, self._options.name, why)
         answer.fail("engine_error", f"the answer of {self._options.name} failed")
 
@@ -284,14 +284,14 @@ class RemoteAnswer:
             if text:
                 if not isinstance(text, str):
                     raise ValueError("a chunk's text is none")
-                self._say(text)
+                self._push(text)
             reason = getattr(choice, "finish_reason", None)
             if reason is not None:
                 self._reason = REASONS.get(reason)
                 if self._reason is None:
                     raise ValueError(f"the server ended the answer with {reason!r}")
 
-    def _say(self, text: str) -> None:
+    def _push(self, text: str) -> None:
         for at in range(0, len(text), _PIECE):
             piece = text[at : at + _PIECE]
             tokens = tuple(piece.encode())

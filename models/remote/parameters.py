@@ -18,7 +18,7 @@ class RefusedError(ValueError):
     """The server's API cannot express the job; the message is one line that names the parameter."""
 
 
-def parameters_of(job: Job, model: str, room: int, *, speaks_vllm: bool) -> dict[str, Any]:
+def parameters_of(job: Job, model: str, room: int, *, is_vllm: bool) -> dict[str, Any]:
     """Without the messages. `room`: as many tokens as no job asks for; such a job has no `max_tokens` of its own.
 
     Raises `RefusedError`.
@@ -38,10 +38,10 @@ def parameters_of(job: Job, model: str, room: int, *, speaks_vllm: bool) -> dict
         if getattr(sampling, name):
             given[name] = getattr(sampling, name)
     more = _more(job)
-    if more and not speaks_vllm:
+    if more and not is_vllm:
         raise RefusedError(f"{min(more)}: this model's server does not take it")
     if job.constraint is not None:
-        _constrain(given, more, job.constraint, speaks_vllm=speaks_vllm)
+        _constrain(given, more, job.constraint, is_vllm=is_vllm)
     return {**given, "extra_body": more} if more else given
 
 
@@ -64,11 +64,11 @@ def _more(job: Job) -> dict[str, Any]:
     return {**given, "min_tokens": job.min_tokens} if job.min_tokens else given
 
 
-def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputConstraint, *, speaks_vllm: bool) -> None:
+def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputConstraint, *, is_vllm: bool) -> None:
     if constraint.kind is ConstraintKind.JSON:
         schema = {"name": "answer", "schema": json.loads(constraint.rule), "strict": True}
         given["response_format"] = {"type": "json_schema", "json_schema": schema}
-    elif not speaks_vllm:
+    elif not is_vllm:
         raise RefusedError(f"response_format: this model's server has no {constraint.kind}")
     elif constraint.kind is ConstraintKind.CHOICES:
         more["structured_outputs"] = {"choice": json.loads(constraint.rule)}

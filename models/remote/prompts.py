@@ -24,14 +24,14 @@ class RemotePrompts:
     tool_marker: int | None = None
     has_single_calls = False
 
-    def __init__(self, history_turns: int, context_length: int) -> None:
-        self._history_turns = history_turns
+    def __init__(self, memory_turns: int, context_length: int) -> None:
+        self._memory_turns = memory_turns
         self._context_length = context_length
 
     def build(
         self,
         system: str,
-        history: Sequence[PastTurn | tuple[str, str]] = (),
+        memory: Sequence[PastTurn | tuple[str, str]] = (),
         prompt: str | None = None,
         messages: Sequence[ChatMessage] | None = None,
         *,
@@ -44,7 +44,7 @@ class RemotePrompts:
     ) -> BuiltPrompt:
         if tools:
             raise PromptError("tools: this model is behind an outside server, which gets no tools")
-        kept = list(history)[-self._history_turns :] if self._history_turns else []
+        kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
         turns = [*recalled, *(PastTurn(*turn) for turn in kept)]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else list(messages)
         has_system = any(message.role == "system" for message in last)
@@ -83,12 +83,12 @@ def _ids(content: dict[str, Any]) -> bytes:
 
 def _described(message: ChatMessage) -> dict[str, Any]:
     """The message in OpenAI's form."""
-    found: dict[str, Any] = {"role": message.role, "content": message.content}
+    rendered: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.calls:
-        found["tool_calls"] = [
+        rendered["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.calls
         ]
     if message.call_id:
-        found["tool_call_id"] = message.call_id
-    return found
+        rendered["tool_call_id"] = message.call_id
+    return rendered

@@ -30,7 +30,7 @@ from models.structured.matcher import Matcher
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.format import ArgumentStyle
 from models.tools.rule import CallableTool, ToolRule, tool_rule
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -92,17 +92,17 @@ class ConstraintCompiler:
         """A matcher to copy, or `ConstraintError`, as soon as it is compiled. Cancel the future if it is not needed."""
         asker: Future[Matcher] = Future()
         with self._lock:
-            found = self._compiled.get(constraint)
-            if found is not None:
+            compiled = self._compiled.get(constraint)
+            if compiled is not None:
                 self._compiled.move_to_end(constraint)
             elif self._abandoned >= MOST_ABANDONED:
-                found = _Compiled(None, ConstraintError(_BUSY))
+                compiled = _Compiled(None, ConstraintError(_BUSY))
             else:
                 task = self._running.get(constraint) or self._waiting.setdefault(constraint, _Task(constraint, user))
                 task.askers.append(asker)
                 self._start()
-        if found is not None:
-            found.give(asker)
+        if compiled is not None:
+            compiled.give(asker)
         return asker
 
     def stop(self) -> None:
@@ -192,7 +192,7 @@ def _compile(constraint: OutputConstraint, tokenizer: Callable[[], LLTokenizer])
         # As raised, it would keep the frames that it passed, and in them the grammar.
         return _Compiled(None, ConstraintError(str(error)))
     except BaseException as error:  # noqa: BLE001 - a panic in Rust is no Exception, and its text is not for callers
-        log.warning("a constraint could not be compiled: %s", type_and_place(error))
+        log.warning("a constraint could not be compiled: %s", type_and_line(error))
         return _Compiled(None, ConstraintError(TOO_LARGE))
 
 
@@ -238,7 +238,7 @@ def _matcher_alone(rule: ToolRule, tool: CallableTool, tokenizer: LLTokenizer) -
 
 def _unfollowed(rule: ToolRule, tokenizer: LLTokenizer) -> frozenset[str]:
     """The tools whose schemas cannot be followed; raises `ConstraintError` for the first strict one."""
-    found = set()
+    opened = set()
     for tool in rule.tools:
         try:
             _matcher(schema_grammar(tool.schema), tokenizer)
@@ -247,7 +247,7 @@ def _unfollowed(rule: ToolRule, tokenizer: LLTokenizer) -> frozenset[str]:
         except ConstraintError as error:
             if tool.is_strict:
                 raise ConstraintError(f"{tool.name}: {error}") from None
-            found.add(tool.name)
-    if found:
-        log.info("the calls of %d tools are not held to their schemas, which cannot be followed", len(found))
-    return frozenset(found)
+            opened.add(tool.name)
+    if opened:
+        log.info("the calls of %d tools are not held to their schemas, which cannot be followed", len(opened))
+    return frozenset(opened)

@@ -150,16 +150,16 @@ class _Closing:
         """The schema that a reference within this document names."""
         if not reference.startswith("#"):
             return None
-        found: Any = self._root
+        target: Any = self._root
         for step in reference.removeprefix("#").split("/")[1:]:
             key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, list) and key.isdecimal() and int(key) < len(found):
-                found = found[int(key)]
-            elif isinstance(found, dict):
-                found = found.get(key)
+            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            elif isinstance(target, dict):
+                target = target.get(key)
             else:
                 return None
-        return found if isinstance(found, dict) else None
+        return target if isinstance(target, dict) else None
 
 
 def _is_joined(schema: Schema) -> bool:

@@ -59,7 +59,7 @@ class ToolCallParser:
         self._name = ""
         self._arguments: list[str] = []
         self._reader: ArgumentReader = reader_of(form, "")
-        self._said: list[str] = []
+        self._text: list[str] = []
         self._deltas: list[CallDelta] = []
         # Each reads what its state expects, and returns False if more text is needed.
         self._readers: dict[_State, Callable[[], bool]] = {
@@ -76,10 +76,10 @@ class ToolCallParser:
     def step(self, text: str) -> tuple[str, tuple[CallDelta, ...]]:
         """The plain text and the parts of calls that `text` adds."""
         self._rest += text
-        self._said, self._deltas = [], []
+        self._text, self._deltas = [], []
         while self._readers[self._state]():
             pass
-        return "".join(self._said), tuple(self._deltas)
+        return "".join(self._text), tuple(self._deltas)
 
     def finish(self) -> str:
         """The text that was held back, at the end of the answer. The beginning of a call is no text."""
@@ -92,13 +92,13 @@ class ToolCallParser:
     def _read_text(self) -> bool:
         trigger = self._form.trigger
         if self._form.leads:
-            found = self._rest.find(trigger)
+            start = self._rest.find(trigger)
         else:
             self._pass_space()
-            found = 0 if self._at_start and self._rest.startswith(trigger) else -1
-        if found >= 0:
-            self._said.append(self._rest[:found])
-            self._rest = self._rest[found + len(trigger) :]
+            start = 0 if self._at_start and self._rest.startswith(trigger) else -1
+        if start >= 0:
+            self._text.append(self._rest[:start])
+            self._rest = self._rest[start + len(trigger) :]
             self._form_text = trigger
             self._state = _State.OPENING
             return True
@@ -124,13 +124,13 @@ class ToolCallParser:
         """White space after the reasoning is text, and a call may follow it."""
         if self._at_start and self._is_past:
             blank = len(self._rest) - len(self._rest.lstrip())
-            self._said.append(self._rest[:blank])
+            self._text.append(self._rest[:blank])
             self._rest = self._rest[blank:]
 
     def _pass(self, length: int) -> None:
         if length:
             self._at_start = False
-            self._said.append(self._rest[:length])
+            self._text.append(self._rest[:length])
             self._rest = self._rest[length:]
 
     def _read_literal(self, literal: str, then: _State) -> bool:
@@ -193,7 +193,7 @@ class ToolCallParser:
         return True
 
     def _read_broken(self) -> bool:
-        self._said.append(self._rest)
+        self._text.append(self._rest)
         self._rest = ""
         return False
 

@@ -29,9 +29,9 @@ def described(
     json_arguments: The arguments are JSON text.
     """
     id_of = _short if short_ids else str
-    found: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
+    rendered: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
     if message.calls:
-        found["tool_calls"] = [
+        rendered["tool_calls"] = [
             {
                 "id": id_of(call.id),
                 "type": "function",
@@ -40,10 +40,10 @@ def described(
             for call in message.calls
         ]
     if message.call_id:
-        found["tool_call_id"] = id_of(message.call_id)
+        rendered["tool_call_id"] = id_of(message.call_id)
     if message.name:
-        found["name"] = clean(message.name)
-    return found
+        rendered["name"] = clean(message.name)
+    return rendered
 
 
 def introduced(tools: Sequence[dict[str, Any]], form: ToolFormat) -> str:

@@ -61,16 +61,16 @@ def json_of(text: str, types: frozenset[str]) -> str:
     """The JSON of a value that was written as plain text: a string unless it reads as another of its types."""
     if others := types - STRING:
         for read in (_json, _constant, _literal):
-            found = read(text.strip())
-            if found is not None and type_of(msgspec.json.decode(found)) in others:
-                return found
+            value_json = read(text.strip())
+            if value_json is not None and type_of(msgspec.json.decode(value_json)) in others:
+                return value_json
     return quoted(text)
 
 
 def json_of_literal(text: str) -> str | None:
     """The JSON of a literal of Python or JSON; None if it is none."""
     text = text.strip()
-    return next((found for read in (_json, _constant, _literal) if (found := read(text)) is not None), None)
+    return next((value_json for read in (_json, _constant, _literal) if (value_json := read(text)) is not None), None)
 
 
 def literal_of(value: Any) -> str:
@@ -125,8 +125,8 @@ def _constant(text: str) -> str | None:
 
 def _literal(text: str) -> str | None:
     try:
-        found = json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
-        found.encode()  # halves of a surrogate pair, which Python's strings may have
+        value_json = json.dumps(ast.literal_eval(text), ensure_ascii=False, allow_nan=False)
+        value_json.encode()  # halves of a surrogate pair, which Python's strings may have
     except _UNREADABLE:
         return None
-    return found
+    return value_json

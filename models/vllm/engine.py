@@ -15,7 +15,7 @@ from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
 from models.token_stream import TokenStream
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
 
@@ -37,7 +37,7 @@ class VllmOptions:
 
     def arguments(self, model: str, context_length: int) -> dict[str, Any]:
         """The arguments of `AsyncEngineArgs`."""
-        found: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "model": model,
             "max_model_len": context_length,
             "max_num_seqs": self.max_running,
@@ -46,8 +46,8 @@ class VllmOptions:
             "max_logprobs": 20,
         }
         if self.kv_cache_gb:
-            found["kv_cache_memory_bytes"] = int(self.kv_cache_gb * GIB)
-        return found | dict(self.more)
+            arguments["kv_cache_memory_bytes"] = int(self.kv_cache_gb * GIB)
+        return arguments | dict(self.more)
 
 
 class VllmEngine:
@@ -134,7 +134,7 @@ class VllmEngine:
         except ConstraintError as error:
             stream.push(reading.fail("invalid_request", f"tools: {error}"))
         except (VLLMValidationError, ValueError) as error:
-            log.warning("vLLM refuses answer %r: %s", job.id, type_and_place(error))
+            log.warning("vLLM refuses answer %r: %s", job.id, type_and_line(error))
             field = getattr(error, "parameter", None)
             named = f"{field}: " if isinstance(field, str) and field.isidentifier() else ""
             stream.push(reading.fail("invalid_request", f"{named}the model's engine refuses the request"))
@@ -152,7 +152,7 @@ class VllmEngine:
                 stream.push(reading.end(reason))
             return
         error = task.exception()
-        why = "it ended without a reason" if error is None else type_and_place(error)
+        why = "it ended without a reason" if error is None else type_and_line(error)
         log.warning("answer of vLLM failed: %s", why)
         stream.push(reading.fail("engine_error", "the model's engine failed in this answer"))
 

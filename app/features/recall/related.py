@@ -19,7 +19,7 @@ from app.search.rows import Role, request_id_of, turn_id
 from app.search.vector_store import Query, SearchError, VectorStore
 from app.wire.event import RecalledTurn
 from models.embedder import EmbedderError
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class RelatedTurns:
             log.warning("no related turns for a prompt: %s", error)
             outcome = "away"
         except Exception as error:  # noqa: BLE001 - rows of any form: the answer needs none of them
-            log.warning("no related turns for a prompt: %s", type_and_place(error))
+            log.warning("no related turns for a prompt: %s", type_and_line(error))
             outcome = "away"
         self.stats.outcomes[outcome] += 1
         self.stats.seconds += time.monotonic() - began

@@ -36,7 +36,7 @@ from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.ids import partition_for
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class LiveAnswers:
         except WireError as error:
             log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, error)
         except Exception as error:  # noqa: BLE001 - one record must not stop the readers of others
-            log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, type_and_place(error))
+            log.warning("tokens[%d]@%d is skipped: %s", record.partition, record.offset, type_and_line(error))
 
     def _read_event(self, record: ConsumerRecord, event: TokenEvent) -> None:
         update = self.rule.read(record.partition, record.offset, event)

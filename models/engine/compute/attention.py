@@ -82,18 +82,18 @@ def attend(
                 parts.append(_in_place(query[first:end], keys, values, table, lengths, scale, window, cap))
                 continue
         if count_of_pages == 0:
-            seen_key = key[first:end].transpose(0, 1).unsqueeze(0)
-            seen_value = value[first:end].transpose(0, 1).unsqueeze(0)
+            group_keys = key[first:end].transpose(0, 1).unsqueeze(0)
+            group_values = value[first:end].transpose(0, 1).unsqueeze(0)
         else:
             torch.index_select(keys, 0, pages, out=scratch[0][:count_of_pages])
             torch.index_select(values, 0, pages, out=scratch[1][:count_of_pages])
-            seen_key = scratch[0][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
-            seen_value = scratch[1][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+            group_keys = scratch[0][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
+            group_values = scratch[1][:count_of_pages].view(rows, -1, heads, size).transpose(1, 2)
         mask = masks[at]
         if cap is not None and mask is not None:
-            parts.append(capped(query[first:end], seen_key, seen_value, mask, width, scale, cap))
+            parts.append(capped(query[first:end], group_keys, group_values, mask, width, scale, cap))
         else:
-            parts.append(dense(query[first:end], seen_key, seen_value, mask, width, scale))
+            parts.append(dense(query[first:end], group_keys, group_values, mask, width, scale))
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -32,7 +32,7 @@ class Group(NamedTuple):
     in_place: int = 0
 
 
-class Place(NamedTuple):
+class SingleToken(NamedTuple):
     """A token that attends to its sequence's pages by itself: the single one of a slice, or one of its draft."""
 
     part: ScheduledChunk
@@ -78,20 +78,20 @@ class Batch:
 
 
 def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device, *, kernel: bool = False) -> Batch:
-    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in place.
+    """Decoding sequences first, longest first; then the chunks of prompts. `kernel`: pages are read in entry.
 
     The tokens of a draft are rows of their own that share pages. Each sees those before it, because all keys and values
     of a step are written before any attention is computed.
     """
-    single = _places(slices)
+    single = _single_tokens(slices)
     chunks = [part for part in slices if part.count > 1]
     size = pool.size
-    tokens = [place.token for place in single]
-    positions = [place.position for place in single]
-    slots = [place.part.sequence.pages[place.position // size] * size + place.position % size for place in single]
-    last = [at for at, place in enumerate(single) if place.part.draws]
+    tokens = [entry.token for entry in single]
+    positions = [entry.position for entry in single]
+    slots = [entry.part.sequence.pages[entry.position // size] * size + entry.position % size for entry in single]
+    last = [at for at, entry in enumerate(single) if entry.part.draws]
     draws = [(single[at].part, single[at].offset) for at in last]
-    scored = [(place.part, at) for at, place in enumerate(single) if place.part.scored]
+    scored = [(entry.part, at) for at, entry in enumerate(single) if entry.part.scored]
     for part in chunks:
         sequence, start, end = part.sequence, part.start, part.start + part.count
         tokens += sequence.tokens[start:end]
@@ -118,41 +118,41 @@ def pack(slices: Sequence[ScheduledChunk], pool: PagePool, device: torch.device,
         groups.append(Group(first, 1, part.count, length, len(numbers), len(pages)))
         numbers += pages
         first += part.count
-    order = [*(place.part for place in single), *chunks]
+    order = [*(entry.part for entry in single), *chunks]
     return Batch(tensor_of(numbers, device), len(tokens), len(last), groups, draws, order, [part for part, _ in scored])
 
 
-def _places(slices: Sequence[ScheduledChunk]) -> list[Place]:
-    found = [Place(part, 0, part.start, part.token) for part in slices if part.count == 1]
-    for place in found[:]:
-        part = place.part
-        found += (Place(part, at, part.start + at, token) for at, token in enumerate(part.draft, 1))
-    return sorted(found, key=lambda place: -place.position)
+def _single_tokens(slices: Sequence[ScheduledChunk]) -> list[SingleToken]:
+    entries = [SingleToken(part, 0, part.start, part.token) for part in slices if part.count == 1]
+    for entry in entries[:]:
+        part = entry.part
+        entries += (SingleToken(part, at, part.start + at, token) for at, token in enumerate(part.draft, 1))
+    return sorted(entries, key=lambda entry: -entry.position)
 
 
-def _alike(single: list[Place], size: int) -> list[tuple[int, list[Place]]]:
+def _alike(single: list[SingleToken], size: int) -> list[tuple[int, list[SingleToken]]]:
     """Split the rows, longest first, where padding all of them to the longest would waste much."""
-    found: list[tuple[int, list[Place]]] = []
+    groups: list[tuple[int, list[SingleToken]]] = []
     waste = 0
-    for at, place in enumerate(single):
-        pages = pages_for(place.position + 1, size)
-        if found:
-            longest = pages_for(found[-1][1][0].position + 1, size)
+    for at, entry in enumerate(single):
+        pages = pages_for(entry.position + 1, size)
+        if groups:
+            longest = pages_for(groups[-1][1][0].position + 1, size)
             waste += longest - pages
             if waste <= WASTE or 2 * pages > longest:
-                found[-1][1].append(place)
+                groups[-1][1].append(entry)
                 continue
-        found.append((at, [place]))
+        groups.append((at, [entry]))
         waste = 0
-    return found
+    return groups
 
 
-def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
+def _table(rows: list[SingleToken], size: int) -> tuple[list[int], int]:
     """The pages of every row, padded to the longest, and how many tokens they hold."""
     count = pages_for(rows[0].position + 1, size)
     table: list[int] = []
-    for place in rows:
-        mine = place.part.sequence.pages[:count]
+    for entry in rows:
+        mine = entry.part.sequence.pages[:count]
         table += mine
         table += [0] * (count - len(mine))
     return table, count * size
@@ -160,6 +160,6 @@ def _table(rows: list[Place], size: int) -> tuple[list[int], int]:
 
 def tensor_of(numbers: list[int], device: torch.device) -> Tensor:
     """Through NumPy, which converts a list several times faster than torch."""
-    found = torch.from_numpy(np.array(numbers, dtype=np.int64))
+    packed = torch.from_numpy(np.array(numbers, dtype=np.int64))
     # From pinned memory: otherwise a GPU would have to finish all its work before the copy.
-    return found if device.type == "cpu" else found.pin_memory().to(device, non_blocking=True)
+    return packed if device.type == "cpu" else packed.pin_memory().to(device, non_blocking=True)

@@ -17,12 +17,12 @@ from models.engine.sequence import ScheduledChunk
 class Steady:
     def __init__(self, batch: Batch, slices: Sequence[ScheduledChunk], page_size: int) -> None:
         """`batch` was made from `slices`, all of which decode in one group."""
-        place = {id(part.sequence): at for at, part in enumerate(batch.order)}
+        index_of = {id(part.sequence): at for at, part in enumerate(batch.order)}
         self._batch = batch
         self._size = page_size
         self._steps = 0
         self._sequences = [
-            (part.sequence, part.sequence.pages, part.start, place[id(part.sequence)]) for part in slices
+            (part.sequence, part.sequence.pages, part.start, index_of[id(part.sequence)]) for part in slices
         ]
         self._known = [len(part.sequence.pages) for part in batch.order]  # pages in the table
         (group,) = batch.groups

@@ -102,19 +102,19 @@ class Forward(nn.Module):
         masks = [masks_of(positions, groups, window, False, hidden.dtype) for window in self.windows]
         for number, weights in enumerate(self.layers):
             bias, kind, packed = self.biases[number], self.kinds[number], self.packed[number]
-            found = product(self.norm(hidden, weights[0]), weights[2], bias[0], packed[0]).view(count, -1, self.size)
-            turned = found[:, : self.both]
+            joined = product(self.norm(hidden, weights[0]), weights[2], bias[0], packed[0]).view(count, -1, self.size)
+            turned = joined[:, : self.both]
             if len(weights) > 6:
-                asked, known = found[:, : self.queries], found[:, self.queries : self.both]
+                asked, known = joined[:, : self.queries], joined[:, self.queries : self.both]
                 turned = torch.cat([self.norm(asked, weights[6]), self.norm(known, weights[7])], dim=1)
             # the halves are swapped; the sign of one of them is in `sin`
             turned = torch.addcmul(turned * cos, turned.roll(self.size // 2, -1), sin)
-            seen = attend(
-                turned[:, : self.queries], turned[:, self.queries :], found[:, self.both :],
+            attended = attend(
+                turned[:, : self.queries], turned[:, self.queries :], joined[:, self.both :],
                 self.keys[number], self.values[number], numbers, count, groups, masks[kind], self.scratch,
                 self.scale, self.windows[kind], None,
             )  # fmt: skip
-            hidden = hidden + product(seen.reshape(count, -1), weights[3], bias[1], packed[1])
+            hidden = hidden + product(attended.reshape(count, -1), weights[3], bias[1], packed[1])
             gate, up = product(self.norm(hidden, weights[1]), weights[4], bias[2], packed[2]).chunk(2, -1)
             hidden = hidden + product(silu(gate) * up, weights[5], bias[3], packed[3])
         drawing_from = self.norm(hidden.index_select(0, last), self.final)

@@ -67,8 +67,8 @@ class LeanDecoder:
             self._held = cache, context.scratch
             self.forward.keys, self.forward.values, self.forward.scratch = cache.keys, cache.values, context.scratch
         turns = [] if self._turned else self._turns(batch.positions.unsqueeze(0))
-        found: Tensor = self.forward(batch.numbers, batch.count, batch.drawing, context.groups, turns)
-        return found
+        logits: Tensor = self.forward(batch.numbers, batch.count, batch.drawing, context.groups, turns)
+        return logits
 
     def _turns(self, positions: Tensor) -> list[Tensor]:
         """Cosines and sines [T, 1, size] of positions [1, T]."""

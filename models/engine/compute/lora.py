@@ -68,8 +68,8 @@ class Lora:
             return
         if not names <= set(self._stacked) or len(self._stacked) > 2 * len(names):
             self._stack(tuple(sorted(names)))
-        place = {name: at for at, name in enumerate(self._stacked)}
-        owners = [place.get(part.sequence.job.adapter, -1) for part in parts for _ in range(part.count)]
+        index_of = {name: at for at, name in enumerate(self._stacked)}
+        owners = [index_of.get(part.sequence.job.adapter, -1) for part in parts for _ in range(part.count)]
         device = next(iter(self._stacks.values())).down.device
         self._owners = torch.tensor(owners, device=device).unsqueeze(1)
 

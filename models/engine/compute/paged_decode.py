@@ -37,27 +37,27 @@ def _attend_stretch(  # type: ignore[no-untyped-def]
 
     shared = tl.arange(0, BLOCK_HEADS)
     size = tl.arange(0, BLOCK_SIZE)
-    place = ((row * HEADS + head) * SHARED + shared[:, None]) * SIZE + size[None, :]
+    at_query = ((row * HEADS + head) * SHARED + shared[:, None]) * SIZE + size[None, :]
     inside = (shared[:, None] < SHARED) & (size[None, :] < SIZE)
-    q = tl.load(query + place, mask=inside, other=0.0)
+    q = tl.load(query + at_query, mask=inside, other=0.0)
     most = tl.full([BLOCK_HEADS], -1e30, tl.float32)
     total = tl.zeros([BLOCK_HEADS], tl.float32)
     sum_ = tl.zeros([BLOCK_HEADS, BLOCK_SIZE], tl.float32)
     for begin in range(first, end, BLOCK):
         at = begin + tl.arange(0, BLOCK)
-        seen = (at < end) & (at >= lowest)
-        page = tl.load(table + row * row_pages + at // PAGE, mask=seen, other=0)
+        visible = (at < end) & (at >= lowest)
+        page = tl.load(table + row * row_pages + at // PAGE, mask=visible, other=0)
         base = ((page * PAGE + at % PAGE) * HEADS + head) * SIZE
-        mask = seen[:, None] & (size[None, :] < SIZE)
+        mask = visible[:, None] & (size[None, :] < SIZE)
         k = tl.load(keys + base[:, None] + size[None, :], mask=mask, other=0.0)
         v = tl.load(values + base[:, None] + size[None, :], mask=mask, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         if cap > 0:
             bent = 2.0 / (1.0 + tl.exp(-2.0 * scores / cap)) - 1.0  # tanh
             scores = bent * cap
-        scores = tl.where(seen[None, :], scores, -1e30)
+        scores = tl.where(visible[None, :], scores, -1e30)
         new = tl.maximum(most, tl.max(scores, 1))
-        share = tl.where(seen[None, :], tl.exp(scores - new[:, None]), 0.0)
+        share = tl.where(visible[None, :], tl.exp(scores - new[:, None]), 0.0)
         faded = tl.exp(most - new)
         sum_ = sum_ * faded[:, None] + tl.dot(share.to(v.dtype), v, input_precision="ieee")
         total = total * faded + tl.sum(share, 1)

@@ -64,24 +64,24 @@ class PagePool:
     def match(self, sharing: Sharing, tokens: Sequence[int]) -> tuple[list[int], Node]:
         """The published pages of the longest known prefix of `tokens`, held for the caller, and the node after them."""
         node = sharing.start
-        found: list[int] = []
+        pages: list[int] = []
         for start in range(0, len(tokens) - self.size + 1, self.size):
-            before = sharing.before(len(found), self.size, node)
+            before = sharing.before(len(pages), self.size, node)
             page = self._published.get((before, tuple(tokens[start : start + self.size])))
             if page is None:
                 break
-            found.append(page)
+            pages.append(page)
             node = self._nodes[page]
-        for page in found:
+        for page in pages:
             self._kept.pop(page, None)
             self._holders[page] += 1
-        return found, node
+        return pages, node
 
     def allocate(self, number: int) -> list[int] | None:
         """Allocate `number` pages with undefined content, or None if there are not enough."""
         if number > self.available:
             return None
-        taken = []
+        allocated = []
         for _ in range(number):
             if self._free:
                 page = self._free.pop()
@@ -89,8 +89,8 @@ class PagePool:
                 page, _ = self._kept.popitem(last=False)
                 self._unpublish(page)
             self._holders[page] = 1
-            taken.append(page)
-        return taken
+            allocated.append(page)
+        return allocated
 
     def publish(self, before: Node, tokens: Sequence[int], page: int) -> Node:
         """Publish a full page; returns the node after it."""

@@ -76,13 +76,13 @@ def _computed(runner: Runner, pool: PagePool, ids: list[int], cuts: list[int]) -
     """The engine's logits of the last token of each piece, and whether its layers requested windows."""
     sequence = SequenceState(Job("probe", tuple(ids), 1), TokenStream(lambda *_: None), 0, 0.0, len(ids) + 1)
     sequence.pages = pool.allocate(pages_for(len(ids), pool.size)) or []
-    found, windows = [], False
+    logits, windows = [], False
     try:
         for start, end in itertools.pairwise(cuts):
             sequence.tokens = ids[:end]
             context = Context(runner.pack([ScheduledChunk(sequence, start, end - start)]), runner.cache)
-            found.append(runner.compute(context)[-1].float())
+            logits.append(runner.compute(context)[-1].float())
             windows = windows or any(runner.windows(context))
     finally:
         runner.scrub(sequence.let_go(pool, forget=True))
-    return torch.stack(found), windows
+    return torch.stack(logits), windows

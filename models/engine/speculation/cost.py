@@ -9,23 +9,23 @@ OUTLIER = 3.0  # a step that takes this many times as long was delayed by someth
 
 class Cost:
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[float, float]] = {}  # by size class: mean tokens, mean seconds
+        self._means: dict[int, tuple[float, float]] = {}  # by size class: mean tokens, mean seconds
         self._line: tuple[float, float] | None = None
 
     def learn(self, tokens: int, seconds: float) -> None:
         size = tokens.bit_length()
-        known = self._seen.get(size)
+        known = self._means.get(size)
         if known is None:
-            self._seen[size] = float(tokens), seconds
+            self._means[size] = float(tokens), seconds
         else:
             seconds = min(seconds, OUTLIER * known[1])
-            self._seen[size] = known[0] + SHARE * (tokens - known[0]), known[1] + SHARE * (seconds - known[1])
+            self._means[size] = known[0] + SHARE * (tokens - known[0]), known[1] + SHARE * (seconds - known[1])
         self._line = None
 
     @property
     def known(self) -> bool:
         """Whether anything was measured yet; before, the other methods must not be called."""
-        return bool(self._seen)
+        return bool(self._means)
 
     def of(self, tokens: float) -> float:
         """Seconds of a step."""
@@ -39,7 +39,7 @@ class Cost:
     def _fit(self) -> tuple[float, float]:
         """Least squares through the size classes; with a single one, a fixed share of it is attributed to tokens."""
         if self._line is None:
-            points = list(self._seen.values())
+            points = list(self._means.values())
             x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
             spread = sum((tokens - x) ** 2 for tokens, _ in points)
             each = UNTRIED * y / x

@@ -104,13 +104,13 @@ class DraftModel:
         for length in range(max((most for _, most in ready), default=0)):
             going = [shadow for shadow, most in ready if most > length and shadow.sequence.tokens[-1] not in self._eos]
             if going:
-                self._say(going)
+                self._draw_one_more(going)
         return {shadow.source: tuple(shadow.sequence.tokens[len(shadow.source.tokens) :]) for shadow, _ in ready}
 
     def leave(self, sequence: SequenceState) -> None:
         self._shadows.pop(sequence, None)
 
-    def _say(self, shadows: Sequence[Shadow]) -> None:
+    def _draw_one_more(self, shadows: Sequence[Shadow]) -> None:
         """One more token for each."""
         begun, tokens = time.perf_counter(), sum(shadow.sequence.pending for shadow in shadows)
         slices = [

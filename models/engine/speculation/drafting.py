@@ -35,7 +35,7 @@ class SpeculationMode(enum.StrEnum):
 
 
 class Speculation:
-    """Belongs to the engine's thread. `draft` drafts if nothing is found in a sequence's text."""
+    """Belongs to the engine's thread. `draft` drafts if nothing can be copied from a sequence's text."""
 
     def __init__(self, pool: PagePool, draft: DraftModel | None = None) -> None:
         self.cost = Cost()
@@ -43,7 +43,7 @@ class Speculation:
         self.right = 0
         self._pool = pool
         self._draft = draft
-        self._found, self._drafted = Chance(), Chance()
+        self._copied, self._drafted = Chance(), Chance()
         self._records: dict[SequenceState, Record] = {}
 
     def extend(self, slices: list[ScheduledChunk]) -> list[ScheduledChunk]:
@@ -54,7 +54,7 @@ class Speculation:
             return slices
         least = MARGIN * len(sequences) * self.cost.each() / self.cost.of(tokens)
         drafts: Drafts = {}
-        asking = [sequence for sequence in sequences if not self._look_up(sequence, least, drafts)]
+        asking = [sequence for sequence in sequences if not self._copy(sequence, least, drafts)]
         if self._draft is not None:
             self._ask(self._draft, asking, least, tokens, drafts)
         room = max(0, WIDEST - tokens)
@@ -88,16 +88,16 @@ class Speculation:
         if self._draft is not None:
             self._draft.leave(sequence)
 
-    def _look_up(self, sequence: SequenceState, least: float, drafts: Drafts) -> bool:
-        """Whether something was found; a draft is used only if that pays off."""
+    def _copy(self, sequence: SequenceState, least: float, drafts: Drafts) -> bool:
+        """Whether something can be copied; a draft is used only if that pays off."""
         record = self._records.get(sequence)
         if record is None:
-            record = self._records[sequence] = Record(sequence, self._found, self._drafted)
-        found = self._fitting(sequence, record.lookup.guess(sequence.tokens, LONGEST))
-        if not found:
+            record = self._records[sequence] = Record(sequence, self._copied, self._drafted)
+        copied = self._fitting(sequence, record.lookup.guess(sequence.tokens, LONGEST))
+        if not copied:
             return False
-        record.last = record.found
-        drafts[sequence] = found[: self._room(sequence, record.found.worth(least))]
+        record.last = record.copied
+        drafts[sequence] = copied[: self._room(sequence, record.copied.worth(least))]
         return True
 
     def _ask(

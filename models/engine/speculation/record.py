@@ -75,9 +75,9 @@ class Lookup:
 class Record:
     """The record of one sequence: its text, and the chances of both ways to draft; `last` is the one used last."""
 
-    __slots__ = ("draft", "found", "last", "lookup")
+    __slots__ = ("copied", "draft", "last", "lookup")
 
-    def __init__(self, sequence: SequenceState, found: Chance, draft: Chance) -> None:
+    def __init__(self, sequence: SequenceState, copied: Chance, draft: Chance) -> None:
         self.lookup = Lookup(sequence.tokens)
-        self.found = self.last = Chance(found)
+        self.copied = self.last = Chance(copied)
         self.draft = Chance(draft)

@@ -35,7 +35,7 @@ def test_the_same_conversation_has_the_same_ids_and_digest_and_another_one_has_n
 
 @pytest.mark.parametrize("room", range(30, 260, 7))
 def test_history_that_does_not_fit_loses_its_oldest_turns_and_no_more(checkpoint, room):
-    builder = PromptBuilder(checkpoint, history_turns=8)
+    builder = PromptBuilder(checkpoint, memory_turns=8)
     turns = [(f"q{n}" * 5, f"a{n}" * 5) for n in range(8)]
     sizes = [len(builder.build("s", turns[8 - n :], "now").ids) for n in range(9)]
     built = builder.build("s", turns, "now", reserve=checkpoint.context_length - room)
@@ -45,8 +45,8 @@ def test_history_that_does_not_fit_loses_its_oldest_turns_and_no_more(checkpoint
 
 def test_only_so_many_turns_are_remembered(checkpoint):
     turns = [("a", "b")] * 20
-    assert PromptBuilder(checkpoint, history_turns=3).build("", turns, "x").turns_used == 3
-    assert PromptBuilder(checkpoint, history_turns=0).build("", turns, "x").turns_used == 0
+    assert PromptBuilder(checkpoint, memory_turns=3).build("", turns, "x").turns_used == 3
+    assert PromptBuilder(checkpoint, memory_turns=0).build("", turns, "x").turns_used == 0
 
 
 def test_a_prompt_that_alone_does_not_fit_is_too_long(checkpoint):

@@ -14,7 +14,7 @@ import pytest
 from models.chat import ChatMessage, PastTurn, ToolCall
 from models.checkpoints import Checkpoint
 from models.prompts import PromptBuilder
-from models.template_features import ToolsPlace
+from models.template_features import ToolsIn
 from models.tools import Tool
 from tests.unit.models.template_shapes import ADDED, PLAIN, SHAPES, SPECIAL, shaped_checkpoint
 
@@ -47,7 +47,7 @@ class Shape:
 @cache
 def shape_of(name: str) -> Shape:
     checkpoint = shaped_checkpoint(SHAPES[name])
-    return Shape(checkpoint, PromptBuilder(checkpoint, history_turns=20))
+    return Shape(checkpoint, PromptBuilder(checkpoint, memory_turns=20))
 
 
 def user(text: str) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def test_arguments_are_text_where_the_template_joins_them() -> None:
 
 def test_tools_go_where_the_template_reads_them() -> None:
     places = {name: shape_of(name).builder.features.tools for name in SHAPES}
-    assert places.pop("phi4mini") is ToolsPlace.SYSTEM_MESSAGE
-    assert places.pop("smollm3") is ToolsPlace.XML_VARIABLE
-    as_text = {name for name, place in places.items() if place is ToolsPlace.TEXT}
+    assert places.pop("phi4mini") is ToolsIn.SYSTEM_MESSAGE
+    assert places.pop("smollm3") is ToolsIn.XML_VARIABLE
+    as_text = {name for name, place in places.items() if place is ToolsIn.TEXT}
     assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2", "olmo3", "harmony"}
     smol, phi = shape_of("smollm3"), shape_of("phi4mini")
     described = [tool.described for tool in TOOLS]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from models.unexpected import type_and_place
+from models.unexpected import type_and_line
 
 SECRET = "the operator's secret system prompt"
 
@@ -16,7 +16,7 @@ def test_the_last_line_of_this_project_is_named_and_no_text() -> None:
         json.loads(SECRET)
     line = caught.traceback[0].lineno + 1
     function = "test_the_last_line_of_this_project_is_named_and_no_text"
-    assert type_and_place(caught.value) == (
+    assert type_and_line(caught.value) == (
         f"JSONDecodeError in tests/unit/models/test_unexpected.py:{line} ({function})"
     )
 
@@ -25,8 +25,8 @@ def test_what_passed_no_line_of_this_project_names_the_line_that_raised_it() -> 
     with pytest.raises(json.JSONDecodeError) as caught:
         json.loads(SECRET)
     error = caught.value.with_traceback(caught.tb.tb_next)
-    assert type_and_place(error) == f"JSONDecodeError in decoder.py:{caught.traceback[-1].lineno + 1} (raw_decode)"
+    assert type_and_line(error) == f"JSONDecodeError in decoder.py:{caught.traceback[-1].lineno + 1} (raw_decode)"
 
 
 def test_what_was_never_raised_is_its_type() -> None:
-    assert type_and_place(KeyError(SECRET)) == "KeyError"
+    assert type_and_line(KeyError(SECRET)) == "KeyError"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tables.records import Change
-from tables.usage import SETTLE_MS, Counted, Latency, Tally, WindowKey, Windows
+from tables.usage import ARRIVAL_MS, Counted, Latency, Tally, WindowKey, Windows
 
 MINUTE = 60_000
 GRACE = 120_000
@@ -36,20 +36,20 @@ def reported(windows: Windows) -> list[tuple[int, int, int]]:
 def test_a_window_is_told_once_the_watermark_has_passed_its_end() -> None:
     windows = windows_of(START, START + MINUTE - 1)
     assert reported(windows) == []
-    windows.count(turn(START + MINUTE + SETTLE_MS), now=START * 2)
+    windows.count(turn(START + MINUTE + ARRIVAL_MS), now=START * 2)
     assert reported(windows) == [(0, 1, 2)]
     assert reported(windows) == [], "once"
 
 
 def test_a_late_turn_makes_a_new_revision_of_the_whole_window() -> None:
-    windows = windows_of(START, START + MINUTE + SETTLE_MS)
+    windows = windows_of(START, START + MINUTE + ARRIVAL_MS)
     assert reported(windows) == [(0, 1, 1)]
     windows.count(turn(START + 7), now=START * 2)
     assert reported(windows) == [(0, 2, 2)]
 
 
 def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -> None:
-    open_window = START + MINUTE + GRACE + SETTLE_MS
+    open_window = START + MINUTE + GRACE + ARRIVAL_MS
     windows = windows_of(START, open_window)
     reported(windows)
     windows.count(turn(START + 7), now=START * 2)
@@ -60,9 +60,9 @@ def test_a_turn_past_the_grace_is_counted_in_the_open_window_and_called_late() -
 
 def test_a_longer_grace_does_not_begin_a_forgotten_window_again() -> None:
     windows = windows_of(START)
-    windows.advance(START + MINUTE + SETTLE_MS)
+    windows.advance(START + MINUTE + ARRIVAL_MS)
     assert reported(windows) == [(0, 1, 1)]
-    windows.advance(START + MINUTE + GRACE + SETTLE_MS)
+    windows.advance(START + MINUTE + GRACE + ARRIVAL_MS)
     assert reported(windows) == []
     rows = [(change.key, change.value) for change in windows.drain() if change.value is not None]
     patient = Windows.load(rows, length=MINUTE, grace=100 * GRACE)
@@ -75,8 +75,8 @@ def test_a_longer_grace_does_not_begin_a_forgotten_window_again() -> None:
 
 def test_the_clock_closes_windows_where_nothing_comes_any_more() -> None:
     windows = windows_of(START)
-    assert windows.due_at == START + MINUTE + SETTLE_MS
-    windows.advance(START + MINUTE + SETTLE_MS - 1)
+    assert windows.due_at == START + MINUTE + ARRIVAL_MS
+    windows.advance(START + MINUTE + ARRIVAL_MS - 1)
     assert reported(windows) == []
     windows.advance(windows.due_at)
     assert reported(windows) == [(0, 1, 1)]
@@ -87,7 +87,7 @@ def test_the_clock_closes_windows_where_nothing_comes_any_more() -> None:
 
 def test_a_time_in_the_future_counts_as_now() -> None:
     windows = windows_of(START + 10 * MINUTE, now=START)
-    windows.advance(START + MINUTE + SETTLE_MS)
+    windows.advance(START + MINUTE + ARRIVAL_MS)
     assert reported(windows) == [(0, 1, 1)]
 
 
@@ -95,7 +95,7 @@ def test_tenants_and_models_have_windows_of_their_own() -> None:
     windows = Windows(MINUTE, GRACE)
     for tenant, model in (("a", "m"), ("a", "n"), ("b", "m"), ("a", "m")):
         windows.count(turn(START, tenant=tenant, model=model), now=START * 2)
-    windows.advance(START + MINUTE + SETTLE_MS)
+    windows.advance(START + MINUTE + ARRIVAL_MS)
     assert {(key.tenant, key.model): tally.requests for key, tally in windows.close()} == {
         ("a", "m"): 2,
         ("a", "n"): 1,
@@ -107,7 +107,7 @@ def test_a_tally_adds_up() -> None:
     windows = Windows(MINUTE, GRACE)
     windows.count(turn(START), now=START * 2)
     windows.count(turn(START, first_token_ms=None, duration_ms=70_000), now=START * 2)
-    windows.advance(START + MINUTE + SETTLE_MS)
+    windows.advance(START + MINUTE + ARRIVAL_MS)
     ((_, tally),) = windows.close()
     assert (tally.prompt_tokens, tally.completion_tokens, tally.cached_tokens, tally.cost) == (20, 10, 4, 1.0)
     assert (tally.first_token.count, tally.first_token.sum) == (1, 20)

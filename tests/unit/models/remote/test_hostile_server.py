@@ -46,7 +46,7 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def engine_of(*urls: str, **options: Any) -> AsyncIterator[RemoteEngine]:
-    given = {"silence_s": 0.5, "connect_s": 2.0, "patience_s": 0.5, "speaks_vllm": True, **options}
+    given = {"silence_s": 0.5, "connect_s": 2.0, "patience_s": 0.5, "is_vllm": True, **options}
     engine = RemoteEngine(RemoteOptions("outside", "chatty", urls, **given))
     try:
         yield engine
@@ -127,7 +127,7 @@ async def test_a_drip_of_text_ends_with_the_time_of_a_whole_answer() -> None:
 
     async with (
         serving(streaming(drip)) as url,
-        engine_of(url, longest_s=0.5, speaks_vllm=False) as engine,
+        engine_of(url, longest_s=0.5, is_vllm=False) as engine,
     ):
         answer = await ask(engine, job(1 << 18))
     assert answer.reason is FinishReason.PARTIAL

@@ -35,7 +35,7 @@ async def new_engine(servers: list[OutsideServer]) -> AsyncIterator[NewEngine]:
     made: list[RemoteEngine] = []
 
     def new(count: int = 1, **options: object) -> RemoteEngine:
-        given = {"silence_s": 0.5, "connect_s": 1.0, "patience_s": 2.0, "speaks_vllm": True, **options}
+        given = {"silence_s": 0.5, "connect_s": 1.0, "patience_s": 2.0, "is_vllm": True, **options}
         urls = tuple(server.url for server in servers[:count])
         made.append(RemoteEngine(RemoteOptions("outside", "chatty", urls, **given)))
         return made[-1]
@@ -84,7 +84,7 @@ async def test_a_resumed_answer_continues_the_text(
 
 
 async def test_a_server_that_cannot_continue_ends_a_resumed_answer_as_partial(new_engine: NewEngine) -> None:
-    answer = await ask(new_engine(speaks_vllm=False), job_of(generated=tuple(b"w0 ")))
+    answer = await ask(new_engine(is_vllm=False), job_of(generated=tuple(b"w0 ")))
     assert (answer.reason, answer.text) == (FinishReason.PARTIAL, "")
 
 
@@ -116,7 +116,7 @@ async def test_a_failure_in_the_middle_ends_as_partial_where_no_server_can_conti
     servers: list[OutsideServer], new_engine: NewEngine, trouble: str
 ) -> None:
     servers[0].trouble, servers[0].after = trouble, 3
-    answer = await ask(new_engine(speaks_vllm=False), job_of())
+    answer = await ask(new_engine(is_vllm=False), job_of())
     assert (answer.text, answer.reason) == (words(0, 3), FinishReason.PARTIAL)
 
 
@@ -216,7 +216,7 @@ async def test_a_raw_prompt_is_a_completion(servers: list[OutsideServer], new_en
 
 
 @pytest.mark.parametrize(
-    ("fields", "speaks_vllm", "name"),
+    ("fields", "is_vllm", "name"),
     [
         ({"sampling": replace(GREEDY, logprobs=1)}, True, "logprobs"),
         ({"sampling": replace(GREEDY, logit_bias=((5, 1.0),))}, True, "logit_bias"),
@@ -227,9 +227,9 @@ async def test_a_raw_prompt_is_a_completion(servers: list[OutsideServer], new_en
     ],
 )
 async def test_what_a_server_cannot_do_is_refused_by_name(
-    new_engine: NewEngine, fields: dict[str, object], speaks_vllm: bool, name: str
+    new_engine: NewEngine, fields: dict[str, object], is_vllm: bool, name: str
 ) -> None:
-    answer = await ask(new_engine(speaks_vllm=speaks_vllm), job_of(**fields))
+    answer = await ask(new_engine(is_vllm=is_vllm), job_of(**fields))
     assert isinstance(answer.end, Failure)
     assert answer.end.code == "invalid_request"
     assert answer.end.message.startswith(f"{name}: ")
@@ -242,7 +242,7 @@ async def test_parameters_are_passed_on_in_the_servers_dialect(
     choices = OutputConstraint(ConstraintKind.CHOICES, '["a", "b"]')
     await ask(new_engine(), job_of(sampling=sampling, stop=("x",), min_tokens=2, constraint=choices))
     schema = OutputConstraint(ConstraintKind.JSON, '{"type": "object"}')
-    await ask(new_engine(speaks_vllm=False), job_of(constraint=schema))
+    await ask(new_engine(is_vllm=False), job_of(constraint=schema))
     first, second = servers[0].bodies
     assert {name: first[name] for name in ("temperature", "top_p", "top_k", "seed", "min_p", "stop", "min_tokens")} == {
         "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 3, "min_p": 0.1, "stop": ["x"], "min_tokens": 2,
