@@ -103,7 +103,7 @@ class Gateway:
             most_events=bounds.HELD_EVENTS,
             most_bytes=bounds.HELD_BYTES,
             observer=self._accounts,
-            looks_back=bool(settings.gateway_advertise),
+            reads_back=bool(settings.gateway_advertise),
         )
         self.archive = Archive(settings, self.live, self.erasures, partitions, self.metrics)
         self.follower = Follower(
@@ -225,7 +225,7 @@ class Gateway:
             await self.live.read(mine)
         except (KafkaError, KafkaUnusableError, OSError) as error:
             log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
-        self._accounts.serving(self.live.partitions)
+        self._accounts.assigned(self.live.partitions)
         await self.links.keep({name: port for name, port in division.ports.items() if name != self._trust.name})
 
     def _forget(self, user_id: str, at: int) -> None:

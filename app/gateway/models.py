@@ -17,7 +17,7 @@ from app.settings import Settings
 from models.checkpoint_files import DEMO
 
 RECENT_S = 3600.0
-_MOST_SEEN = 100
+_MOST_VERSIONS = 100
 
 
 class ServedModels:
@@ -35,7 +35,7 @@ class ServedModels:
         self._configured = tuple(dict.fromkeys(self._own))
         self._context_lengths = context_lengths or {}
         self._clock = clock
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        self._last_used_at: OrderedDict[str, float] = OrderedDict()
         self._started_at = int(time.time())
 
     def use(self, policy: Policy) -> None:
@@ -48,24 +48,24 @@ class ServedModels:
         return self._configured[0] if self._configured else ""
 
     def answered(self, version: str) -> None:
-        self._seen[version] = self._clock()
-        self._seen.move_to_end(version)
-        if len(self._seen) > _MOST_SEEN:
-            self._seen.popitem(last=False)
+        self._last_used_at[version] = self._clock()
+        self._last_used_at.move_to_end(version)
+        if len(self._last_used_at) > _MOST_VERSIONS:
+            self._last_used_at.popitem(last=False)
 
     def names(self) -> list[str]:
         """The configured models first, then versions of others by name."""
         since = self._clock() - RECENT_S
         recent = sorted(
             version
-            for version, at in self._seen.items()
+            for version, at in self._last_used_at.items()
             if at >= since and version.partition("@")[0] not in self._configured
         )
         return list(dict.fromkeys((*self._configured, *recent)))
 
     def knows(self, name: str) -> bool:
         """Whether a request may name it: a listed model, or a version of one."""
-        return name in self.names() or name in self._seen
+        return name in self.names() or name in self._last_used_at
 
     def names_of(self, name: str | None) -> frozenset[str]:
         """All names that may mean the same model; a version is `NAME@...`."""

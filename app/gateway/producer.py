@@ -84,7 +84,7 @@ class RequestProducer:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
 
     async def ask(self, request: Request, *, is_new: bool) -> None:
-        """Send a request that was checked; `is_new` tells that its id was created here, so that no earlier request can
+        """Send a request that was checked; `is_new` means that its id was created here, so that no earlier request can
         have it.
 
         Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.

@@ -62,7 +62,7 @@ class Accounts(LiveObserver):
     def answer_forgotten(self, key: Key) -> None:
         self._producer.forget(key)
 
-    def serving(self, partitions: Collection[int]) -> None:
+    def assigned(self, partitions: Collection[int]) -> None:
         self._metrics.partitions.set(len(partitions))
         self._directory.wake()
 

@@ -24,8 +24,8 @@ from app.wire.ids import partition_for
 
 KEEP_ALIVE_S = 15.0
 _AGAIN_S = 0.2
-_OWNER_S = 30.0
-"""How long a look at an answer waits for an owner of its partition."""
+_OWNER_WAIT_S = 30.0
+"""How long a read of an answer waits for an owner of its partition."""
 
 
 class Follower:
@@ -73,7 +73,7 @@ class Follower:
 
     async def answer(self, user_id: str, request_id: str) -> Answer | None:
         """The part of the answer that is written; raises `ApiError` if its owner stays away."""
-        give_up_at = asyncio.get_running_loop().time() + _OWNER_S
+        give_up_at = asyncio.get_running_loop().time() + _OWNER_WAIT_S
         while asyncio.get_running_loop().time() < give_up_at:
             address = self._directory.owner(user_id)
             if self.is_local(user_id):

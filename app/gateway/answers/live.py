@@ -73,7 +73,7 @@ class LiveObserver:
     def answer_forgotten(self, key: Key) -> None:
         """The answer has left the memory."""
 
-    def serving(self, partitions: Collection[int]) -> None:
+    def assigned(self, partitions: Collection[int]) -> None:
         """These partitions are read up to where their ends were."""
 
 
@@ -90,14 +90,14 @@ class LiveAnswers:
         most_events: int,
         most_bytes: int,
         observer: LiveObserver,
-        looks_back: bool = False,
+        reads_back: bool = False,
     ) -> None:
         self.rule = ReaderRule(remember=sys.maxsize)  # `_trim` drops answers
         self.next_offset: dict[int, int] = {}
-        self._seen_to: dict[int, int] = {}
+        self._next_offset: dict[int, int] = {}
         self._complete_since = 0.0
         self._reads_since: dict[int, float] = {}
-        self._looks_back = looks_back
+        self._reads_back = reads_back
         self._behind: dict[TopicPartition, _Behind] = {}
         self.held = Held()
         self.closing = False
@@ -232,9 +232,9 @@ class LiveAnswers:
             await seek(records, tokens, AtOffsets(self.next_offset))
             for partition in [one for one in tokens if one.partition not in self.next_offset]:
                 end = await records.position(partition)
-                begin = await _some_time_before(records, partition, end) if self._looks_back else end
-                if end < self._seen_to.get(partition.partition, 0):
-                    del self._seen_to[partition.partition]  # the topic was created anew
+                begin = await _some_time_before(records, partition, end) if self._reads_back else end
+                if end < self._next_offset.get(partition.partition, 0):
+                    del self._next_offset[partition.partition]  # the topic was created anew
                 records.seek(partition, begin)
                 self.next_offset[partition.partition] = begin
                 self._behind[partition] = _Behind(end, time.time(), time.monotonic() + _MOST_BEHIND_S)
@@ -275,7 +275,7 @@ class LiveAnswers:
             if await records.position(partition) >= behind.end or time.monotonic() > behind.until:
                 del self._behind[partition]
                 self._reads_since[partition.partition] = behind.since
-                self._observer.serving(self.partitions)
+                self._observer.assigned(self.partitions)
 
     def _read_record(self, record: ConsumerRecord) -> None:
         """Read one record; whatever it holds, it is that record's fault, and the next ones are read."""
@@ -293,8 +293,8 @@ class LiveAnswers:
         if update is None:
             return
         key = (update.answer.user_id, update.answer.request_id)
-        if record.offset >= self._seen_to.get(record.partition, 0):
-            self._seen_to[record.partition] = record.offset + 1
+        if record.offset >= self._next_offset.get(record.partition, 0):
+            self._next_offset[record.partition] = record.offset + 1
             self._observer.answer_grew(update)
         erased_at = self._erased_at(update.answer.user_id)
         if erased_at and (event.timestamp or 0) <= erased_at:

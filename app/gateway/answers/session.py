@@ -25,8 +25,8 @@ from app.gateway.sharing.frames import (
     Closed,
     Events,
     GiveBack,
-    Look,
     Open,
+    ReadAnswer,
     Refused,
     Spend,
     decode_asked,
@@ -50,7 +50,7 @@ class Session:
         self._limits = limits
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._given: Counter[str] = Counter()  # requests by user that this link was charged for
-        self._outbox: list[Answered] = []
+        self._unsent: list[Answered] = []
         self._ready = asyncio.Event()
         self._written = asyncio.Condition()
 
@@ -80,7 +80,7 @@ class Session:
         match frame:
             case Open():
                 self._begin(frame.id, self._follow(frame))
-            case Look():
+            case ReadAnswer():
                 self._begin(frame.id, self._read_answer(frame))
             case Close():
                 if (call := self._calls.pop(frame.id, None)) is not None:
@@ -115,7 +115,7 @@ class Session:
             await events.aclose()
         self._send(Closed(frame.id, moved=not has_ended))
 
-    async def _read_answer(self, frame: Look) -> None:
+    async def _read_answer(self, frame: ReadAnswer) -> None:
         if not self._follower.is_local(frame.user_id):
             self._send(Closed(frame.id, moved=True))
             return
@@ -151,11 +151,11 @@ class Session:
         self._limits.give_back(frame.name, requests)
 
     def _send(self, frame: Answered) -> None:
-        self._outbox.append(frame)
+        self._unsent.append(frame)
         self._ready.set()
 
     async def _room(self) -> None:
-        if len(self._outbox) > _MOST_WAITING:
+        if len(self._unsent) > _MOST_WAITING:
             async with self._written:
                 await self._written.wait()
 
@@ -164,7 +164,7 @@ class Session:
             while True:
                 await self._ready.wait()
                 self._ready.clear()
-                frames, self._outbox = self._outbox, []
+                frames, self._unsent = self._unsent, []
                 await self._socket.send(encode(frames).decode())
                 async with self._written:
                     self._written.notify_all()

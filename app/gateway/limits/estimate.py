@@ -9,7 +9,7 @@ Workers serve users in turn, and read on past a user with many requests. So ahea
 user's own open ones, and of each other user as many as the user's turns need: that one's open requests, but at most one
 more than the user's own. Who has nothing open waits for one request of each other user, however many one of them has
 sent. Requests of no known user delay no user until they are more than a worker reads past
-(`MOST_PARKED`): those beyond are ahead of everyone.
+(`MOST_PARKED`): those beyond are ahead of all users.
 """
 
 from __future__ import annotations

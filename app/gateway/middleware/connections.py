@@ -226,8 +226,8 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 class ByAddress(Middleware):
     """Behind a trusted proxy: limits the open requests of each client address.
 
-    All callers share the proxy's connections, so `Gate` cannot tell them apart. Uvicorn puts the forwarded address into
-    the scope.
+    All callers share the proxy's connections, so `Gate` cannot distinguish them. Uvicorn puts the forwarded address
+    into the scope.
     """
 
     def __init__(self, app: ASGIApp, most: int) -> None:

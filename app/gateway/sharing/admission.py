@@ -1,6 +1,6 @@
 """Limits that hold across gateways: the owner of the partition of a user's or a tenant's name keeps its limits.
 
-While no owner can be asked, because partitions are on the move, a request waits up to `_OWNER_S`.
+While no owner can be asked, because partitions are on the move, a request waits up to `_OWNER_WAIT_S`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.gateway.sharing.link import Links, PeerAwayError
 from app.wire.error import ErrorCode
 from app.wire.ids import tenant_of
 
-_OWNER_S = 10.0
+_OWNER_WAIT_S = 10.0
 _AGAIN_S = 0.2
 _SPEND_EVERY_S = 1.0
 
@@ -88,7 +88,7 @@ class Admission:
         self._limits.count_tenant_tokens(tenant, tokens)
 
     async def _ask(self, name: str, requests: int, answers: int, *, is_tenant: bool) -> None:
-        give_up_at = asyncio.get_running_loop().time() + _OWNER_S
+        give_up_at = asyncio.get_running_loop().time() + _OWNER_WAIT_S
         while asyncio.get_running_loop().time() < give_up_at:
             if not self._directory.elsewhere(name):
                 return self.charge(name, requests, answers, is_tenant=is_tenant)

@@ -33,7 +33,7 @@ Owners = dict[str, list[int]]
 
 
 class Member(msgspec.Struct, frozen=True):
-    """What a gateway tells when it joins: its name and the address of its port for gateways, the partitions that it
+    """What a gateway reports when it joins: its name and the address of its port for gateways, the partitions that it
     owns so far, and which secrets it has (`Trust.key_ids`).
     """
 

@@ -30,7 +30,7 @@ class Directory:
         self.wake()
 
     def wake(self) -> None:
-        """Let everything look again that waits for an owner."""
+        """Wake everything that waits for an owner."""
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -7,7 +7,7 @@ asking gateway, and names one call until its last frame.
     Open   follow an answer            Events ...   its events from index `after` on; empty: a keep-alive
                                        Closed       no more events: the end was sent, or the partition has moved
     Close  stop following
-    Look   the answer so far           Events, Closed
+    ReadAnswer  the answer so far      Events, Closed
     Charge admit requests              Closed       admitted
                                        Refused      not admitted, with what the client gets
     GiveBack requests that this link   (no reply)
@@ -42,7 +42,7 @@ class Close(msgspec.Struct, frozen=True, tag="close"):
     id: int
 
 
-class Look(msgspec.Struct, frozen=True, tag="look"):
+class ReadAnswer(msgspec.Struct, frozen=True, tag="look"):
     id: int
     user_id: str
     request_id: str
@@ -93,7 +93,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
         return ApiError(self.code, self.message, retry_after_s=self.retry_after_s)
 
 
-Asked: TypeAlias = Open | Close | Look | Charge | GiveBack | Spend
+Asked: TypeAlias = Open | Close | ReadAnswer | Charge | GiveBack | Spend
 Answered: TypeAlias = Events | Closed | Refused
 
 encode = msgspec.json.Encoder().encode

@@ -28,8 +28,8 @@ from app.gateway.sharing.frames import (
     Closed,
     Events,
     GiveBack,
-    Look,
     Open,
+    ReadAnswer,
     Refused,
     Spend,
     decode_answered,
@@ -77,10 +77,10 @@ class Link:
         self._links = links
         self._ids = count()
         self._calls: dict[int, _Call] = {}
-        self._outbox: list[Asked] = []
+        self._unsent: list[Asked] = []
         self._ready = asyncio.Event()
         self._lost = False
-        self._serving = asyncio.create_task(self._serve(), name=f"link to {name}")
+        self._task = asyncio.create_task(self._serve(), name=f"link to {name}")
 
     async def follow(
         self, user_id: str, request_id: str, after: int, *, sent: bool
@@ -99,7 +99,7 @@ class Link:
     async def read_answer(self, user_id: str, request_id: str) -> list[TokenEvent]:
         """The answer's events so far; raises `ApiError` or `PeerAwayError`."""
         events: list[TokenEvent] = []
-        with self._call(Look(next(self._ids), user_id, request_id)) as call:
+        with self._call(ReadAnswer(next(self._ids), user_id, request_id)) as call:
             async with asyncio.timeout(CALL_S):
                 while isinstance(frame := await self._next(call), Events):
                     events += frame.events
@@ -119,11 +119,11 @@ class Link:
         self._send(Spend(tokens))
 
     async def close(self) -> None:
-        self._serving.cancel()
-        await asyncio.gather(self._serving, return_exceptions=True)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
 
     @contextmanager
-    def _call(self, first: Open | Look | Charge) -> Iterator[_Call]:
+    def _call(self, first: Open | ReadAnswer | Charge) -> Iterator[_Call]:
         call = self._calls[first.id] = _Call(_MOST_EVENTS if isinstance(first, Open) else None)
         try:
             self._send(first)
@@ -150,7 +150,7 @@ class Link:
         return frame
 
     def _send(self, frame: Asked) -> None:
-        self._outbox.append(frame)
+        self._unsent.append(frame)
         self._ready.set()
 
     async def _serve(self) -> None:
@@ -190,7 +190,7 @@ class Link:
         while True:
             await self._ready.wait()
             self._ready.clear()
-            frames, self._outbox = self._outbox, []
+            frames, self._unsent = self._unsent, []
             await connection.send(encode(frames).decode())
 
     async def _read(self, connection: ClientConnection) -> None:

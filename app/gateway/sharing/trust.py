@@ -88,7 +88,7 @@ class Trust:
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """What tells others which secrets this gateway has, and nothing about them."""
+        """What shows others which secrets this gateway has, and nothing about them."""
         return tuple(_mac(secret, "which secret")[:16] for secret in self.secrets)
 
     async def ask(self, socket: Socket, owner: str) -> None:

@@ -226,5 +226,5 @@ class Channel:
         except TimeoutError:
             self._stalled.set()
             raise WebSocketDisconnect(TOO_SLOW) from None
-        except RuntimeError:  # raised by Starlette if another task has found the connection closed
+        except RuntimeError:  # raised by Starlette if another task has noticed that the connection is closed
             raise WebSocketDisconnect(GONE) from None

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from app.gateway.sharing import frames
-from app.gateway.sharing.frames import Charge, Close, Closed, Events, GiveBack, Look, Open, Refused, Spend
+from app.gateway.sharing.frames import Charge, Close, Closed, Events, GiveBack, Open, ReadAnswer, Refused, Spend
 from app.wire.error import ErrorCode
 from app.wire.event import TokenEvent
 from tests.unit.wire import records
@@ -22,7 +22,7 @@ def test_frames_carry_any_token_event(event: TokenEvent) -> None:
     [
         Open(1, "ann", "r", 5, sent=True),
         Close(1),
-        Look(2, "ann", "r"),
+        ReadAnswer(2, "ann", "r"),
         Charge(3, "acme", 6, True, 2),
         GiveBack("ann", 2),
         Spend({"acme": 9}),
