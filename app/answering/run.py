@@ -81,7 +81,7 @@ class Run:
         return self.inflight.forgets is Forgets.ALL or not self.accepted.request.store
 
     async def replan(self, plan: Plan) -> None:
-        """The one way to change the plan of an answer; raises `Over` if the guard ends it."""
+        """Put the plan in force; raises `Over` if the guard ends the answer by it."""
         await self.answer.decide(plan)
         if plan.filtered is not None:
             raise Over(self.ended_by(FinishReason.FILTERED))
