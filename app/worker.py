@@ -44,6 +44,7 @@ from app.search.opening import open_index, open_vectors
 from app.search.vector_store import OpenVectors
 from app.serving.changes import ModelChanges
 from app.serving.loading import LoadError, ModelLoader
+from app.serving.model_check import log_reports
 from app.settings import Settings
 from models.embedder import Embedder, EmbedderError, load_embedder
 from models.generation import Engine
@@ -199,6 +200,7 @@ class Worker:
         return self._index.stats()
 
     async def start(self) -> None:
+        log_reports(self._loaded.models)
         for engine in self._loaded.models.engines:
             await engine.start()
         self._index.start()

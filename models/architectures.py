@@ -71,3 +71,7 @@ def head_size(config: Any) -> int:
 
 def kv_heads(config: Any) -> int:
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def kv_bytes_per_token(config: Any, bytes_per_number: int) -> int:
+    return 2 * int(config.num_hidden_layers) * kv_heads(config) * head_size(config) * bytes_per_number

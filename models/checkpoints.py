@@ -6,8 +6,8 @@ nonsense until someone notices. `model_version` identifies the weights; resumed 
 
 from __future__ import annotations
 
-import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ from models.cpu_dtype import faster_dtype
 from models.generation import GenerationDefaults
 from models.llama import load_llama, read_config
 from models.tokenizer_files import load_tokenizer
-
-log = logging.getLogger(__name__)
 
 FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to float32 on a CPU
 
@@ -56,7 +54,11 @@ _UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model in memory with its tokenizer and limits."""
+    """A model in memory with its tokenizer and limits.
+
+    ignored: Keys of its generation config that change answers elsewhere, and not here.
+    files: None for a model that was made in memory.
+    """
 
     name: str
     model: Any
@@ -65,6 +67,10 @@ class Checkpoint:
     eos: frozenset[int]
     model_version: str
     context_length: int
+    quantization: str = ""
+    ignored: Mapping[str, Any] = field(default_factory=dict)
+    config: Any = None
+    files: CheckpointFiles | None = None
 
 
 def load_checkpoint(
@@ -88,14 +94,8 @@ def load_checkpoint(
     files = CheckpointFiles.find(name, remote_code=remote_code)
     own = None if by_transformers or quantize or remote_code else _own_decoder(name, files, device, dtype)
     config, model, quantization = own or _by_transformers(name, files, device, dtype, quantize, remote_code)
-    try:
-        tokenizer = load_tokenizer(files.folder, remote_code=remote_code)
-    except LOAD_ERRORS as error:
-        raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
-    if not getattr(tokenizer, "is_fast", False):
-        raise CheckpointError(f"model {name}: it has no tokenizer.json; convert its tokenizer first")
-    generation = _generation(files.folder)
-    _warn_of_unsupported(name, generation)
+    tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
+    generation = _generation(name, files.folder)
     return Checkpoint(
         name=name,
         model=model.eval().requires_grad_(requires_grad=False),
@@ -104,6 +104,10 @@ def load_checkpoint(
         eos=_eos(generation, config, tokenizer),
         model_version="+".join(filter(None, (files.version, quantization))),
         context_length=_context(name, config, context_length, may_be_shorter=may_be_shorter),
+        quantization=quantization,
+        ignored=_ignored(generation),
+        config=config,
+        files=files,
     )
 
 
@@ -162,10 +166,28 @@ def _dtype(dtype: str, device: torch.device, files: CheckpointFiles, config: Any
     return faster_dtype(config, files.weight_bytes) if config.dtype is torch.bfloat16 else torch.float32
 
 
-def _generation(folder: Path) -> Any:
+def _tokenizer(name: str, folder: Path, *, remote_code: bool) -> Any:
+    try:
+        tokenizer = load_tokenizer(folder, remote_code=remote_code)
+    except Exception as error:  # a broken tokenizer.json raises a bare Exception
+        raise CheckpointError(
+            f"model {name}: its tokenizer cannot be read: {first_line(error)}; fetch tokenizer.json and "
+            "tokenizer_config.json again"
+        ) from error
+    if not getattr(tokenizer, "is_fast", False):
+        raise CheckpointError(f"model {name}: it has no tokenizer.json; convert its tokenizer first")
+    return tokenizer
+
+
+def _generation(name: str, folder: Path) -> Any:
     if not (folder / "generation_config.json").is_file():
         return GenerationConfig()
-    return GenerationConfig.from_pretrained(folder)
+    try:
+        return GenerationConfig.from_pretrained(folder)
+    except LOAD_ERRORS as error:
+        raise CheckpointError(
+            f"model {name}: generation_config.json cannot be read: {first_line(error)}; fetch it again"
+        ) from error
 
 
 def _defaults(generation: Any) -> GenerationDefaults:
@@ -183,12 +205,9 @@ def _defaults(generation: Any) -> GenerationDefaults:
     )
 
 
-def _warn_of_unsupported(name: str, generation: Any) -> None:
-    """Keys of the generation config that change answers elsewhere, and not here."""
-    for key, neutral in _UNSUPPORTED_GENERATION.items():
-        value = getattr(generation, key, None)
-        if value is not None and value not in neutral:
-            log.warning("model %s: generation_config.json: %s=%r is not applied", name, key, value)
+def _ignored(generation: Any) -> dict[str, Any]:
+    set_keys = ((key, getattr(generation, key, None), neutral) for key, neutral in _UNSUPPORTED_GENERATION.items())
+    return {key: value for key, value, neutral in set_keys if value is not None and value not in neutral}
 
 
 def _eos(generation: Any, config: Any, tokenizer: Any) -> frozenset[int]:
@@ -207,20 +226,20 @@ def _context(name: str, config: Any, wanted: int, *, may_be_shorter: bool = Fals
     return wanted or limit
 
 
-def describe_checkpoint(name: str, *, context_length: int = 0) -> tuple[Path, Checkpoint]:
+def describe_checkpoint(name: str, *, context_length: int = 0, remote_code: bool = False) -> tuple[Path, Checkpoint]:
     """The checkpoint without its weights (`model` is None), for an engine that loads those itself.
 
     Raises `CheckpointError` with one line.
     """
     from models.transformers_models import load_config
 
-    files = CheckpointFiles.find(name)
+    files = CheckpointFiles.find(name, remote_code=remote_code)
     try:
-        config = load_config(files.folder)
-        tokenizer = load_tokenizer(files.folder)
+        config = load_config(files.folder, remote_code=remote_code)
     except LOAD_ERRORS as error:
         raise CheckpointError(f"model {name}: cannot be read: {first_line(error)}") from error
-    generation = _generation(files.folder)
+    tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
+    generation = _generation(name, files.folder)
     return files.folder, Checkpoint(
         name=name,
         model=None,
@@ -229,4 +248,7 @@ def describe_checkpoint(name: str, *, context_length: int = 0) -> tuple[Path, Ch
         eos=_eos(generation, config, tokenizer),
         model_version=files.version,
         context_length=_context(name, config, context_length),
+        ignored=_ignored(generation),
+        config=config,
+        files=files,
     )

@@ -96,9 +96,6 @@ class PromptBuilder:
         self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
         self.tool_marker: int | None = tokens.special.get(form.trigger)
         self.has_single_calls = not self.features.several_calls
-        log.info("model %s: %s", checkpoint.name, self.report.summary)
-        if self.report.warning:
-            log.warning("model %s: %s", checkpoint.name, self.report.warning)
         self._special = SpecialTokens(tokens.special)
         control = tokens.written(self._tokenizer, self.report.texts, self.tool_format)
         self._foreign = SpecialTokens(control)
@@ -170,6 +167,19 @@ class PromptBuilder:
         self._must_fit(ids)
         return _built(ids, used, 0 if private else self._shared(ids, system, at), opens_thinking=self._opens(ids))
 
+    @_containing()
+    def rendered(
+        self,
+        system: str,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Tool] = (),
+        continues: bool = False,
+        at: float = 0.0,
+    ) -> str:
+        """The text of the prompt that `build` makes of `messages` alone; raises `PromptError`."""
+        return self._text(system, messages, tools, at, continues=continues)
+
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -219,6 +229,17 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> list[int]:
+        return self._segments.ids(self._text(system, messages, tools, at, continues=continues))
+
+    def _text(
+        self,
+        system: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool],
+        at: float,
+        *,
+        continues: bool = False,
+    ) -> str:
         features = self.report.with_tools if tools else self.report.without_tools
         talk = [self._described(message, features) for message in messages]
         if system and not any(message["role"] == "system" for message in talk):
@@ -230,11 +251,11 @@ class PromptBuilder:
             return self._render(shape, at, known, features.tools, values, continues=continues)
 
         try:
-            return self._segments.ids(text(features, talk))
+            return text(features, talk)
         except PromptRejected:
             for plain in plainest(features):
                 with suppress(PromptRejected):
-                    return self._segments.ids(text(plain, begun_by_user(talk)))
+                    return text(plain, begun_by_user(talk))
             raise
 
     def _described(self, message: ChatMessage, features: TemplateFeatures) -> Rendered:

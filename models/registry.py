@@ -8,6 +8,7 @@ from typing import Protocol
 
 from models.chat import ChatMessage, PastTurn
 from models.generation import Engine, GenerationDefaults
+from models.model_report import ModelReport
 from models.prompts import BuiltPrompt
 from models.tools.format import ToolFormat
 from models.tools.tool import Tool
@@ -66,7 +67,8 @@ class ServedModel:
     another model or worker has begun. `has_logprobs`: its engine reports log probabilities, and can end an answer by
     them.
 
-    With `adapter` it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
+    `report` says what the model is; None for one that this process does not load, and for an adapter. With `adapter`
+    it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
     """
 
     engine: Engine
@@ -79,6 +81,7 @@ class ServedModel:
     continues: bool = True
     has_logprobs: bool = False
     unwritten: frozenset[int] = frozenset()
+    report: ModelReport | None = None
 
     @property
     def model_version(self) -> str:

@@ -22,6 +22,7 @@ _OWN = {
     "experiment": "app.commands.experiment:experiment",
     "gateway": "app.commands.gateway:gateway",
     "local": "app.commands.local:local",
+    "model": "app.commands.model:model",
     "policy": "app.commands.policy:policy",
     "quantize": "app.commands.quantize:quantize",
     "schema": "app.commands.schema:schema",

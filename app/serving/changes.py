@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from app.policy.file import Policy, PolicyError
 from app.serving.loading import LoadedModels, LoadError, ModelLoader
+from app.serving.model_check import log_reports
 from models.generation import Engine
 from models.registry import ModelRegistry
 
@@ -70,6 +71,7 @@ class ModelChanges:
         self._loader.keep(loaded)
         self._models.replace(*loaded.models)
         log.warning("models served now: %s", ", ".join(self._models.names))
+        log_reports([model for model in loaded.models if model.engine not in before])
         engines = {*self._models.engines}
         for engine in before:
             if engine not in engines:

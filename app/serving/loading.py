@@ -266,6 +266,7 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
 
 def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
     settings = wanted.settings
+    from models.checkpoint_report import report_under_vllm
     from models.checkpoints import describe_checkpoint
     from models.prompts import PromptBuilder
     from models.vllm import VllmOptions, create_vllm_engine
@@ -281,17 +282,20 @@ def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
     )
     try:
         folder, checkpoint = describe_checkpoint(settings.model, context_length=settings.context_length)
+        prompts = PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format)
+        report = report_under_vllm(checkpoint, prompts, settings.dtype)
         engine = create_vllm_engine(str(folder), checkpoint, options, on_fatal)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
     texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
         engine,
-        PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format),
+        prompts,
         checkpoint.defaults,
         _names(wanted, checkpoint),
         texts,
         unwritten=texts.special,
+        report=report,
     )
 
 
@@ -302,7 +306,7 @@ def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:
 
 def _adapted(base: ServedModel, files: AdapterFiles) -> ServedModel:
     names = frozenset({files.name})
-    return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=files.version)
+    return dataclasses.replace(base, names=names, adapter=files.name, adapter_version=files.version, report=None)
 
 
 def _served(
@@ -316,6 +320,7 @@ def _served(
     reserved: float = 0.0,
 ) -> ServedModel:
     """`beside`: how many more engines need a KV cache on the same GPU; `reserved`: their shares so far."""
+    from models.checkpoint_report import report_of_loaded
     from models.engine import EngineOptions, SpeculationMode, TorchEngine
     from models.prompts import PromptBuilder
 
@@ -329,15 +334,18 @@ def _served(
         draft=draft,
         gpu_share=gpu_share,
     )
+    prompts = PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format)
+    engine = TorchEngine(checkpoint, options, on_fatal, adapters)
     texts = TokenTexts(checkpoint.tokenizer)
     return ServedModel(
-        TorchEngine(checkpoint, options, on_fatal, adapters),
-        PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format),
+        engine,
+        prompts,
         checkpoint.defaults,
         _names(wanted, checkpoint),
         texts,
         unwritten=texts.special,
         has_logprobs=True,
+        report=report_of_loaded(checkpoint, prompts, engine, settings.dtype),
     )
 
 

@@ -54,6 +54,20 @@ class Adapters:
     def waited_for(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._known)
+
+    def faults(self) -> list[str]:
+        """Read every adapter, and say in a line each why it cannot be used."""
+        faults: list[str] = []
+        for files in self._known.values():
+            try:
+                load_adapter(files, self._lora.layers, self._place)
+            except AdapterError as error:
+                faults.append(str(error))
+        return faults
+
     def knows(self, name: str) -> bool:
         return name in self._known
 

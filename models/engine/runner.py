@@ -141,6 +141,11 @@ class Runner:
         """The logits of the batch's last tokens."""
         return self.compute(Context(batch, self.cache))
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether the model's forward is the engine's own, instead of transformers'."""
+        return self._lean is not None
+
     def windows(self, context: Context) -> Iterable[int | None]:
         """The sliding windows that the layers have requested from `context`."""
         return context.windows if self._lean is None else self._lean.forward.windows

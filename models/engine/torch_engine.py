@@ -133,6 +133,25 @@ class TorchEngine:
         )
 
     @property
+    def is_fused(self) -> bool:
+        """Whether the model's forward is the engine's own, instead of transformers'."""
+        return self._runner.is_fused
+
+    @property
+    def cache_tokens(self) -> int:
+        """How many tokens of all answers together the KV cache has room for."""
+        return (self.pool.pages - 1) * self.pool.size
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of its adapters."""
+        return self._adapters.names
+
+    def adapter_faults(self) -> list[str]:
+        """Why adapters cannot be used, a line each. Reads all of them; for before the start."""
+        return self._adapters.faults()
+
+    @property
     def times(self) -> StepTimes:
         return self._runner.times
 

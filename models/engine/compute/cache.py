@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.architectures import head_size, kv_heads
+from models.architectures import head_size, kv_bytes_per_token, kv_heads
 
 PAGE_SIZE = 16
 GIB = 1 << 30
@@ -47,8 +47,7 @@ class KVCache:
 
 
 def bytes_per_page(config: Any, dtype: torch.dtype) -> int:
-    token = 2 * config.num_hidden_layers * kv_heads(config) * head_size(config) * dtype.itemsize
-    return PAGE_SIZE * token
+    return PAGE_SIZE * kv_bytes_per_token(config, dtype.itemsize)
 
 
 def pages_that_fit(page: int, device: torch.device, gib: float, share: float, wanted: int) -> int:

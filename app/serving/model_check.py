@@ -1,0 +1,89 @@
+"""What a worker would make of a model: loaded and checked as a worker does, and reported instead of served."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from app.serving.loading import LoadError, check_folders, load_models
+from app.settings import Settings
+from models.checkpoint_files import CheckpointError
+from models.model_report import ModelReport
+from models.registry import ServedModel
+
+if TYPE_CHECKING:
+    from models.checkpoints import Checkpoint
+    from models.engine import TorchEngine
+    from models.prompts import PromptBuilder
+
+log = logging.getLogger(__name__)
+
+
+def log_reports(models: Iterable[ServedModel]) -> None:
+    """What is loaded, before the first request."""
+    for report in filter(None, (model.report for model in models)):
+        for line in report.lines:
+            log.info("model %s: %s", report.model, line)
+        for warning in report.warnings:
+            log.warning("model %s: %s", report.model, warning)
+
+
+def check_model(settings: Settings) -> ModelReport:
+    """The report of the settings' model and its adapters; takes as long as a worker's start.
+
+    Raises `LoadError` with one line if it cannot be served right.
+    """
+    check_folders(settings)
+    if settings.engine == "vllm":
+        return _described(settings)
+    model = load_models(settings, lambda _: None).default
+    report, engine = model.report, model.engine
+    from models.engine import TorchEngine
+
+    assert isinstance(engine, TorchEngine)
+    assert report is not None
+    faults = engine.adapter_faults()
+    try:
+        asyncio.run(_start(engine))
+    except CheckpointError as error:
+        raise LoadError(f"model {settings.model}: {error}") from None
+    return dataclasses.replace(report, warnings=(*report.warnings, *faults))
+
+
+async def _start(engine: TorchEngine) -> None:
+    """The start compares the engine's logits with the model's own."""
+    try:
+        await engine.start()
+    finally:
+        await engine.stop()
+
+
+def _described(settings: Settings) -> ModelReport:
+    from models.checkpoint_report import report_under_vllm
+
+    checkpoint, prompts = described_prompts(settings)
+    try:
+        return report_under_vllm(checkpoint, prompts, settings.dtype)
+    except CheckpointError as error:
+        raise LoadError(str(error)) from None
+
+
+def described_prompts(settings: Settings) -> tuple[Checkpoint, PromptBuilder]:
+    """The settings' model without its weights, and what renders its prompts; raises `LoadError`."""
+    from models.checkpoint_report import must_render
+    from models.checkpoints import describe_checkpoint
+    from models.prompts import PromptBuilder
+
+    check_folders(settings)
+    try:
+        _, checkpoint = describe_checkpoint(
+            settings.model, context_length=settings.context_length, remote_code=settings.trust_remote_code
+        )
+        prompts = PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format)
+        must_render(checkpoint, prompts)
+    except CheckpointError as error:
+        raise LoadError(str(error)) from None
+    return checkpoint, prompts

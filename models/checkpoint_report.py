@@ -1,0 +1,233 @@
+"""Read from a loaded checkpoint what its report says, and what its owner should be warned of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from jinja2 import TemplateSyntaxError
+from torch import Tensor
+
+from models.architectures import kv_bytes_per_token
+from models.chat import ChatMessage
+from models.checkpoint_files import CheckpointError
+from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
+from models.control_tokens import control_tokens, sources
+from models.cpu_dtype import SMALL
+from models.engine import TorchEngine
+from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
+from models.prompts import PromptBuilder, PromptError
+from models.template_features import THINK, ToolsPlace
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Loading:
+    """What computes the checkpoint. `setting` is that of its dtype, `dtype` what came of it."""
+
+    path: EnginePath
+    device: str
+    setting: str
+    dtype: torch.dtype
+    cache_tokens: int | None = None
+    adapters: tuple[str, ...] = ()
+
+
+def report_of_loaded(checkpoint: Checkpoint, prompts: PromptBuilder, engine: TorchEngine, dtype: str) -> ModelReport:
+    """The report of a checkpoint whose engine has not started yet; `dtype` is the setting.
+
+    Raises `CheckpointError` if its chat template renders nothing.
+    """
+    loading = _Loading(
+        EnginePath.FUSED if engine.is_fused else EnginePath.TRANSFORMERS,
+        checkpoint.model.device.type,
+        dtype,
+        checkpoint.model.dtype,
+        engine.cache_tokens,
+        engine.adapters,
+    )
+    return _report(checkpoint, prompts, loading)
+
+
+def report_under_vllm(checkpoint: Checkpoint, prompts: PromptBuilder, dtype: str) -> ModelReport:
+    """The report of a described checkpoint, which vLLM loads; `dtype` is the setting. Raises as `report_of_loaded`."""
+    own = getattr(_config(checkpoint), "dtype", None) or torch.bfloat16
+    computed = own if dtype == "auto" else getattr(torch, dtype)
+    return _report(checkpoint, prompts, _Loading(EnginePath.VLLM, "cuda", dtype, computed))
+
+
+def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -> ModelReport:
+    must_render(checkpoint, prompts)
+    config = _config(checkpoint)
+    parameters, weights_bytes = _weights(checkpoint)
+    eos = tuple(sorted(checkpoint.eos))
+    return ModelReport(
+        model=checkpoint.name,
+        model_version=checkpoint.model_version,
+        architecture=_architecture(config, _written_config(checkpoint)),
+        engine_path=loading.path,
+        device=loading.device,
+        parameters=parameters,
+        dtype=str(loading.dtype).removeprefix("torch."),
+        dtype_reason=_dtype_reason(checkpoint, loading),
+        weights_bytes=weights_bytes,
+        kv_bytes_per_token=_kv_bytes(config, loading.dtype),
+        kv_cache_tokens=loading.cache_tokens,
+        context_length=checkpoint.context_length,
+        vocab_size=int(config.vocab_size),
+        eos_token_ids=eos,
+        ends=tuple(str(checkpoint.tokenizer.convert_ids_to_tokens(one)) for one in eos),
+        chat_template=_template(checkpoint, prompts),
+        generation_defaults=dataclasses.asdict(checkpoint.defaults),
+        generation_ignored=dict(checkpoint.ignored),
+        adapters=loading.adapters,
+        warnings=tuple(_warnings(checkpoint, prompts)),
+    )
+
+
+def must_render(checkpoint: Checkpoint, prompts: PromptBuilder) -> None:
+    """Raise `CheckpointError` unless the chat template renders a message of a user."""
+    try:
+        if _USER in prompts.rendered("", [ChatMessage("user", _USER)]):
+            return
+        why = "it leaves out what the user says"
+    except PromptError as error:
+        cause = error.__cause__
+        why = f"line {cause.lineno}: {cause.message}" if isinstance(cause, TemplateSyntaxError) else str(error)
+    raise CheckpointError(
+        f"model {checkpoint.name}: its chat template renders no conversation ({why}); fetch chat_template.jinja or "
+        "tokenizer_config.json again"
+    )
+
+
+_USER = "qzu1"
+_AFTER_ANSWER = re.compile(r"qza1(.*?)qzu2", re.DOTALL)
+
+
+def _config(checkpoint: Checkpoint) -> Any:
+    return checkpoint.model.config if checkpoint.config is None else checkpoint.config
+
+
+def _architecture(config: Any, written: dict[str, Any]) -> str:
+    names = written.get("architectures") or getattr(config, "architectures", None) or [config.model_type]
+    return str(names[0])
+
+
+def _written_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    if checkpoint.files is None:
+        return {}
+    try:
+        written = json.loads((checkpoint.files.folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def _weights(checkpoint: Checkpoint) -> tuple[int | None, int]:
+    """How many parameters there are, and their bytes in memory."""
+    if checkpoint.model is None:
+        return None, 0 if checkpoint.files is None else checkpoint.files.weight_bytes
+    tensors = {one.data_ptr(): one for one in checkpoint.model.state_dict().values() if one.numel()}
+    return _parameters(checkpoint.model), sum(one.nbytes for one in tensors.values())
+
+
+def _parameters(model: Any) -> int:
+    """Each tied weight once, and a packed layer as what it stands for."""
+    counts: dict[int, int] = {}
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if hasattr(module, "in_features"):
+            key = weight.data_ptr() if isinstance(weight, Tensor) else id(module)
+            counts[key] = module.in_features * module.out_features
+            bias = getattr(module, "bias", None)
+            if isinstance(bias, Tensor):
+                counts[bias.data_ptr()] = bias.numel()
+        else:
+            counts |= {one.data_ptr(): one.numel() for one in module.parameters(recurse=False)}
+    return sum(counts.values())
+
+
+def _kv_bytes(config: Any, dtype: torch.dtype) -> int | None:
+    if getattr(config, "kv_lora_rank", None):
+        return None
+    try:
+        return kv_bytes_per_token(config, dtype.itemsize)
+    except (AttributeError, RuntimeError, TypeError):  # it depends on the layer
+        return None
+
+
+def _dtype_reason(checkpoint: Checkpoint, loading: _Loading) -> str:
+    size = 0 if checkpoint.files is None else checkpoint.files.weight_bytes
+    reasons = (
+        (loading.setting != "auto", "set by PARLEY_DTYPE"),
+        (loading.path is EnginePath.VLLM, "the checkpoint's own"),
+        (checkpoint.quantization != "", "in which the packed kernels are fast"),
+        (loading.device != "cpu", "a GPU's"),
+        (size > FLOAT32_AT_MOST, "for more than 4 GiB of weights"),
+    )
+    return next((reason for holds, reason in reasons if holds), None) or _reason_on_cpu(checkpoint, size, loading.dtype)
+
+
+def _reason_on_cpu(checkpoint: Checkpoint, weight_bytes: int, dtype: torch.dtype) -> str:
+    written = _written_config(checkpoint)
+    own = written.get("dtype") or written.get("torch_dtype") or "float32"
+    if own != "bfloat16":
+        return f"a CPU's, for weights in {own}"
+    if weight_bytes < SMALL:
+        return "bfloat16 gains nothing with so few weights"
+    return f"bfloat16 is measured as {'' if dtype is torch.bfloat16 else 'not '}clearly faster on this CPU"
+
+
+def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary:
+    features = prompts.features
+    thinks = THINK in checkpoint.tokenizer.get_vocab() or any(THINK in one for one in sources(checkpoint.tokenizer))
+    possible = Thinking.POSSIBLE if thinks else Thinking.NONE
+    return TemplateSummary(
+        system=_by_template(is_rendered=features.system),
+        tools=_by_template(is_rendered=features.tools is not ToolsPlace.TEXT),
+        calls=_by_template(is_rendered=features.calls),
+        tool_format=prompts.tool_format.name,
+        calls_per_message=CallsPerMessage.ONE if prompts.has_single_calls else CallsPerMessage.SEVERAL,
+        thinking=Thinking.OPENED if features.opens_thinking else possible,
+    )
+
+
+def _by_template(*, is_rendered: bool) -> Rendering:
+    return Rendering.TEMPLATE if is_rendered else Rendering.TEXT
+
+
+def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
+    tokenizer, rows = checkpoint.tokenizer, int(_config(checkpoint).vocab_size)
+    if not tokenizer.chat_template:
+        yield "it has no chat template: messages are written as `User: ...`, which only a base model may expect"
+    if not checkpoint.eos:
+        yield "it names no end of an answer (eos_token_id): answers end at max_tokens"
+    elif end := _missing_end(checkpoint, prompts.report.texts):
+        number = tokenizer.convert_tokens_to_ids(end)
+        yield (
+            f"its template ends answers with {end}, which is not among its ends: answers may not stop; add {number} to "
+            "eos_token_id in generation_config.json"
+        )
+    highest = max(tokenizer.get_vocab().values(), default=0)
+    if highest >= rows:
+        yield f"its tokenizer has ids up to {highest}, the model only {rows} rows: a prompt beyond them is refused"
+    if prompts.report.warning:
+        yield prompts.report.warning
+    for key, value in checkpoint.ignored.items():
+        yield f"generation_config.json: {key}={value!r} is not applied"
+
+
+def _missing_end(checkpoint: Checkpoint, texts: Sequence[str]) -> str:
+    """The special token that follows an answer, if it is no end. One that stands alone there may be the next role."""
+    special = control_tokens(checkpoint.tokenizer).special
+    names = "|".join(re.escape(name) for name in sorted(special, key=len, reverse=True))
+    if not names:
+        return ""
+    for between in _AFTER_ANSWER.findall("\n".join(texts)):
+        after = re.findall(names, between)
+        if len(after) > 1 and between.lstrip().startswith(after[0]):
+            return "" if special[after[0]] in checkpoint.eos else after[0]
+    return ""
