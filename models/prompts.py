@@ -229,7 +229,7 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> list[int]:
-        return self._segments.ids(self._text(system, messages, tools, at, continues=continues))
+        return self._segments.ids(self._text(system, messages, tools, at, values, continues=continues))
 
     def _text(
         self,
@@ -237,6 +237,7 @@ class PromptBuilder:
         messages: Sequence[ChatMessage],
         tools: Sequence[Tool],
         at: float,
+        values: Mapping[str, TemplateValue] = NONE,
         *,
         continues: bool = False,
     ) -> str:
