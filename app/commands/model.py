@@ -59,8 +59,8 @@ def render(name: str, file: IO[bytes], *, as_text: bool) -> None:
     input. The output is JSON: `prompt` and its `token_ids`.
     """
     settings = _settings_for(name)
+    from app.commands.prompt_preview import PreviewError, preview
     from app.serving.loading import LoadError
-    from app.serving.prompt_preview import PreviewError, preview
 
     try:
         shown = preview(settings, file.read(), time.time())
