@@ -21,7 +21,7 @@ from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
-from models.template_features import THINK, ToolsPlace
+from models.template_features import THINK, ToolsIn
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -187,7 +187,8 @@ def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary
     possible = Thinking.POSSIBLE if thinks else Thinking.NONE
     return TemplateSummary(
         system=_by_template(is_rendered=features.system),
-        tools=_by_template(is_rendered=features.tools is not ToolsPlace.TEXT),
+        neighbours=_by_template(is_rendered=features.neighbours),
+        tools=_by_template(is_rendered=features.tools is not ToolsIn.TEXT),
         calls=_by_template(is_rendered=features.calls),
         tool_format=prompts.tool_format.name,
         calls_per_message=CallsPerMessage.ONE if prompts.has_single_calls else CallsPerMessage.SEVERAL,

@@ -38,9 +38,12 @@ class CallsPerMessage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TemplateSummary:
-    """How a conversation becomes a prompt; `tool_format` is the form of calls."""
+    """How a conversation becomes a prompt; `neighbours` are messages of one role after each other, `tool_format` is the
+    form of calls.
+    """
 
     system: Rendering
+    neighbours: Rendering
     tools: Rendering
     calls: Rendering
     tool_format: str
@@ -139,8 +142,9 @@ class ModelReport:
             Thinking.NONE: "none",
         }
         system = "by the template" if one.system is Rendering.TEMPLATE else "in the first user message"
+        joined = "; neighbouring messages of one role are joined" if one.neighbours is Rendering.TEXT else ""
         return [
-            ("system", system),
+            ("system", system + joined),
             ("tools", f"{_written(one.tools)}; {called}"),
             ("thinking", rest[one.thinking]),
         ]

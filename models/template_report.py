@@ -42,20 +42,6 @@ class TemplateReport:
     texts: tuple[str, ...]
     warning: str = ""
 
-    @property
-    def summary(self) -> str:
-        """One line for whoever starts the model."""
-        one = self.with_tools
-        parts = [
-            "system prompts by the template" if one.system else "system prompts in the first user message",
-            "tools as text" if one.tools is ToolsIn.TEXT else "tools by the template",
-            f"calls {'by the template' if one.calls else 'as text'} in the form {self.form.name}",
-            *(["one call a message"] if not one.several_calls else []),
-            *(["neighbouring messages joined"] if not one.neighbours else []),
-            *(["answers begin inside <think>"] if one.opens_thinking else []),
-        ]
-        return ", ".join(parts)
-
 
 def report_of(tokenizer: Any, render: Render, *, has_form: bool = False) -> TemplateReport:
     """`has_form`: the form of calls is set, whatever the template renders."""

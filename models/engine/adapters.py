@@ -63,7 +63,7 @@ class Adapters:
         faults: list[str] = []
         for files in self._known.values():
             try:
-                load_adapter(files, self._lora.layers, self._place)
+                load_adapter(files, self._lora.layers, self._like)
             except AdapterError as error:
                 faults.append(str(error))
         return faults

@@ -37,12 +37,12 @@ def worker(start_worker: StartWorker, folder: Path) -> WorkerProcess:
     )
 
 
-def test_log_says_what_each_model_is_before_its_engine_starts(worker: WorkerProcess, folder: Path) -> None:
+def test_each_model_is_described_in_the_log_before_its_engine_starts(worker: WorkerProcess, folder: Path) -> None:
     lines = worker.log.read_text().splitlines()
     warm = next(at for at, line in enumerate(lines) if "passed its check" in line)
     for name in ("first", "second"):
-        told = [line.partition(f"model {folder}/{name}: ")[2].strip() for line in lines[:warm]]
-        computed, memory, *rest = filter(None, told)
+        described = [line.partition(f"model {folder}/{name}: ")[2].strip() for line in lines[:warm]]
+        computed, memory, *rest = filter(None, described)
         assert computed.startswith("LlamaForCausalLM")
         assert memory.startswith("weights ")
         assert ("adapters misfit, passing, polite" in rest) == (name == "first")

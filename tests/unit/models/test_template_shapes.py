@@ -182,17 +182,6 @@ def test_the_form_of_calls_is_that_of_a_rendered_call(shape: str, form: str) -> 
     assert shape_of(shape).builder.tool_format.name == form
 
 
-def test_the_report_names_in_one_line_what_goes_the_plain_way() -> None:
-    assert shape_of("llama31").builder.report.summary == (
-        "system prompts by the template, tools by the template, calls by the template in the form llama, "
-        "one call a message"
-    )
-    assert shape_of("gemma2").builder.report.summary == (
-        "system prompts in the first user message, tools as text, calls as text in the form json, "
-        "neighbouring messages joined"
-    )
-
-
 def test_calls_of_python_are_the_templates_own_rendering() -> None:
     one = shape_of("olmo3")
     talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb"), assistant("done"), user("x")]

@@ -46,15 +46,15 @@ def run(*arguments: str, stdin: str = "") -> Result:
 def checked(folder: Path) -> dict[str, Any]:
     result = run("check", str(folder), "--json")
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    printed: dict[str, Any] = json.loads(result.stdout)
+    return printed
 
 
 def rendered(folder: Path, **body: Any) -> dict[str, Any]:
     result = run("render", str(folder), stdin=json.dumps(body))
     assert result.exit_code == 0, result.output
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    printed: dict[str, Any] = json.loads(result.stdout)
+    return printed
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_report_of_a_family_agrees_with_transformers(family: str, tmp_path: Path
     assert report["kv_bytes_per_token"] == kept / 3
 
 
-def test_defaults_are_told_as_applied_and_as_not_applied(folder: Path) -> None:
+def test_defaults_are_reported_as_applied_and_as_not_applied(folder: Path) -> None:
     change(folder / "generation_config.json", min_p=0.1, no_repeat_ngram_size=3)
     report = checked(folder)
     right = GenerationConfig.from_pretrained(folder)
@@ -154,12 +154,21 @@ def test_adapters_are_named_and_one_that_does_not_fit_is_a_warning(
     ("shape", "expected"),
     [
         ("llama31", {"system": "template", "tools": "template", "tool_format": "llama", "calls_per_message": "one"}),
-        ("gemma2", {"system": "text", "tools": "text", "tool_format": "json", "calls_per_message": "several"}),
+        (
+            "gemma2",
+            {
+                "system": "text",
+                "neighbours": "text",
+                "tools": "text",
+                "tool_format": "json",
+                "calls_per_message": "several",
+            },
+        ),
         ("qwen25", {"system": "template", "tools": "template", "tool_format": "hermes", "thinking": "possible"}),
         ("qwen35", {"tool_format": "qwen_coder", "calls_per_message": "several", "thinking": "opened"}),
     ],
 )
-def test_template_is_told_as_it_renders(shape: str, expected: dict[str, str], folder: Path) -> None:
+def test_template_is_reported_as_it_renders(shape: str, expected: dict[str, str], folder: Path) -> None:
     shaped_checkpoint(SHAPES[shape]).tokenizer.save_pretrained(folder)
     report = checked(folder)
     assert report["chat_template"].items() >= expected.items()
@@ -213,7 +222,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "generation config cut": (write("generation_config.json", "{"), "generation_config.json cannot be read"),
     "template that is none": (write("chat_template.jinja", "{% for %}"), "(line 1: "),
     "template that raises": (write("chat_template.jinja", "{{ 1 / 0 }}"), "renders no conversation"),
-    "template that says nothing": (write("chat_template.jinja", "hello"), "it leaves out what the user says"),
+    "template without the message": (write("chat_template.jinja", "hello"), "it leaves out what the user says"),
     "hidden size": (lambda folder: change(folder / "config.json", hidden_size=128), "broken checkpoint"),
     "other attention": (
         lambda folder: change(folder / "config.json", kv_lora_rank=16),
@@ -228,7 +237,7 @@ READ_FOR_A_PROMPT = {
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_broken_folder_is_one_line_and_exit_code_2(fault: str, folder: Path) -> None:
-    spoil, said = BROKEN[fault]
+    spoil, expected = BROKEN[fault]
     spoil(folder)
     commands = [["check"], ["render"]] if fault in READ_FOR_A_PROMPT else [["check"]]
     for command in commands:
@@ -236,7 +245,7 @@ def test_broken_folder_is_one_line_and_exit_code_2(fault: str, folder: Path) -> 
         assert result.exit_code == 2, result.output
         assert result.stdout == ""
         (line,) = result.stderr.splitlines()
-        assert said in line
+        assert expected in line
         assert line.startswith(f"Error: model {folder}: ")
 
 
