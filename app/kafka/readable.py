@@ -1,6 +1,6 @@
 """A consumer for readers: it skips what cannot be decoded.
 
-Nobody but a worker answers for a record with a dead letter. Whoever only reads a topic goes on behind a record that
+Only a worker answers for a record with a dead letter. A mere reader of a topic goes on behind a record that
 cannot be decoded; `reading` has logged it as a WARNING, with its partition, its offset and the cause.
 """
 

@@ -44,7 +44,7 @@ class ToolMode(enum.StrEnum):
     """Who runs the tools that an answer calls.
 
     client: The client. The answer ends with its calls, and another request has their results.
-    kafka: Whoever consumes `tool-calls`. The same answer goes on with their results, which arrive on `tool-results`.
+    kafka: A consumer of `tool-calls`. The same answer goes on with their results, which arrive on `tool-results`.
     """
 
     CLIENT = "client"

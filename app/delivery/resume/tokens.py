@@ -2,7 +2,7 @@
 
 Events are sent immediately through an idempotent producer that all partitions share, outside any transaction. An event
 counts only after its delivery: before a request is committed, the delivery of all its events is awaited, and a failed
-delivery makes the partition start over from what the log holds (partition.py). Whoever writes then gets `LostError`.
+delivery makes the partition start over from what the log holds (partition.py). A writer then gets `LostError`.
 
 An event that no record can hold is the fault of its answer, not of the broker: nothing is sent, and the writer gets
 `EventTooLargeError`. If only the broker finds it too large, because the topic's limit was lowered, it was sent among

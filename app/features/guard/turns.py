@@ -1,6 +1,6 @@
 """Users take turns at what only one can use at a time, and so do their tenants: a thread, a model, a server.
 
-Work is cut into pieces of a fraction of a second. Whoever has waited longest is next: first among tenants, then among
+Work is cut into pieces of a fraction of a second. The longest wait is next: first among tenants, then among
 the tenant's users, then among the jobs of that user. The index waits for all others, but not for ever. Work whose asker
 is gone ends with its current piece.
 
