@@ -102,6 +102,8 @@ class Partition:
         self._lanes: Lanes[InFlight] | None = None
         self._mine: set[int] = set()
         self.records = OpenRecords(Share.of(context.settings))
+        self._next: dict[str, int] = {}
+        """By topic, the offset behind the newest record that came under the ownership before."""
         self._corrupt_at = -math.inf
         self._withdrawn: list[InFlight] = []
         self.begun: dict[RequestKey, int] = {}
@@ -346,10 +348,21 @@ class Partition:
         again, self.records = self.records.all(), OpenRecords(Share.of(self.context.settings))
         for record, parked in again:
             self.accept(record, self._host.receive, parked=parked)
+        self._skip_what_has_come()
+
+    def _skip_what_has_come(self) -> None:
+        """What came under the ownership before and is not open any more is committed, or a hole in the offsets: it does
+        not come again. Commit that, or the group would lag behind an idle partition for ever.
+        """
+        offsets = self.ownership.offsets
+        skipped = [topic for topic, offset in self._next.items() if offsets[topic].skip_to(offset)]
+        if skipped:
+            self.spawn(self.commit(Commit(None)))
 
     async def _let_go(self) -> None:
         if self._ownership is None:
             return
+        self._next = {topic: one.next for topic, one in self._ownership.offsets.items()}
         if self._lanes is not None:
             await self._lanes.cancel()
         for inflight in self._ownership.inflight_requests.values():

@@ -140,6 +140,12 @@ class Offsets:
         self._open[offset] = tokens_offset
         return True
 
+    def skip_to(self, offset: int) -> bool:
+        """No record before this offset will come that is not open; whether that was unknown."""
+        is_new = offset > self.next
+        self.next = max(self.next, offset)
+        return is_new
+
     def finish(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
             del self._open[offset]
