@@ -1,7 +1,7 @@
 """The files of a checkpoint: where they are, whether they are complete, and a version of their bytes.
 
-Weights are read from safetensors only, because reading a pickle runs code. Each file's length is compared with its
-header first, because an interrupted download is the most frequent fault.
+Weights are read from safetensors and GGUF only, because reading a pickle runs code. Each file's length is compared
+with its header first, because an interrupted download is the most frequent fault.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 DEMO = Path(__file__).parent / "demo" / "checkpoint"
 PATTERNS = ("*.json", "*.safetensors", "*.jinja", "*.model")
 CODE = "*.py"
+GGUF = ".gguf"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 VERSIONED = (
     *("config.json", "quantize_config.json", "tokenizer.json", "tokenizer_config.json"),
@@ -40,13 +41,13 @@ class CheckpointFiles:
 
     @classmethod
     def find(cls, name: str, *, remote_code: bool = False) -> CheckpointFiles:
-        """The files of `name`: `demo`, a folder, or a Hugging Face name, optionally with `@revision`."""
+        """The files of `name`: `demo`, a folder, a GGUF file, or a Hugging Face name, optionally with `@revision`."""
         folder = _folder(name, remote_code)
         _check(name, folder)
         if not remote_code:
             _check_code(name, folder)
         base = Path(name).name if folder == Path(name) else Path(name.partition("@")[0]).name
-        revision = folder.name[:12] if _COMMIT.fullmatch(folder.name) else _digest(folder)
+        revision = folder.name[:12] if _COMMIT.fullmatch(folder.name) else digest(_versioned(folder))
         return cls(folder, f"{base or name}@{revision}")
 
     @property
@@ -55,7 +56,11 @@ class CheckpointFiles:
 
 
 def check_folder(name: str) -> None:
-    """Raise `CheckpointError` if `name` can only be a folder and does not exist; fast."""
+    """Raise `CheckpointError` if `name` can only be a folder or a file and does not exist; fast."""
+    if name.endswith(GGUF):
+        if not Path(name).is_file():
+            raise CheckpointError(f"model {name}: there is no such file")
+        return
     if (name.startswith((".", "/", "~")) or name.count("/") > 1) and not Path(name).is_dir():
         raise CheckpointError(f"model {name}: there is no such folder")
 
@@ -66,6 +71,13 @@ def _folder(name: str, remote_code: bool) -> Path:
     if Path(name).is_dir():
         return Path(name)
     check_folder(name)
+    if name.endswith(GGUF):
+        from models.gguf import convert_gguf
+
+        try:
+            return convert_gguf(Path(name))
+        except CheckpointError as error:
+            raise CheckpointError(f"model {name}: {error}") from error
     from huggingface_hub import snapshot_download  # only a name that is not a folder needs it
 
     repository, _, revision = name.partition("@")
@@ -128,14 +140,19 @@ def _check_code(name: str, folder: Path) -> None:
             )
 
 
-def _digest(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in (*sorted(folder.glob("*.safetensors")), *(folder / name for name in VERSIONED)):
-        if path.is_file():
-            digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
-            for block in _blocks(path):
-                digest.update(block)
-    return digest.hexdigest()[:12]
+def _versioned(folder: Path) -> list[Path]:
+    paths = (*sorted(folder.glob("*.safetensors")), *(folder / name for name in VERSIONED))
+    return [path for path in paths if path.is_file()]
+
+
+def digest(paths: Iterable[Path]) -> str:
+    """12 hexadecimal digits of the names, lengths and bytes of files."""
+    hashed = hashlib.sha256()
+    for path in paths:
+        hashed.update(f"{path.name}:{path.stat().st_size}\n".encode())
+        for block in _blocks(path):
+            hashed.update(block)
+    return hashed.hexdigest()[:12]
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Load a model: by the name `demo`, a folder, or a Hugging Face name; safetensors only, no code from the checkpoint.
+"""Load a model: by the name `demo`, a folder, a GGUF file, or a Hugging Face name; no code from the checkpoint.
 
 A checkpoint that cannot be served correctly is rejected with one line, because otherwise the worker would answer
 nonsense until someone notices. `model_version` identifies the weights; resumed answers compare it.

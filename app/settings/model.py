@@ -13,7 +13,7 @@ from models.tools.forms import FORMATS
 
 
 class ModelSettings(BaseSettings):
-    model: str = Field("demo", min_length=1, description="`demo`, a folder, or a Hugging Face name")
+    model: str = Field("demo", min_length=1, description="`demo`, a folder, a GGUF file, or a Hugging Face name")
     adapters: str = Field(
         "", description="LoRA adapters: `name=folder`, or a folder of adapter folders; several with `,`"
     )
