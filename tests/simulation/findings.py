@@ -108,6 +108,8 @@ class Findings:
         torn = self._sim.torn
         # With the plan that Kafka has lost, the verdict does not know who wrote the answer.
         unknown = ("changed",) if self._sim.routed or self._sim.masked or self._sim.moderated else ()
+        if self._sim.routed:  # another model cannot go on behind calls that the former one has made
+            unknown = (*unknown, "torn_off", "wrong_calls")
         for name in ("lost", "gaps", "repeats", "second_ends", "turn_differs", "wrong_plans", *unknown):
             found = getattr(verdict, name)
             found[:] = [key for key in found if key not in torn]

@@ -30,6 +30,7 @@ class Ownership:
     def __init__(self) -> None:
         self.trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.inflight_requests: dict[Any, Any] = {}
+        self.offsets: dict[str, Any] = {}
         self.ended = False
 
     async def run(self) -> None:

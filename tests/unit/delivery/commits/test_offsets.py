@@ -76,3 +76,19 @@ def test_what_a_former_owner_has_finished_is_committed_with_the_record_before_it
     assert not offsets.add(12, 0)
     assert offsets.add(13, 0)
     assert offsets.head([13]) == 15
+
+
+def test_what_came_before_is_not_waited_for_behind_a_hole() -> None:
+    offsets = Offsets.resume(6, ahead=[7])  # 6 is a marker of a transaction, and 7 has come before
+    assert offsets.head() == 6
+    assert offsets.skip_to(8)
+    assert offsets.head() == 8
+    assert not offsets.skip_to(8)
+
+
+def test_skipping_passes_no_open_record() -> None:
+    offsets = Offsets.resume(5)
+    offsets.add(6, 0)
+    offsets.skip_to(9)
+    assert offsets.head() == 6
+    assert not offsets.add(8, 0)
