@@ -13,6 +13,7 @@ ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention"})
 # Rotary embeddings that depend on the longest position of a batch: correct only up to the trained length.
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 UNBOUNDED = 1 << 20
+_SIZES = ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size")
 
 
 def why_unsupported(config: Any) -> str | None:
@@ -24,16 +25,21 @@ def why_unsupported(config: Any) -> str | None:
         return f"{kind} is multimodal; use a text-only checkpoint of it"
     if getattr(config, "num_hidden_layers", None) is None or getattr(config, "num_attention_heads", None) is None:
         return f"{kind} is not a decoder with attention layers that the engine supports"
-    try:
-        head_size(config), kv_heads(config)
-    except (AttributeError, RuntimeError):  # transformers' way of saying that it depends on the layer
-        return f"{kind} has a different head size in some layers, which the engine does not implement"
-    if attention := _attention_not_implemented(config):
-        return f"{kind} {attention}, which the engine does not implement"
-    return None
+    if wrong := next((name for name in _SIZES if not is_size(getattr(config, name, None))), None):
+        return f"config.json: {wrong}={getattr(config, wrong, None)!r} is not a number of at least 1; fetch it again"
+    attention = _attention_not_implemented(config)
+    return f"{kind} {attention}, which the engine does not implement" if attention else None
+
+
+def is_size(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _attention_not_implemented(config: Any) -> str | None:
+    try:
+        head_size(config), kv_heads(config)
+    except (AttributeError, RuntimeError):  # transformers' way of saying that it depends on the layer
+        return "has a different head size in some layers"
     if getattr(config, "kv_lora_rank", None):
         return "uses multi-head latent attention"
     if getattr(config, "use_bidirectional_attention", False) or getattr(config, "is_causal", True) is False:

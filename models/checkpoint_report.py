@@ -13,7 +13,6 @@ from jinja2 import TemplateSyntaxError
 from torch import Tensor
 
 from models.architectures import kv_bytes_per_token
-from models.chat import ChatMessage
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
 from models.control_tokens import control_tokens, sources
@@ -21,7 +20,7 @@ from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
-from models.template_features import THINK, ToolsIn
+from models.template_features import THINK, ToolsIn, user
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def _report(checkpoint: Checkpoint, prompts: PromptBuilder, loading: _Loading) -
 def must_render(checkpoint: Checkpoint, prompts: PromptBuilder) -> None:
     """Raise `CheckpointError` unless the chat template renders a message of a user."""
     try:
-        if _USER in prompts.rendered("", [ChatMessage("user", _USER)]):
+        if _USER in prompts.tried([user(_USER)], (), ToolsIn.TEXT):
             return
         why = "it leaves out what the user says"
     except PromptError as error:
@@ -212,6 +211,8 @@ def _warnings(checkpoint: Checkpoint, prompts: PromptBuilder) -> Iterator[str]:
             f"its template ends answers with {end}, which is not among its ends: answers may not stop; add {number} to "
             "eos_token_id in generation_config.json"
         )
+    if beyond := sorted(one for one in checkpoint.eos if one >= rows):
+        yield f"it cannot write its end {beyond[0]}: it has {rows} rows; correct eos_token_id in generation_config.json"
     highest = max(tokenizer.get_vocab().values(), default=0)
     if highest >= rows:
         yield f"its tokenizer has ids up to {highest}, the model only {rows} rows: a prompt beyond them is refused"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers.generation.configuration_utils import GenerationConfig
 
 from models.architectures import context_limit, why_unsupported
@@ -27,10 +26,8 @@ FLOAT32_AT_MOST = 4 << 30  # bytes of weights that may still be converted to flo
 
 __all__ = ["Checkpoint", "CheckpointError", "load_checkpoint"]
 
-# What the libraries raise for a missing or broken checkpoint; nothing else is caught.
-LOAD_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, SafetensorError)
 
-
+_NUMBERS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 # Keys of generation_config.json that are not implemented, with the values that change nothing.
 _UNSUPPORTED_GENERATION: dict[str, tuple[Any, ...]] = {
     "bad_words_ids": ([],),
@@ -119,7 +116,7 @@ def _own_decoder(name: str, files: CheckpointFiles, device: str, dtype: str) -> 
     try:
         target = _device(device)
         model = load_llama(files.folder, config, _dtype(dtype, target, files, config), target)
-    except LOAD_ERRORS as error:
+    except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
     return None if model is None else (config, model, "")
 
@@ -128,12 +125,9 @@ def _by_transformers(
     name: str, files: CheckpointFiles, device: str, dtype: str, quantize: str, remote_code: bool
 ) -> tuple[Any, Any, str]:
     """Config, model, and the name of its quantization."""
-    from models.transformers_models import load_config, load_model
+    from models.transformers_models import load_model
 
-    try:
-        config = load_config(files.folder, remote_code=remote_code)
-    except LOAD_ERRORS as error:
-        raise CheckpointError(f"model {name}: its config cannot be read: {first_line(error)}") from error
+    config = _read_config(name, files.folder, remote_code=remote_code)
     if reason := why_unsupported(config):
         raise CheckpointError(f"model {name}: {reason}")
     target = _device(device)
@@ -142,9 +136,20 @@ def _by_transformers(
         model, quantization = load_model(files.folder, config, target, dtype, kind, quantize, remote_code=remote_code)
     except CheckpointError as error:
         raise CheckpointError(f"model {name}: {error}") from None
-    except LOAD_ERRORS as error:
+    except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(f"model {name}: cannot be loaded: {first_line(error)}") from error
     return config, model, quantization
+
+
+def _read_config(name: str, folder: Path, *, remote_code: bool) -> Any:
+    from models.transformers_models import load_config
+
+    try:
+        return load_config(folder, remote_code=remote_code)
+    except Exception as error:
+        raise CheckpointError(
+            f"model {name}: its config cannot be read: {first_line(error)}; fetch config.json again"
+        ) from error
 
 
 def _device(device: str) -> torch.device:
@@ -183,11 +188,16 @@ def _generation(name: str, folder: Path) -> Any:
     if not (folder / "generation_config.json").is_file():
         return GenerationConfig()
     try:
-        return GenerationConfig.from_pretrained(folder)
-    except LOAD_ERRORS as error:
+        generation = GenerationConfig.from_pretrained(folder)
+    except Exception as error:  # of libraries, which have many for a broken file
         raise CheckpointError(
             f"model {name}: generation_config.json cannot be read: {first_line(error)}; fetch it again"
         ) from error
+    for key in _NUMBERS:
+        value = getattr(generation, key, None)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise CheckpointError(f"model {name}: generation_config.json: {key}={value!r} is not a number; correct it")
+    return generation
 
 
 def _defaults(generation: Any) -> GenerationDefaults:
@@ -231,13 +241,8 @@ def describe_checkpoint(name: str, *, context_length: int = 0, remote_code: bool
 
     Raises `CheckpointError` with one line.
     """
-    from models.transformers_models import load_config
-
     files = CheckpointFiles.find(name, remote_code=remote_code)
-    try:
-        config = load_config(files.folder, remote_code=remote_code)
-    except LOAD_ERRORS as error:
-        raise CheckpointError(f"model {name}: cannot be read: {first_line(error)}") from error
+    config = _read_config(name, files.folder, remote_code=remote_code)
     tokenizer = _tokenizer(name, files.folder, remote_code=remote_code)
     generation = _generation(name, files.folder)
     return files.folder, Checkpoint(

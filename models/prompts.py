@@ -91,7 +91,7 @@ class PromptBuilder:
         self._context_length = checkpoint.context_length
         self._memory_turns = memory_turns
         tokens = control_tokens(self._tokenizer)
-        self.report: TemplateReport = report_of(self._tokenizer, self._tried, has_form=bool(tool_format))
+        self.report: TemplateReport = report_of(self._tokenizer, self.tried, has_form=bool(tool_format))
         form = FORMATS[tool_format] if tool_format else self.report.form
         self.tool_format: ToolFormat = bound(form, tokens.special, opens_thinking=self.features.opens_thinking)
         self.tool_marker: int | None = tokens.special.get(form.trigger)
@@ -284,8 +284,8 @@ class PromptBuilder:
             talk, given, at, continues=continues, tools_name=name or "tools", values=values, is_patient=is_patient
         )
 
-    def _tried(self, talk: Sequence[Rendered], tools: Sequence[Any], tools_in: ToolsIn) -> str:
-        """A sentinel conversation, as `shaped` puts the tools."""
+    def tried(self, talk: Sequence[Rendered], tools: Sequence[Any], tools_in: ToolsIn) -> str:
+        """The text of a sentinel conversation, with the tools as `shaped` puts them; raises `PromptError`."""
         if tools_in is ToolsIn.SYSTEM_MESSAGE:
             talk = in_system(list(talk), tools)
         return self._render(talk, 0.0, tools, tools_in, is_patient=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from app.serving.loading import LoadError, check_folders, load_models
 from app.settings import Settings
-from models.checkpoint_files import CheckpointError
+from models.checkpoint_files import CheckpointError, first_line
 from models.model_report import ModelReport
 from models.registry import ServedModel
 
@@ -39,17 +39,25 @@ def check_model(settings: Settings) -> ModelReport:
     check_folders(settings)
     if settings.engine == "vllm":
         return _described(settings)
-    model = load_models(settings, lambda _: None).default
-    report, engine = model.report, model.engine
+    try:
+        return _loaded(settings)
+    except LoadError:
+        raise
+    except CheckpointError as error:
+        raise LoadError(f"model {settings.model}: {error}") from None
+    except Exception as error:
+        raise LoadError(f"model {settings.model}: it cannot be loaded: {first_line(error)}") from error
+
+
+def _loaded(settings: Settings) -> ModelReport:
     from models.engine import TorchEngine
 
+    model = load_models(settings, lambda _: None).default
+    report, engine = model.report, model.engine
     assert isinstance(engine, TorchEngine)
     assert report is not None
     faults = engine.adapter_faults()
-    try:
-        asyncio.run(_start(engine))
-    except CheckpointError as error:
-        raise LoadError(f"model {settings.model}: {error}") from None
+    asyncio.run(_start(engine))
     return dataclasses.replace(report, warnings=(*report.warnings, *faults))
 
 
@@ -86,4 +94,6 @@ def described_prompts(settings: Settings) -> tuple[Checkpoint, PromptBuilder]:
         must_render(checkpoint, prompts)
     except CheckpointError as error:
         raise LoadError(str(error)) from None
+    except Exception as error:
+        raise LoadError(f"model {settings.model}: it cannot be read: {first_line(error)}") from error
     return checkpoint, prompts

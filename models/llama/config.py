@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import torch
 
+from models.architectures import is_size
+
 CLASSES = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -26,6 +28,7 @@ _NEEDED = frozenset(
         *("num_hidden_layers", "num_key_value_heads", "rms_norm_eps", "tie_word_embeddings", "vocab_size"),
     )
 )
+_SIZES = _NEEDED - {"hidden_act", "rms_norm_eps", "tie_word_embeddings"}
 # Without an influence on the logits: training, generation, and how the checkpoint was written.
 _IGNORED = frozenset(
     (
@@ -102,6 +105,8 @@ def _config(written: dict[str, Any]) -> LlamaConfig | None:
     rope = _rope(written)
     fits = _NEEDED <= written.keys() <= _KNOWN[kind] and all(written[key] is not None for key in _NEEDED)
     if not fits or rope is None or written["hidden_act"] != "silu":
+        return None
+    if not all(is_size(written[key]) for key in _SIZES):
         return None
     attention_bias = written.get("attention_bias", False)
     return LlamaConfig(

@@ -128,6 +128,12 @@ def test_end_that_the_template_writes_and_the_model_does_not_stop_at_is_a_warnin
     assert "add 0 to eos_token_id" in warning
 
 
+def test_end_that_the_model_cannot_write_is_a_warning(folder: Path) -> None:
+    change(folder / "generation_config.json", eos_token_id=[0, 100_000])
+    (warning,) = checked(folder)["warnings"]
+    assert warning.startswith("it cannot write its end 100000")
+
+
 def test_model_without_template_and_ends_is_served_with_warnings(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
     for name in ("config.json", "generation_config.json"):
@@ -202,6 +208,11 @@ def drop_tokenizer(folder: Path) -> None:
         path.unlink()
 
 
+def number_as_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+    change(folder / "tokenizer_config.json", chat_template=7)
+
+
 def write(name: str, text: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).write_text(text)
 
@@ -223,6 +234,15 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "template that is none": (write("chat_template.jinja", "{% for %}"), "(line 1: "),
     "template that raises": (write("chat_template.jinja", "{{ 1 / 0 }}"), "renders no conversation"),
     "template without the message": (write("chat_template.jinja", "hello"), "it leaves out what the user says"),
+    "template that is a number": (number_as_template, "model "),
+    "no layers": (lambda folder: change(folder / "config.json", num_hidden_layers=0), "num_hidden_layers=0"),
+    "no heads": (lambda folder: change(folder / "config.json", num_attention_heads=0), "config"),
+    "heads that do not fit": (lambda folder: change(folder / "config.json", num_attention_heads=3), "not a multiple"),
+    "size that is a text": (lambda folder: change(folder / "config.json", vocab_size="x"), "expected int, got str"),
+    "temperature that is a text": (
+        lambda folder: change(folder / "generation_config.json", temperature="hot"),
+        "temperature='hot' is not a number",
+    ),
     "hidden size": (lambda folder: change(folder / "config.json", hidden_size=128), "broken checkpoint"),
     "other attention": (
         lambda folder: change(folder / "config.json", kv_lora_rank=16),
@@ -232,6 +252,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 READ_FOR_A_PROMPT = {
     *("no folder", "weights cut", "no weights", "no config", "config cut", "no tokenizer", "tokenizer cut"),
     *("tokenizer config cut", "generation config cut", "template that is none", "template that raises"),
+    *("template that is a number", "no heads", "size that is a text", "temperature that is a text"),
 }
 
 
