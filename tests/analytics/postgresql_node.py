@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 import warnings
 from pathlib import Path
@@ -60,6 +62,7 @@ class PostgresNode:
             return connection.execute(query.encode(), values).fetchall()
 
     def _control(self, *arguments: str) -> None:
+        _allow_others(self._data)
         try:
             pgexec(
                 "pg_ctl",
@@ -71,3 +74,10 @@ class PostgresNode:
         except subprocess.SubprocessError as error:
             log = self._log.read_text() if self._log.exists() else "no log"
             raise RuntimeError(f"PostgreSQL did not {arguments[-1]}: {log[-600:]}") from error
+
+
+def _allow_others(folder: Path) -> None:
+    """Let the server's own user through to its folder. Each pytest that begins closes the folder of all of them."""
+    for parent in folder.parents:
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & stat.S_IXOTH:
+            parent.chmod(parent.stat().st_mode | stat.S_IXOTH)
