@@ -12,6 +12,7 @@ import click
 
 from app.commands.terminal import WrongUseError, note, settings_of_terminal
 from app.printable import printable
+from app.process_end import end_at_signals
 from app.settings import Settings
 
 _NAME_WIDTH = 14
@@ -76,6 +77,7 @@ def render(name: str, file: IO[bytes], *, as_text: bool) -> None:
 
 
 def _settings_for(name: str) -> Settings:
+    end_at_signals()
     # Each warning of the libraries is in the report or in the error.
     logging.getLogger("transformers").setLevel(logging.ERROR)
     settings = settings_of_terminal()

@@ -64,6 +64,12 @@ def small_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARLEY_DEVICE", "cpu")
 
 
+@pytest.fixture(autouse=True)
+def own_signal_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command ends its process at a signal, which is not the tests' process."""
+    monkeypatch.setattr("app.commands.model.end_at_signals", lambda: None)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save(tmp_path_factory.mktemp("models") / "tiny")
