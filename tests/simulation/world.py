@@ -14,6 +14,7 @@ import inspect
 import itertools
 import random
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -132,11 +133,12 @@ class SteppedLoop(asyncio.AbstractEventLoop):
         self.dead = True
         self.ready.clear()
         self.timers.clear()
-        with self.running():
+        with self.running(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # what a task had not begun is never awaited
             for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close(task.get_coro())
-        self.tasks.clear()
+            self.tasks.clear()
 
 
 def _close(coroutine: Any) -> None:
