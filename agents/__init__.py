@@ -1,1 +1,5 @@
-"""The Faust agents: one file per topic, plus the timers and functions that they share."""
+"""What happens to the records of a topic, a file a topic.
+
+`requests`, `controls` and `turns` are Faust agents, members of the consumer group. `usage` and `tool_results` read beside
+the group (app/delivery/follower.py), so that the group has the same subscription with and without them.
+"""

@@ -3,7 +3,7 @@
 1. Decide: the stages add to the plan. What a former owner has decided stands.
 2. Read the conversation, choose what stands in the prompt, and write the plan, in one step.
 3. Round: prompt -> job -> events -> what readers get. Stages repeat it: with results of tools, or with another model.
-4. Leave: the conversation's row, the turn, the ended id and the offset, in one transaction.
+4. End: write how the answer ends. What it leaves behind (kept.py) is committed by containment.py, in one transaction.
 
 A model that takes over in the middle continues what readers have: the text so far, as tokens of its own vocabulary, is
 the beginning of its job (`Job.generated`), and its tokens get the answer's next indexes.
