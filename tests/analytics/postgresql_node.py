@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import subprocess
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,17 @@ USER = "postgres"
 
 
 class PostgresNode:
-    """One server on loopback; its folder keeps its data across restarts."""
+    """One server on loopback; it keeps its data across restarts, until it is closed.
 
-    def __init__(self, folder: Path) -> None:
-        self._data = folder / "data"
-        self._log = folder / "data" / "postgresql.log"
+    Its folder is none of pytest's: each pytest that begins closes those of all others to the server's own user.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="parley-postgresql-", ignore_cleanup_errors=True)
+        self._data = Path(self._folder.name) / "data"
+        self._log = self._data / "postgresql.log"
         self._port = free_port()
-        self._data.mkdir(parents=True)
+        self._data.mkdir()
         # The package knows how to run it where we are root, which PostgreSQL refuses. Its own `start` has no TCP port.
         self._server = PostgresServer(self._data)
 
@@ -50,6 +53,11 @@ class PostgresNode:
         if (self._data / "postmaster.pid").exists():
             self.stop()
 
+    def close(self) -> None:
+        """End it, and delete its data."""
+        self.kill()
+        self._folder.cleanup()
+
     def connect(self) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(host=LOOPBACK, port=self._port, user=USER, dbname="postgres", autocommit=True)
 
@@ -62,7 +70,6 @@ class PostgresNode:
             return connection.execute(query.encode(), values).fetchall()
 
     def _control(self, *arguments: str) -> None:
-        _allow_others(self._data)
         try:
             pgexec(
                 "pg_ctl",
@@ -74,10 +81,3 @@ class PostgresNode:
         except subprocess.SubprocessError as error:
             log = self._log.read_text() if self._log.exists() else "no log"
             raise RuntimeError(f"PostgreSQL did not {arguments[-1]}: {log[-600:]}") from error
-
-
-def _allow_others(folder: Path) -> None:
-    """Let the server's own user through to its folder. Each pytest that begins closes the folder of all of them."""
-    for parent in folder.parents:
-        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & stat.S_IXOTH:
-            parent.chmod(parent.stat().st_mode | stat.S_IXOTH)

@@ -60,7 +60,7 @@ class Analytics:
 
     def __init__(self, kafka: KafkaCluster, folder: Path, prefix: str) -> None:
         self._prefix = prefix
-        self.postgresql = PostgresNode(folder / "postgresql")
+        self.postgresql = PostgresNode()
         environment = {
             "PARLEY_POSTGRESQL_URL": self.postgresql.jdbc_url,
             "PARLEY_POSTGRESQL_USER": USER,
@@ -78,7 +78,7 @@ class Analytics:
 
     def kill(self) -> None:
         self.connect.kill()
-        self.postgresql.kill()
+        self.postgresql.close()
 
 
 async def storm(

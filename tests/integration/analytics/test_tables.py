@@ -17,14 +17,14 @@ SECRET = "my card is 4111"
 
 
 @pytest.fixture(scope="module")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresNode]:
-    node = PostgresNode(tmp_path_factory.mktemp("postgresql"))
+def postgresql() -> Iterator[PostgresNode]:
+    node = PostgresNode()
     node.start()
     try:
         node.run(DEPLOY / "postgresql" / "tables.sql")
         yield node
     finally:
-        node.kill()
+        node.close()
 
 
 def ingest(postgresql: PostgresNode, topic: str, record: str) -> int:
