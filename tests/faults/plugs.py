@@ -87,7 +87,7 @@ def kill_after_token(at: int) -> None:
 
 def kill_after_plan(at: int) -> None:
     """A decision is handed to the producer, and no token depends on it yet."""
-    _after(AnswerLog, "plan", at, _die)
+    _after(AnswerLog, "decide", at, _die)
 
 
 def kill_after_done(at: int) -> None:

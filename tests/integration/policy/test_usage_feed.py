@@ -66,4 +66,5 @@ async def test_windows_count_once_however_often_reading_begins_anew(
                 await asyncio.sleep(0.02)
     finally:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
     assert figures.cost_of_month("acme") == 3.0

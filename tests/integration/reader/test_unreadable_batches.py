@@ -140,5 +140,6 @@ async def test_usage_is_counted_behind_them(settings: Settings, caplog: pytest.L
                 await asyncio.sleep(0.02)
     finally:
         reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
     assert figures.cost_of_month("acme") == 1.0
     warned(caplog.text, settings, "usage", offsets)
