@@ -7,7 +7,8 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from app.features.guard.analyzer import Analyzer, AnalyzerError, Analyzes
@@ -22,18 +23,22 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class GuardStats:
-    """Searches for private values, those of them without a verdict, and their duration in total. The same of
-    judgements, and how often a category has been blocked or flagged. `refused`: new requests for which the guard had no
-    time.
-    """
+class Reads:
+    """How often texts were read, how often that ended without a verdict, and the seconds that it took in total."""
 
-    searches: int = 0
+    count: int = 0
     failures: int = 0
     seconds: float = 0.0
-    judgements: int = 0
-    judgement_failures: int = 0
-    judgement_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class GuardStats:
+    """Searches for private values, and judgements. `refused`: new requests for which the guard had no time. `verdicts`:
+    how often a category has been blocked or flagged.
+    """
+
+    searches: Reads = field(default_factory=Reads)
+    judgements: Reads = field(default_factory=Reads)
     refused: int = 0
     verdicts: Counter[tuple[str, str]] = field(default_factory=Counter)
 
@@ -104,42 +109,36 @@ class Guard:
         """The private values in these texts; raises `AnalyzerError`, and `BusyError` for a new request."""
         if self._analyzer is None:
             return ()
-        began = time.monotonic()
-        self.stats.searches += 1
-        try:
+        with self._counted(self.stats.searches, asker):
             return await self._analyzer.find(texts, asker)
-        except AnalyzerError as error:
-            self.stats.failures += 1
-            log.error("%s: %s", asker.about, error)
-            raise
-        except BusyError:
-            self.stats.refused += 1
-            raise
-        finally:
-            self.stats.seconds += time.monotonic() - began
 
     async def judge(self, texts: Sequence[str], actions: Mapping[str, Action], asker: Asker) -> Verdict:
         """The verdict on these texts by `actions`; raises `JudgeError`, and `BusyError` for a new request."""
         categories = judged(actions)
         if self._judges is None or not categories or not any(text.strip() for text in texts):
             return PASSED
-        began = time.monotonic()
-        self.stats.judgements += 1
-        try:
+        with self._counted(self.stats.judgements, asker):
             reached = await self._judges.categories_of(texts, categories, asker)
-        except JudgeError as error:
-            self.stats.judgement_failures += 1
+        hits = [(name, action) for name, action in actions.items() if name in reached]
+        self.stats.verdicts.update(hits)
+        blocked = next((name for name, action in hits if action == "block"), None)
+        return Verdict(blocked, tuple(name for name, action in hits if action == "flag"))
+
+    @contextmanager
+    def _counted(self, reads: Reads, asker: Asker) -> Iterator[None]:
+        began = time.monotonic()
+        reads.count += 1
+        try:
+            yield
+        except (AnalyzerError, JudgeError) as error:
+            reads.failures += 1
             log.error("%s: %s", asker.about, error)
             raise
         except BusyError:
             self.stats.refused += 1
             raise
         finally:
-            self.stats.judgement_seconds += time.monotonic() - began
-        hits = [(name, action) for name, action in actions.items() if name in reached]
-        self.stats.verdicts.update(hits)
-        blocked = next((name for name, action in hits if action == "block"), None)
-        return Verdict(blocked, tuple(name for name, action in hits if action == "flag"))
+            reads.seconds += time.monotonic() - began
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,16 +12,16 @@ from app.features.guard.masking import Masking
 
 def guard_families(masking: Masking | None) -> Iterable[Metric]:
     stats = GuardStats() if masking is None else masking.guard.stats
-    yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches)
-    yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.failures)
-    yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.seconds)
+    yield CounterMetricFamily("parley:guard_searches", "Searches for private values.", stats.searches.count)
+    yield CounterMetricFamily("parley:guard_failures", "Such searches without a verdict.", stats.searches.failures)
+    yield CounterMetricFamily("parley:guard_seconds", "Seconds that these searches took.", stats.searches.seconds)
     yield CounterMetricFamily("parley:guard_refused", "New requests for which the guard had no time.", stats.refused)
-    yield CounterMetricFamily("parley:guard_judgements", "Judgements of prompts and answers.", stats.judgements)
+    yield CounterMetricFamily("parley:guard_judgements", "Judgements of prompts and answers.", stats.judgements.count)
     yield CounterMetricFamily(
-        "parley:guard_judgement_failures", "Such judgements without a verdict.", stats.judgement_failures
+        "parley:guard_judgement_failures", "Such judgements without a verdict.", stats.judgements.failures
     )
     yield CounterMetricFamily(
-        "parley:guard_judgement_seconds", "Seconds that these judgements took.", stats.judgement_seconds
+        "parley:guard_judgement_seconds", "Seconds that these judgements took.", stats.judgements.seconds
     )
     verdicts = CounterMetricFamily(
         "parley:guard_verdicts", "Judgements that found a category.", labels=["category", "action"]
