@@ -5,21 +5,25 @@ tool_call  <|tool_call|>{"name": "f", "arguments": {...}}<|/tool_call|>      tem
 granite    <|tool_call|>[{"name": "f", "arguments": {...}}]                  Granite 3
 """
 
+import dataclasses
+
 from models.tools.format import ToolFormat
 
 _MIDDLE = ', "arguments": '
 
+_PHI = ToolFormat(
+    name="phi",
+    trigger="<|tool_call|>",
+    opening='[{"name": ',
+    middle=_MIDDLE,
+    closing="}",
+    separator=', {"name": ',
+    end="]<|/tool_call|>",
+    leads=True,
+)
+
 FORMS = (
-    ToolFormat(
-        name="phi",
-        trigger="<|tool_call|>",
-        opening='[{"name": ',
-        middle=_MIDDLE,
-        closing="}",
-        separator=', {"name": ',
-        end="]<|/tool_call|>",
-        leads=True,
-    ),
+    _PHI,
     ToolFormat(
         name="tool_call",
         trigger="<|tool_call|>",
@@ -29,14 +33,5 @@ FORMS = (
         separator='<|tool_call|>{"name": ',
         leads=True,
     ),
-    ToolFormat(
-        name="granite",
-        trigger="<|tool_call|>",
-        opening='[{"name": ',
-        middle=_MIDDLE,
-        closing="}",
-        separator=', {"name": ',
-        end="]",
-        leads=True,
-    ),
+    dataclasses.replace(_PHI, name="granite", end="]"),
 )
