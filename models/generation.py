@@ -118,9 +118,9 @@ class Job:
     computed pages: other users share the first `shared` tokens of the prompt and no more. `adapter` names a LoRA
     adapter of the engine; empty means the model itself. No end-of-sequence token is drawn before the answer has
     `min_tokens`. `tools` is the form in which the answer may call tools; such calls are not text. With `reasoning` the
-    model's reasoning is told apart from its text. `prompt_logprobs`: how many of the likeliest tokens are reported with
-    each token of the prompt; None reports nothing, and neither does a job with `generated`. `stop_when` needs
-    `sampling.logprobs`.
+    deltas carry the model's reasoning apart from its text. `prompt_logprobs`: how many of the likeliest tokens are
+    reported with each token of the prompt; None reports nothing, and neither does a job with `generated`. `stop_when`
+    needs `sampling.logprobs`.
     """
 
     id: str

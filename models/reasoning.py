@@ -1,4 +1,4 @@
-r"""A model's reasoning told apart from its answer, piece by piece.
+r"""Separates a model's reasoning from its answer, piece by piece.
 
     <think>\n reasoning \n</think>\n\n answer
 

@@ -282,7 +282,7 @@ class Masked(Stage):
 
 
 def asker_of(accepted: Accepted, patience: Patience | None = None, about: str = "") -> Asker:
-    """For whom a text is read; a request that a former owner has admitted is not new."""
+    """The asker on whose behalf the guard reads this request. A request that a former owner admitted is not new."""
     if patience is None:
         patience = Patience.BEGUN if accepted.former.is_admitted else Patience.NEW
     request = accepted.request

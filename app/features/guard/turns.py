@@ -38,7 +38,7 @@ class Patience(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """For whom a text is read. `about` names its source in the log."""
+    """The user for whom the guard reads a text. `about` names the text's source in the log."""
 
     user: str
     tenant: str = ""
