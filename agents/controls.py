@@ -15,6 +15,7 @@ An erasure takes these steps. After a crash the record is read again and the ste
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import AsyncIterable, Callable, Iterator
 
@@ -28,9 +29,9 @@ from app.delivery.dead_letters import rejected
 from app.delivery.inflight import Forgets, InFlight
 from app.delivery.partition import Partition, State
 from app.delivery.partitions import Partitions
-from app.delivery.record import CONTROLS, Outgoing, Record
+from app.delivery.record import CONTROLS, Outgoing, Record, outgoing
 from app.settings import Settings
-from app.wire.codec import decode, encode
+from app.wire.codec import decode
 from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.erasure import Erasure
 from app.wire.error import WireError
@@ -160,17 +161,15 @@ class Controls:
             del ownership.erasing[user_id]
 
     def _forwarded(self, partition: Partition, user_id: str, at: int) -> Iterator[Outgoing]:
-        value, headers = encode(Erase(user_id=user_id), self._settings.wire_format)
-        headers = [*headers, (FORWARDED, f"{partition.number}@{at}".encode())]
-        topic, key = self._settings.topic(CONTROLS), user_id.encode()
+        headers = [(FORWARDED, f"{partition.number}@{at}".encode())]
+        record = outgoing(self._settings, CONTROLS, user_id.encode(), Erase(user_id=user_id), headers)
         for number in range(self._settings.partitions):
             if number != partition.number:
-                yield Outgoing(topic, key, value, headers, partition=number)
+                yield dataclasses.replace(record, partition=number)
 
     def _for_sinks(self, user_id: str, at: int, now: int) -> Iterator[Outgoing]:
         record = Erasure(user_id=user_id, erased_at=at, created_at=now)
-        value, headers = encode(record, self._settings.wire_format)
-        yield Outgoing(self._settings.topic("erasures"), user_id.encode(), value, headers)
+        yield outgoing(self._settings, "erasures", user_id.encode(), record)
 
 
 async def _delete_rows(partition: Partition, user_id: str, mark: Erased) -> None:

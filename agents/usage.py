@@ -26,11 +26,11 @@ from aiokafka import ConsumerRecord
 from app.delivery.commits.commit import Commit
 from app.delivery.follower import Follower, follow
 from app.delivery.partition import Partition
-from app.delivery.record import TURNS, Outgoing
+from app.delivery.record import TURNS, Outgoing, outgoing
 from app.kafka.reading import cause_of
 from app.prices import PriceList
 from app.settings import Settings
-from app.wire.codec import decode, encode
+from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.ids import tenant_of
 from app.wire.turn import Turn
@@ -143,8 +143,7 @@ class Usage:
             cached_requests=tally.cached_requests,
             saved_tokens=tally.saved_tokens,
         )
-        value, headers = encode(window, self._settings.wire_format)
-        return Outgoing(self._settings.topic("usage"), key.tenant.encode(), value, headers)
+        return outgoing(self._settings, "usage", key.tenant.encode(), window)
 
 
 async def _pass_time(turns: Follower, windows: Windows, now: int) -> None:

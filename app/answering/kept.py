@@ -16,9 +16,8 @@ from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
 from app.delivery.dead_letters import dead_letter_of
 from app.delivery.inflight import Forgets
-from app.delivery.record import Outgoing, Record
+from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
-from app.wire.codec import encode
 from app.wire.error import WireError
 from app.wire.event import ErrorInfo, EventType, Plan, TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, MAX_USER_LENGTH, json_bytes
@@ -78,9 +77,8 @@ def commit_of(run: Run, leaves: Sequence[Leave], end: TokenEvent, now: int) -> C
         kept = leave(kept)
     changes, outputs = [*kept.changes, ended_row(accepted, now)], [*kept.outputs]
     if kept.turn is not None:
-        value, headers = encode(kept.turn, run.settings.wire_format)
-        topic = run.settings.topic("turns")
-        outputs.insert(0, Outgoing(topic, accepted.record.key, value, [*headers, *inflight.trace_headers]))
+        turn = outgoing(run.settings, "turns", accepted.record.key, kept.turn, inflight.trace_headers)
+        outputs.insert(0, turn)
     if kept.row is not None and not kept.is_empty:
         before = None if inflight.forgets else run.conversation
         remembered = run.rules.remember(before, kept.row, accepted.at)

@@ -27,13 +27,13 @@ from app.delivery.commits.pacer import CommitPacer
 from app.delivery.commits.watermark import Watermark
 from app.delivery.inflight import InFlight
 from app.delivery.observer import UNOBSERVED, Observer
-from app.delivery.record import REQUESTS, Outgoing, Record
+from app.delivery.record import REQUESTS, Record, outgoing
 from app.delivery.resume.recovery import RecoveredAnswers, RequestKey, recover
 from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
 from app.settings import Settings
-from app.wire.codec import decode, encode
+from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.request import Request
@@ -202,8 +202,7 @@ class Ownership:
 
     async def write_fence(self, mine: set[int]) -> None:
         """Begin a new epoch. Its number is added to `mine` before it can be committed."""
-        value, headers = encode(TokenEvent(type=EventType.FENCE), self.context.settings.wire_format)
-        fence = Outgoing(self.context.settings.topic("tokens"), None, value, headers)
+        fence = outgoing(self.context.settings, "tokens", None, TokenEvent(type=EventType.FENCE))
         async with self._fencing:
             await self.token_log.hold()
             sent_at = time.monotonic()

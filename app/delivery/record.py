@@ -9,6 +9,9 @@ from typing import Protocol
 from aiokafka import ConsumerRecord
 
 from app.kafka.reading import cause_of
+from app.settings import Settings
+from app.wire.codec import Record as WireRecord
+from app.wire.codec import encode
 from app.wire.error import ErrorCode, WireError
 from app.wire.headers import format_of
 from app.wire.salvage import salvage
@@ -101,3 +104,11 @@ class Outgoing:
     value: bytes | None
     headers: HeaderList = ()
     partition: int | None = None
+
+
+def outgoing(
+    settings: Settings, topic: str, key: bytes | None, record: WireRecord, headers: HeaderList = ()
+) -> Outgoing:
+    """`record` in the wire format in force, for the topic of this short name. `headers` follow the format's own."""
+    value, own = encode(record, settings.wire_format)
+    return Outgoing(settings.topic(topic), key, value, [*own, *headers])

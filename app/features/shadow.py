@@ -24,11 +24,10 @@ from app.answering.run import Run
 from app.answering.stage import Feature, Stage
 from app.delivery.commits.commit import Commit, LostError
 from app.delivery.inflight import Forgets, InFlight, Outcome
-from app.delivery.record import Outgoing
+from app.delivery.record import outgoing
 from app.policy.file import Policy, Route
 from app.prices import PriceList
 from app.settings import Settings
-from app.wire.codec import encode
 from app.wire.comparison import Comparison
 from app.wire.event import Plan
 from app.wire.request import Request
@@ -134,9 +133,8 @@ class Shadowed(Stage):
                 shadow_cost=shadow.cost,
                 error=shadow.error,
             )
-            value, headers = encode(record, settings.wire_format)
-            topic = settings.topic("comparisons")
-            await run.partition.commit(Commit(None, (), (Outgoing(topic, arm.encode(), value, headers),)))
+            output = outgoing(settings, "comparisons", arm.encode(), record)
+            await run.partition.commit(Commit(None, (), (output,)))
         except LostError:
             log.debug("the comparison of request %s is dropped: its partition has left", run.key)
 

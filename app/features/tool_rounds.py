@@ -26,10 +26,9 @@ from app.delivery.commits.commit import Commit
 from app.delivery.inflight import Outcome
 from app.delivery.ownership import Ownership
 from app.delivery.record import TOOL_RESULTS as TOOL_RESULTS_TOPIC
-from app.delivery.record import Outgoing
+from app.delivery.record import Outgoing, outgoing
 from app.features.open_calls import OpenCalls
 from app.settings import Settings
-from app.wire.codec import encode
 from app.wire.error import ErrorCode
 from app.wire.event import TOOL_CALLS, TOOL_RESULTS, Plan
 from app.wire.limits import TOOL_TIMEOUT_MS
@@ -191,9 +190,7 @@ class Calling(Stage):
             expires_at=one.expires_at,
             tenant=request.tenant,
         )
-        value, headers = encode(record, self._settings.wire_format)
-        topic = self._settings.topic("tool-calls")
-        return Outgoing(topic, self.run.accepted.record.key, value, [*headers, *inflight.trace_headers])
+        return outgoing(self._settings, "tool-calls", self.run.accepted.record.key, record, inflight.trace_headers)
 
     def leave(self, kept: Kept) -> Kept:
         """The calls are part of the turn, and their row goes. Each call has a result, as templates expect."""
