@@ -23,8 +23,8 @@ demo: $(STAMP)  ## two users chat through a real Kafka; ONCE=1 ends after the sc
 	@$(BIN)/parley demo $(if $(ONCE),--once)
 
 # Unit tests and the simulation are computation, the others mostly wait for real servers. So three parts run at once, the
-# first with a lower priority, so that it does not slow down what depends on time. Two of them end early: what follows
-# them would disturb, and be disturbed by, others of its kind.
+# first with a lower priority, so that it does not slow down what depends on time. Faults follow the workers' tests, and
+# clients the computed ones: each would disturb others of its kind, and so the three parts end close together.
 PYTEST := $(BIN)/python -m pytest
 COMPUTED := tests/unit tests/simulation
 WORKERS := tests/integration/worker
@@ -34,10 +34,10 @@ FAULTS := tests/faults
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	@mkdir -p build
 	@{ nice -n 15 $(PYTEST) -p no:cacheprovider $(COMPUTED); first=$$?; \
-	$(PYTEST) -p no:cacheprovider $(FAULTS) && exit $$first; } >build/unit.log 2>&1 & \
+	$(PYTEST) -p no:cacheprovider $(CLIENTS) && exit $$first; } >build/unit.log 2>&1 & \
 	unit=$$!; \
 	{ $(PYTEST) -p no:cacheprovider $(WORKERS); first=$$?; \
-	$(PYTEST) -p no:cacheprovider $(CLIENTS) && exit $$first; } >build/worker.log 2>&1 & \
+	$(PYTEST) -p no:cacheprovider $(FAULTS) && exit $$first; } >build/worker.log 2>&1 & \
 	worker=$$!; \
 	$(PYTEST) tests $(addprefix --ignore=,$(COMPUTED) $(WORKERS) $(CLIENTS) $(FAULTS)); failed=$$?; \
 	echo "waiting for the other parts, see build/worker.log and build/unit.log"; \
