@@ -50,19 +50,15 @@ class ParleyApp(consumer.App):
 
     async def stop(self) -> None:
         """Hand the partitions on while records still flow, so that no request waits for what is closed after that."""
-        if self.leaving is None:
-            self.leaving = asyncio.ensure_future(self._leave())
         try:
-            await self.leaving
+            await self._leave_once()
         finally:
             await super().stop()
 
     async def leave(self) -> None:
         """As `stop`, but for a process that ends right after: Faust's own services stay as they are."""
-        if self.leaving is None:
-            self.leaving = asyncio.ensure_future(self._leave())
         try:
-            await self.leaving
+            await self._leave_once()
         finally:
             await _close(self)
 
@@ -70,6 +66,12 @@ class ParleyApp(consumer.App):
         """Leave without the rest of the grace period."""
         if self.worker is not None:
             self.worker.partitions.hurry()
+
+    async def _leave_once(self) -> None:
+        """Leave, or wait for a departure that has begun: signals and Faust may both ask for it."""
+        if self.leaving is None:
+            self.leaving = asyncio.ensure_future(self._leave())
+        await self.leaving
 
     async def _leave(self) -> None:
         if self.watching is not None:  # a start may fail before that

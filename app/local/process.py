@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -140,7 +141,7 @@ class BackgroundProcess:
         return (telling or lines or ["the log is empty"])[-1].strip()[:LOG_TAIL]
 
 
-class LocalServer:
+class LocalServer(ABC):
     """A server on one port; its folder keeps its data across restarts."""
 
     def __init__(self, process: BackgroundProcess, folder: Path, port: int, hello: bytes, timeout_s: float) -> None:
@@ -160,8 +161,9 @@ class LocalServer:
         self.spawn(report)
         self.wait_ready(timeout)
 
+    @abstractmethod
     def spawn(self, report: Report = silent) -> None:
-        raise NotImplementedError
+        """Start it without waiting."""
 
     def wait_ready(self, timeout: float | None = None) -> None:
         self.process.wait_until(self.answers, timeout or self._timeout_s)
