@@ -1,4 +1,4 @@
-"""One request through the pipeline: an engine of words, a store in memory, a log in a list. No server.
+"""One request through the pipeline: an engine of words (word_engine.py), a store in memory, a log in a list. No server.
 
 `answered` runs a request to its commit. `same_at_every_cut` runs it again for each event of that run, as the next owner
 of the partition would that has only the events before it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,25 +44,17 @@ from app.wire.request import Request
 from app.wire.turn import Turn
 from app.wire.validation import with_tenant
 from models.generation import (
-    Delta,
-    End,
-    EngineStats,
-    Failure,
     FinishReason,
-    GenerationDefaults,
     Job,
-    Stream,
     StreamEvent,
-    TokenLogprob,
-    Usage,
 )
-from models.paced import CONTEXT, BytePrompts, called, text_of, word
 from models.registry import ModelRegistry, ServedModel
 from tables import records
 from tables.conversations import MemoryRules
 from tables.expiry import mark_of
 from tables.records import Change, Conversation, Erased, Table
 from tests.simulation.memory_store import Disk, MemoryStore
+from tests.unit.answering.word_engine import Before, model, words_of
 
 ASKED_AT = 1_700_000_000_000
 NOW = ASKED_AT + 1000
@@ -70,126 +62,8 @@ SETTINGS = Settings(_env_file=None, max_tokens=6)
 WEATHER = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}
 _EPOCH = 5
 _DEADLINE_S = 5
-_ROUNDS = 2
-"""In which the engine calls tools, if it has some."""
 
-Before = Callable[[Job, int], StreamEvent | None]
-Says = Callable[[Job], Sequence[str]]
 Prepare = Callable[[InFlight], None]
-
-
-class _Words:
-    """A stream that `before` each token may fail, end or stop the request."""
-
-    def __init__(self, engine: Words, job: Job) -> None:
-        self._engine = engine
-        self._job = job
-        self._reason: FinishReason | None = None
-        self.admitted_at = 1.0
-
-    def cancel(self, reason: FinishReason = FinishReason.CANCELLED) -> None:
-        self._reason = self._reason or reason
-        self._engine.open.discard(self)
-
-    async def __aiter__(self) -> AsyncIterator[StreamEvent]:
-        job, engine, index = self._job, self._engine, len(self._job.generated)
-        said = None if engine.says is None else engine.says(job)
-        calls = job.tools is not None and bytes(job.prompt).count(b"\ntool: ") < _ROUNDS
-        most = (job.max_tokens + 1) // 2 if calls else job.max_tokens
-        most = most if said is None else min(most, len(said))
-        while index < most:
-            await asyncio.sleep(0)
-            event = engine.before(job, index)
-            await asyncio.sleep(0)
-            if self._reason is not None:
-                yield self._end(index, self._reason)
-                return
-            if event is not None:
-                self._engine.open.discard(self)
-                yield event
-                return
-            token, text = engine.word(job, index) if said is None else (index, said[index])
-            scores = () if job.sampling.logprobs is None else (_score(job, token),)
-            yield Delta(index, (token,), text, scores)
-            index += 1
-        self._engine.open.discard(self)
-        if calls:
-            usage = Usage(len(job.prompt), index)
-            yield End(index, FinishReason.TOOL_CALLS, usage, calls=(called(job.prompt, index),))
-            return
-        is_cut = said is None or len(said) > job.max_tokens
-        yield self._end(index, FinishReason.LENGTH if is_cut else FinishReason.STOP)
-
-    def _end(self, index: int, reason: FinishReason) -> End:
-        return End(index, reason, Usage(len(self._job.prompt), index))
-
-
-def _score(job: Job, token: int) -> TokenLogprob:
-    return TokenLogprob(token, -((token + (job.sampling.seed >> 32) * 7) % 97) / 100)
-
-
-class Words:
-    """An engine whose token follows from the prompt, the seed and the index; or that `says` what a test wants.
-
-    jobs: All that it got. open: Streams that have no end, and that were not cancelled.
-    """
-
-    context_length = CONTEXT
-    has_room = True
-    stats = EngineStats()
-
-    def __init__(self, name: str, says: Says | None, before: Before) -> None:
-        self.model_version = f"{name}@1"
-        self.says, self.before = says, before
-        self.jobs: list[Job] = []
-        self.open: set[_Words] = set()
-
-    def word(self, job: Job, index: int) -> tuple[int, str]:
-        return word(job.prompt, index, f"{self.model_version}{job.sampling.seed}")
-
-    def submit(self, jobs: Sequence[Job]) -> list[Stream]:
-        streams = [_Words(self, job) for job in jobs]
-        self.jobs += jobs
-        self.open.update(streams)
-        return [*streams]
-
-    async def start(self) -> None:
-        return None
-
-    async def stop(self) -> None:
-        return None
-
-    @property
-    def prompts(self) -> list[str]:
-        """The prompts that it has read."""
-        return [bytes(job.prompt).decode() for job in self.jobs]
-
-
-def model(name: str = "default", says: Says | None = None, before: Before = lambda _job, _index: None) -> ServedModel:
-    engine = Words(name, says, before)
-    names = frozenset({name, "auto"} if name == "default" else {name})
-    return ServedModel(engine, BytePrompts(), GenerationDefaults(), names, text_of, has_logprobs=True)
-
-
-def words_of(one: ServedModel) -> Words:
-    return cast(Words, one.engine)
-
-
-def saying(*words: str) -> Says:
-    return lambda _job: words
-
-
-def failing(at: int, code: str = "engine_error", times: int = 1 << 30) -> Before:
-    """Fail at the token `at`, so many times."""
-    left = [times]
-
-    def before(_job: Job, index: int) -> StreamEvent | None:
-        if index != at or not left[0]:
-            return None
-        left[0] -= 1
-        return Failure(index, code, "it broke")
-
-    return before
 
 
 class Log:

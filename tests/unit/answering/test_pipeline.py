@@ -15,18 +15,8 @@ from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import FinishReason
 from tables import records
 from tables.records import Conversation, Erased, Table, Turn
-from tests.unit.answering.bench import (
-    ASKED_AT,
-    NOW,
-    BenchPartition,
-    Told,
-    answered,
-    failing,
-    model,
-    same_at_every_cut,
-    saying,
-    words_of,
-)
+from tests.unit.answering.bench import ASKED_AT, NOW, BenchPartition, Told, answered, same_at_every_cut
+from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import routing
 
 

@@ -15,18 +15,8 @@ from models.embedder import EmbedderError
 from models.generation import FinishReason, Job
 from models.registry import ServedModel
 from tables.records import Conversation, Table, Turn
-from tests.unit.answering.bench import (
-    ASKED_AT,
-    BenchPartition,
-    Told,
-    answered,
-    failing,
-    model,
-    same_at_every_cut,
-    stop_at,
-    stopped,
-    words_of,
-)
+from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, same_at_every_cut, stop_at, stopped
+from tests.unit.answering.word_engine import failing, model, words_of
 from tests.unit.features.stages.features import guard, policy_of, quota
 
 

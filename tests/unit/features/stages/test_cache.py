@@ -24,14 +24,11 @@ from tests.unit.answering.bench import (
     BenchPartition,
     Told,
     answered,
-    failing,
-    model,
     placeholders_in,
-    saying,
     stop_at,
     stopped,
-    words_of,
 )
+from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, cache, guard, policy_of, quota
 from tests.unit.features.stages.tool_programs import tool_results
 

@@ -17,17 +17,8 @@ from models.generation import FinishReason, Job
 from models.private.value import PrivateValue
 from models.registry import ServedModel
 from tables.records import Change, Conversation, Table, Turn
-from tests.unit.answering.bench import (
-    ASKED_AT,
-    BenchPartition,
-    Told,
-    answered,
-    model,
-    placeholders_in,
-    same_at_every_cut,
-    saying,
-    words_of,
-)
+from tests.unit.answering.bench import ASKED_AT, BenchPartition, Told, answered, placeholders_in, same_at_every_cut
+from tests.unit.answering.word_engine import model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Finds, Related, guard, recall
 
 PROMPT = f"write to {EMAIL.value}"

@@ -13,17 +13,8 @@ from app.features.guard.turns import BusyError
 from app.wire.event import EventType, Plan, TokenEvent
 from models.generation import FinishReason
 from models.registry import ServedModel
-from tests.unit.answering.bench import (
-    BenchPartition,
-    Told,
-    answered,
-    failing,
-    model,
-    placeholders_in,
-    same_at_every_cut,
-    saying,
-    words_of,
-)
+from tests.unit.answering.bench import BenchPartition, Told, answered, placeholders_in, same_at_every_cut
+from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Judges, Related, guard, policy_of, recall, routing
 
 FILTERED = FinishReason.FILTERED

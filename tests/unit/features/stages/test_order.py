@@ -22,11 +22,10 @@ from tests.unit.answering.bench import (
     BenchPartition,
     Told,
     answered,
-    model,
     placeholders_in,
     same_at_every_cut,
-    words_of,
 )
+from tests.unit.answering.word_engine import model, words_of
 from tests.unit.features.stages.features import (
     EMAIL,
     OLD,

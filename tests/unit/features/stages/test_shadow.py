@@ -13,7 +13,8 @@ from app.wire.codec import decode
 from app.wire.comparison import Comparison
 from models.generation import Job, Priority
 from models.registry import ServedModel
-from tests.unit.answering.bench import Told, answered, failing, model, placeholders_in, saying, stop_at, words_of
+from tests.unit.answering.bench import Told, answered, placeholders_in, stop_at
+from tests.unit.answering.word_engine import failing, model, saying, words_of
 from tests.unit.features.stages.features import EMAIL, OLD, Related, guard, policy_of, recall, routing, shadows
 
 

@@ -9,7 +9,8 @@ import pytest
 from app.answering.stage import Feature
 from app.delivery.inflight import InFlight
 from models.generation import FinishReason
-from tests.unit.answering.bench import BenchPartition, answered, model, stop_at, stopped, words_of
+from tests.unit.answering.bench import BenchPartition, answered, stop_at, stopped
+from tests.unit.answering.word_engine import model, words_of
 from tests.unit.features.stages.features import (
     EMAIL,
     OLD,

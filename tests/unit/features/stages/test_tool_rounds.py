@@ -28,13 +28,11 @@ from tests.unit.answering.bench import (
     BenchPartition,
     Told,
     answered,
-    failing,
-    model,
     same_at_every_cut,
     stop_at,
     stopped,
-    words_of,
 )
+from tests.unit.answering.word_engine import failing, model, words_of
 from tests.unit.features.stages.features import EMAIL, Finds, Judges, guard, policy_of, routing
 from tests.unit.features.stages.tool_programs import tool_results
 
