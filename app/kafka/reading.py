@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 MOST_BATCH_BYTES = 16 << 20
 _TRIES = 2
 _MOST_TRIED = 1000
+_MOST_WARNED = 1000
 _LENGTH_AT, _FRAME_BYTES, _MAGIC_AT = 8, 12, 16
 _LEAST_BYTES = 26
 """Of an entry in message format 0, the smallest one."""
@@ -181,6 +182,7 @@ class ReadableRecords(fetcher.PartitionRecords):
     """The records of a fetch of one partition, with unreadable ones among them. Stands in for `PartitionRecords`."""
 
     _tried: dict[tuple[TopicPartition, int], int] = {}  # noqa: RUF012 - of all consumers
+    _warned: dict[tuple[TopicPartition, int, int], None] = {}  # noqa: RUF012 - of all consumers; the oldest first
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -217,6 +219,16 @@ class ReadableRecords(fetcher.PartitionRecords):
         self._tried[position] = tries
         return True
 
+    def _is_first_warning(self, read: Read) -> bool:
+        """A gateway reads a partition again for an answer that it has not kept, and the record has warned then."""
+        position = (self._tp, read.offset, read.timestamp)
+        if position in self._warned:
+            return False
+        if len(self._warned) >= _MOST_WARNED:
+            del self._warned[next(iter(self._warned))]
+        self._warned[position] = None
+        return True
+
     def _rescued(self, error: Exception) -> Iterator[ConsumerRecord[bytes, bytes]]:
         """The rest of the entry that raised this."""
         last = self._last_offset(is_damaged=isinstance(error, _DamagedError))
@@ -227,7 +239,7 @@ class ReadableRecords(fetcher.PartitionRecords):
             if read.offset < self.next_fetch_offset:
                 continue
             self.next_fetch_offset = read.offset + 1
-            if read.cause:
+            if read.cause and self._is_first_warning(read):
                 log.warning("%s[%s] offset %s cannot be decoded: %s", *self._tp, read.offset, read.cause)
             yield self._delivered(read)
         self.next_fetch_offset = max(self.next_fetch_offset, last + 1)

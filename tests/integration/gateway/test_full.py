@@ -73,14 +73,13 @@ async def test_a_burst_of_one_user_refuses_no_other(
         ):
             for number in range(300):
                 await socket.send(json.dumps({"type": "ask", "ref": str(number), "prompt": "hello", "max_tokens": 40}))
-            async with asyncio.timeout(60):
-                while (refused := await asked(http, "nina")).status_code == 202:
-                    await asyncio.sleep(0.5)
-            assert refused.status_code == 503
             body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, "user_id": "omar"}
-            replies = [await http.post("/v1/chat/completions", json=body) for _ in range(4)]
-            assert [reply.status_code for reply in replies] == [200] * 4
-            assert (await asked(http, "nina")).status_code == 503  # it is not over
+            for _ in range(4):
+                async with asyncio.timeout(60):
+                    while (refused := await asked(http, "nina")).status_code == 202:
+                        await asyncio.sleep(0.1)  # on a slow machine part of the burst is over
+                assert refused.status_code == 503
+                assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
 
 
 async def test_the_users_of_a_tenant_share_what_it_may_ask(new_settings: NewSettings, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from app.local.milvus import MilvusNode
 from app.local.ports import free_port
 from app.search.milvus.connection import Milvus
+from app.search.vector_store import IndexAwayError
 from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 from tests.integration.worker.conftest import StartWorker
@@ -51,10 +52,13 @@ async def answer_s(client: Client, count: int) -> float:
 
 
 async def rows(client: Client, uri: str) -> int:
+    """0 while a Milvus that was resumed does not answer yet."""
     milvus = Milvus(uri)
     try:
-        found = await milvus.call("query", client.settings.milvus_collection, filter="", output_fields=["count(*)"])
-        return int(found[0]["count(*)"])
+        counted = await milvus.call("query", client.settings.milvus_collection, filter="", output_fields=["count(*)"])
+        return int(counted[0]["count(*)"])
+    except IndexAwayError:
+        return 0
     finally:
         await milvus.close()
 

@@ -228,6 +228,19 @@ def test_a_malformed_record_has_its_own_bytes_and_the_others_are_delivered() -> 
     assert found[3] == b"behind"
 
 
+def test_a_record_that_is_read_again_warns_once_and_another_at_its_offset_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(at_ms: int) -> bytes:
+        return renamed(batch([b"first", b"second"], timestamp=at_ms), b"\x0csecond", b"\x12second")
+
+    for _ in range(3):
+        Log(broken(NOW_MS - 5)).read(2)
+    assert caplog.text.count("[3] offset 1 cannot be decoded") == 1
+    Log(broken(NOW_MS - 4)).read(2)  # the topic was deleted and created
+    assert caplog.text.count("[3] offset 1 cannot be decoded") == 2
+
+
 def test_an_offset_outside_of_its_batch_moves_nobody() -> None:
     raw = batch([b"first", b"second"])
     second = raw.index(b"second")
