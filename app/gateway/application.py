@@ -29,6 +29,7 @@ from app.gateway.middleware.tracing import HttpTraces
 from app.gateway.routes import (
     admin,
     asking,
+    asking_by_url,
     completions,
     embeddings,
     health,
@@ -77,7 +78,7 @@ def create_application(gateway: Gateway) -> FastAPI:
     application.add_exception_handler(ApiError, _refused)
     application.add_exception_handler(HTTPException, _no_route)
     application.add_exception_handler(RequestValidationError, _wrong_parameter)
-    for one in (asking, socket, completions, responses, embeddings, models, history, admin, health):
+    for one in (asking, asking_by_url, socket, completions, responses, embeddings, models, history, admin, health):
         application.include_router(one.router)
     if gateway.access.development:
         application.include_router(health.metrics_router)

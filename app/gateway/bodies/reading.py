@@ -40,7 +40,7 @@ async def read_parameters(request: Request, record_type: type[T]) -> tuple[T, li
     await asyncio.sleep(0)
     value = as_written(value, record_type, ignored)
     await asyncio.sleep(0)
-    parsed: T = _converted(value, record_type)
+    parsed: T = convert(value, record_type)
     await asyncio.sleep(0)
     return parsed, [*ignored]
 
@@ -92,7 +92,7 @@ def parse(raw: bytes | bytearray | str, record_type: Any) -> tuple[Any, list[str
     """A message of that type, and the names of its fields that have no effect; raises `ApiError`."""
     _check(raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw)
     ignored: dict[str, None] = {}
-    message = _converted(as_written(_decoded(raw, Any), record_type, ignored), record_type)
+    message = convert(as_written(_decoded(raw, Any), record_type, ignored), record_type)
     known = {*message.__struct_fields__, message.__struct_config__.tag_field}
     return message, [*check_parameters(_decoded(raw, dict[str, msgspec.Raw]), known), *ignored]
 
@@ -108,9 +108,10 @@ def _check(text: bytes | bytearray) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the body is {error}") from None
 
 
-def _converted(value: Any, record_type: Any) -> Any:
+def convert(value: Any, record_type: Any, *, strict: bool = True) -> Any:
+    """A value of that type; unless `strict`, numbers may be texts. Raises `ApiError`."""
     try:
-        return msgspec.convert(value, record_type, str_keys=True)
+        return msgspec.convert(value, record_type, str_keys=True, strict=strict)
     except msgspec.ValidationError as error:
         raise _wrong(error) from None
 

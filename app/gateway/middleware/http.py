@@ -12,6 +12,7 @@ from app.gateway.middleware.base import Middleware
 from app.wire.ids import new_request_id
 
 _REQUEST_ID = "X-Request-Id"
+_HEAD = "parley.head"
 _OWN = re.compile(r"[\x21-\x7e]{1,128}")
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -34,7 +35,12 @@ class Paths(Middleware):
             await self._app(scope, receive, send)
             return
         head = _Head(receive, send)
-        await self._app({**scope, "method": "GET"}, head.receive, head.send)
+        await self._app({**scope, "method": "GET", _HEAD: True}, head.receive, head.send)
+
+
+def is_head(scope: Scope) -> bool:
+    """Whether this `GET` was a `HEAD`."""
+    return _HEAD in scope
 
 
 class _Head:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,22 +12,16 @@ from app.gateway.auth.access import Caller
 from app.gateway.auth.identity import Identity
 from app.gateway.bodies.ask import AskBody
 from app.gateway.bodies.openapi import EVENTS, replies, shape
-from app.gateway.bodies.parameters import ignored_header
 from app.gateway.bodies.reading import read_parameters, schema_of
-from app.gateway.errors import ApiError, error_of, invalid, json_response
+from app.gateway.errors import ApiError, invalid, json_response
 from app.gateway.gateway import Gateway, gateway_of
-from app.gateway.limits import bounds
-from app.gateway.streams.sse import KEEP_ALIVE, EventStream, server_sent
+from app.gateway.streams.answer_stream import AnswerStreams, headers_of, index_after, wants_events
 from app.gateway.streams.while_connected import while_connected
 from app.reader import Answer
 from app.wire.error import ErrorCode
-from app.wire.event import EventType, TokenEvent
 from app.wire.limits import is_request_id
 
 router = APIRouter(prefix="/v1/requests", tags=["requests"])
-
-_LARGEST_INDEX = 2**53
-
 
 _MAYBE = ["string", "null"]
 _ASKED = shape(request_id="string", user_id="string", conversation_id="string", events="string")
@@ -49,25 +41,30 @@ _LOOKED = shape(
 _CANCELLING = shape(request_id="string", status="string")
 
 
-@router.post("", status_code=202, openapi_extra=schema_of(AskBody), responses=replies(_ASKED, 413, 415, status=202))
+@router.post(
+    "",
+    status_code=202,
+    openapi_extra=schema_of(AskBody),
+    responses={**replies(_ASKED, 413, 415, status=202), **replies(EVENTS)},
+)
 async def ask(request: Request) -> Response:
-    """Send a request to Kafka."""
+    """Send a request to Kafka. With `Accept: text/event-stream` the reply is the stream of the answer's events."""
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, AskBody)
     identity = caller.identity(body.user_id)
+    if wants_events(request):
+        return await AnswerStreams(gateway, caller, identity).ask(request, body, ignored)
     asked = body.request(identity, store=gateway.settings.gateway_store)
     (asked,) = await gateway.admit(identity, [asked])
     await gateway.request_producer.ask(asked, is_new=body.request_id is None)
-    location = f"/v1/requests/{asked.request_id}"
     reply = {
         "request_id": asked.request_id,
         "user_id": identity.user,
         "conversation_id": asked.conversation_id,
-        "events": f"{location}/events",
+        "events": f"/v1/requests/{asked.request_id}/events",
     }
-    headers = {"Location": location, "X-Request-Id": asked.request_id, **ignored_header(ignored)}
-    return json_response(reply, 202, headers)
+    return json_response(reply, 202, headers_of(asked, ignored))
 
 
 @router.get("/{request_id}", responses=replies(_LOOKED, 404))
@@ -85,23 +82,10 @@ async def look(request: Request, request_id: str) -> Response:
 
 @router.get("/{request_id}/events", responses=replies(EVENTS))
 async def follow(request: Request, request_id: str, starting_after: str | None = None) -> Response:
-    """The answer's events as server-sent events; an event's `id` is the index after it.
-
-    A reconnect of an `EventSource` that has the end gets 204, which stops it. The last id of a stream is therefore one
-    behind the end.
-    """
+    """The answer's events as server-sent events; an event's `id` is the index after it."""
     gateway, identity, caller = await _of_caller(request, request_id)
-    after = _index(request.headers.get("last-event-id") or starting_after)
-    if after and await _is_behind_the_end(gateway, identity, request_id, after):
-        return Response(status_code=204)
-    gateway.limits.open_stream(identity)
-    return EventStream(
-        _chunks(gateway, identity, request_id, after),
-        bounds.STALL_S,
-        gateway.metrics,
-        lambda: gateway.limits.close_stream(identity),
-        caller.valid_s,
-    )
+    after = index_after(request, starting_after)
+    return await AnswerStreams(gateway, caller, identity).follow(request_id, after)
 
 
 @router.delete("/{request_id}", status_code=202, responses=replies(_CANCELLING, status=202))
@@ -125,46 +109,6 @@ async def _of_caller(request: Request, request_id: str) -> tuple[Gateway, Identi
         raise invalid("request_id", "must be 1-64 of A-Z a-z 0-9 . _ : -")
     gateway.limits.admit_lookup(identity)
     return gateway, identity, caller
-
-
-async def _is_behind_the_end(gateway: Gateway, identity: Identity, request_id: str, after: int) -> bool:
-    answer = await gateway.follower.answer(identity.user_id, request_id)
-    return answer is not None and answer.end is not None and after > answer.end.next_index
-
-
-async def _chunks(gateway: Gateway, identity: Identity, request_id: str, after: int) -> AsyncGenerator[bytes, None]:
-    yield b"retry: 1000\n\n"
-    try:
-        async with aclosing(gateway.follower.events(identity.user_id, request_id, after)) as batches:
-            async for batch in batches:
-                yield b"".join(map(_chunk, batch)) or KEEP_ALIVE
-    except ApiError as error:
-        yield _failed(error)
-    except Exception as failure:  # noqa: BLE001 - what one answer holds ends its stream only
-        yield _failed(error_of(failure, "a stream"))
-
-
-def _failed(error: ApiError) -> bytes:
-    """The reply has begun. Without an end event the client reconnects after a while."""
-    return f": {error.message}\nretry: {int((error.retry_after_s or 5) * 1000)}\n\n".encode()
-
-
-def _chunk(event: TokenEvent) -> bytes:
-    if event.type is EventType.NOTICE:
-        return server_sent(event)
-    # After the end, an id without data: an `EventSource` keeps it, and shows no event.
-    behind = b"id: %d\n\n" % (event.next_index + 1) if event.is_end else b""
-    return server_sent(event, event_id=event.next_index) + behind
-
-
-def _index(text: str | None) -> int:
-    if text is None:
-        return 0
-    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST_INDEX:
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST, "starting_after: must be the `id` of an event", param="starting_after"
-        )
-    return int(text)
 
 
 def _as_json(answer: Answer, identity: Identity) -> dict[str, Any]:

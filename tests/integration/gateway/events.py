@@ -20,20 +20,25 @@ class Sent:
         return self.event["type"] in {"done", "error"}
 
 
-async def read(client: httpx.AsyncClient, path: str, **options: Any) -> AsyncIterator[Sent]:
+async def read(client: httpx.AsyncClient, path: str, method: str = "GET", **options: Any) -> AsyncIterator[Sent]:
     """The events of a stream, up to where it closes."""
-    async with client.stream("GET", path, **options) as reply:
+    async with client.stream(method, path, **options) as reply:
         assert reply.status_code == 200, (await reply.aread(), reply.status_code)
         assert reply.headers["content-type"].startswith("text/event-stream")
-        block: dict[str, str] = {}
-        async for line in reply.aiter_lines():
-            if line:
-                name, _, value = line.partition(":")
-                block[name] = value.removeprefix(" ")
-            else:
-                if "data" in block:
-                    yield Sent(block.get("id"), json.loads(block["data"]))
-                block = {}
+        async for sent in blocks(reply):
+            yield sent
+
+
+async def blocks(reply: httpx.Response) -> AsyncIterator[Sent]:
+    block: dict[str, str] = {}
+    async for line in reply.aiter_lines():
+        if line:
+            name, _, value = line.partition(":")
+            block[name] = value.removeprefix(" ")
+        else:
+            if "data" in block:
+                yield Sent(block.get("id"), json.loads(block["data"]))
+            block = {}
 
 
 async def answer(client: httpx.AsyncClient, request_id: str, **options: Any) -> list[Sent]:
