@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from aiokafka import AIOKafkaProducer
@@ -36,6 +36,7 @@ _REMEMBERED = 10_000
 _PROBE_S = 3.0
 
 Record: TypeAlias = Request | Cancel | Erase | Audit
+RecordHeaders: TypeAlias = Sequence[tuple[str, bytes]]
 
 
 class RequestProducer:
@@ -83,14 +84,15 @@ class RequestProducer:
         except WireError as error:
             raise ApiError(error.code, error.message, param=_param(error.message)) from None
 
-    async def ask(self, request: Request, *, is_new: bool) -> None:
+    async def ask(self, request: Request, *, is_new: bool, headers: RecordHeaders = ()) -> None:
         """Send a request that was checked; `is_new` means that its id was created here, so that no earlier request can
-        have it.
+        have it. `headers` are for gateways, which find them at the record.
 
         Raises `ApiError`: `unavailable` if Kafka has not accepted it within `ANSWER_S`; it may still be written.
         """
         asked_at = time.time()
-        await self._send("requests", request, lambda: self._remember(request, asked_at if is_new else None))
+        remember = lambda: self._remember(request, asked_at if is_new else None)  # noqa: E731
+        await self._send("requests", request, remember, headers)
 
     def _remember(self, request: Request, asked_at: float | None) -> None:
         key = (request.user_id, request.request_id)
@@ -120,10 +122,12 @@ class RequestProducer:
         except (KafkaError, OSError, TimeoutError):
             return False
 
-    async def _send(self, topic: str, record: Record, on_written: Callable[[], None] = lambda: None) -> RecordMetadata:
+    async def _send(
+        self, topic: str, record: Record, on_written: Callable[[], None] = lambda: None, more: RecordHeaders = ()
+    ) -> RecordMetadata:
         assert self._producer is not None, "the producer was not started"
         value, headers = encode(record, self._settings.wire_format)
-        headers.extend(trace_headers.get())
+        headers.extend((*trace_headers.get(), *more))
         try:
             async with asyncio.timeout(ANSWER_S):
                 delivery = await self._producer.send(

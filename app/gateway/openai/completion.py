@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from app.gateway.errors import ApiError
 from app.gateway.gateway import Gateway
+from app.gateway.producer import RecordHeaders
 from app.wire.error import ErrorCode
 from app.wire.event import DEGRADED, FALLBACK, TokenEvent
 from app.wire.request import Request
@@ -27,8 +28,9 @@ class Completion:
     A caller that leaves before the end cancels all, unless `PARLEY_GATEWAY_KEEP` is set.
     """
 
-    def __init__(self, gateway: Gateway, requests: Sequence[Request]) -> None:
+    def __init__(self, gateway: Gateway, requests: Sequence[Request], headers: RecordHeaders = ()) -> None:
         self._gateway = gateway
+        self._headers = headers
         self._requests = requests
         self._open = set(range(len(requests)))
 
@@ -36,7 +38,9 @@ class Completion:
         """Raises `ApiError`."""
         asks = []
         for request in self._requests:
-            asks.append(asyncio.create_task(self._gateway.request_producer.ask(request, is_new=True)))
+            asks.append(
+                asyncio.create_task(self._gateway.request_producer.ask(request, is_new=True, headers=self._headers))
+            )
             await asyncio.sleep(0)  # each is encoded in a step of its own
         sent = await asyncio.gather(*asks, return_exceptions=True)
         failed = [one for one in sent if isinstance(one, BaseException)]

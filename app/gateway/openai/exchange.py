@@ -18,6 +18,7 @@ from app.gateway.errors import ApiError, error_of, json_response
 from app.gateway.gateway import Gateway
 from app.gateway.limits import bounds
 from app.gateway.openai.completion import ChoiceEvents, Completion
+from app.gateway.producer import RecordHeaders
 from app.gateway.streams.sse import KEEP_ALIVE, EventStream
 from app.gateway.streams.while_connected import while_connected
 from app.wire.event import TokenEvent
@@ -62,16 +63,21 @@ class Exchange:
         self._identity = identity
         self._ignored = ignored
 
-    async def answer(self, asked: Sequence[Request], reply: Reply, *, stream: bool | None) -> Response:
-        """Raises `ApiError`."""
-        asked = await self._gateway.admit(self._identity, asked)
-        completion = Completion(self._gateway, asked)
+    async def admit(self, asked: Sequence[Request]) -> Sequence[Request]:
+        """The requests as they are to be sent; raises `ApiError`."""
+        return await self._gateway.admit(self._identity, asked)
+
+    async def answer(
+        self, asked: Sequence[Request], reply: Reply, *, stream: bool | None, headers: RecordHeaders = ()
+    ) -> Response:
+        """Send requests that were admitted, with these headers of their records. Raises `ApiError`."""
+        completion = Completion(self._gateway, asked, headers)
         await completion.send()
-        headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
+        reply_headers = {"X-Request-Id": asked[0].request_id, **ignored_header(self._ignored)}
         if not stream:
             await while_connected(self._http, self._read(completion, reply))
-            return json_response(reply.whole(), headers=headers)
-        return await self._stream(completion, reply, headers)
+            return json_response(reply.whole(), headers=reply_headers)
+        return await self._stream(completion, reply, reply_headers)
 
     async def _read(self, completion: Completion, reply: Reply) -> None:
         async with aclosing(completion.events()) as events:

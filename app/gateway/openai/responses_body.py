@@ -69,7 +69,7 @@ class Conversation(msgspec.Struct, frozen=True):
     id: str
 
 
-class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
+class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     input: str | tuple[InputItem, ...]
     model: str | None = None
     instructions: str | None = None
@@ -87,6 +87,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
     tool_timeout_ms: int | None = None
     text: TextConfig | None = None
     stream: bool | None = None
+    background: bool | None = None
     store: bool | None = None
     metadata: dict[str, Any] | None = None
     user: str | None = None
@@ -102,6 +103,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none. Raises `ApiError`."""
+        if self.background:
+            raise invalid("background", "is not supported")
         request_id = new_request_id()
         conversation, previous = self._conversation()
         tools, choice = allowed_of(self.tools, self.tool_choice)
@@ -140,12 +143,6 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
         if not self.previous_response_id.startswith(_PREFIX) or not is_request_id(request):
             raise invalid("previous_response_id", "is not the id of a response")
         return (conversation if dot else request), request
-
-
-def response_id(request: Request) -> str:
-    if request.conversation_id == request.request_id:
-        return f"{_PREFIX}{request.request_id}"
-    return f"{_PREFIX}{request.conversation_id}.{request.request_id}"
 
 
 def _messages(items: Sequence[InputItem]) -> list[Message]:

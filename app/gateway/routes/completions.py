@@ -35,7 +35,7 @@ async def chat(request: Request) -> Response:
     again.
     """
     gateway, exchange, body, identity = await _read(request, ChatBody)
-    asked = body.requests(identity, store=gateway.settings.gateway_store)
+    asked = await exchange.admit(body.requests(identity, store=gateway.settings.gateway_store))
     reply = ChatReply(asked, body.model or gateway.models.default, wants_usage=body.wants_usage)
     return await exchange.answer(asked, reply, stream=body.stream)
 
@@ -44,7 +44,7 @@ async def chat(request: Request) -> Response:
 async def complete(request: Request) -> Response:
     """Continue texts as the model reads them: without chat template, system prompt and memory."""
     gateway, exchange, body, identity = await _read(request, TextBody)
-    asked = body.requests(identity, store=gateway.settings.gateway_store)
+    asked = await exchange.admit(body.requests(identity, store=gateway.settings.gateway_store))
     reply = TextReply(
         asked,
         body.model or gateway.models.default,

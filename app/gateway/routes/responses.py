@@ -11,6 +11,7 @@ from app.gateway.bodies.reading import read_parameters, schema_of
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.exchange import Exchange
 from app.gateway.openai.responses_body import ResponsesBody
+from app.gateway.openai.responses_given import given_of
 from app.gateway.openai.responses_reply import ResponsesReply
 
 router = APIRouter(prefix="/v1", tags=["openai"])
@@ -29,6 +30,8 @@ async def respond(request: Request) -> Response:
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, ResponsesBody)
     identity = caller.identity_of(body.user_id, body.user)
-    asked = body.request(identity, store=gateway.settings.gateway_store)
-    reply = ResponsesReply(asked, body, body.model or gateway.models.default)
-    return await Exchange(gateway, request, caller, identity, ignored).answer([asked], reply, stream=body.stream)
+    exchange = Exchange(gateway, request, caller, identity, ignored)
+    asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
+    given = given_of(body, gateway.models.default)
+    reply = ResponsesReply(asked[0], given)
+    return await exchange.answer(asked, reply, stream=body.stream, headers=[given.header])
