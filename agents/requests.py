@@ -28,10 +28,10 @@ from app.delivery.record import Record
 from app.delivery.resume.quarantine import AttemptCount, lost_attempts
 from app.delivery.resume.recovery import RequestKey
 from app.settings import Settings
-from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import NO_PLAN
 from app.wire.headers import trace_headers_of
+from app.wire.incoming import explained, ignored_fields, read_request
 from app.wire.request import Request
 from app.wire.validation import check_partition, validate_request, with_tenant
 from models.generation import FinishReason
@@ -76,12 +76,14 @@ class Requests:
         """The valid request in the record; raises `WireError`."""
         try:
             record.check_readable()
-            request = decode(Request, record.value, record.headers)
+            request = read_request(
+                record.value, record.headers, key=record.key, partition=record.partition, offset=record.offset
+            )
             validate_request(request, record.key, max_prompt_bytes=self._settings.max_prompt_bytes)
             check_partition(request, record.partition, self._settings.partitions)
             request = with_tenant(request)
-        except WireError:
-            raise
+        except WireError as error:
+            raise explained(error, record.value, record.headers) from None
         except Exception as error:  # noqa: BLE001 - of this record
             raise unexpected_in(record, error) from None
         # Nothing here reads the metadata, and as Python objects it takes many times its size in bytes.
@@ -153,7 +155,8 @@ def _accepted(partition: Partition, record: Record, request: Request, at: int) -
     answer = ownership.recovered.answers.pop(key, None)
     plan = ownership.recovered.plans.pop(key, NO_PLAN)
     former = Former(answer, plan, is_replayed=ownership.is_replayed(record))
-    accepted = Accepted(record, request, at if plan.at is None else plan.at, former)
+    ignored = ignored_fields(record.value, record.headers)
+    accepted = Accepted(record, request, at if plan.at is None else plan.at, former, ignored)
     last = ownership.recovered.attempts.pop(key, None)
     lost = lost_attempts(last, former.position)
     lost -= bool(lost) and partition.begun.get(key) == lost  # that attempt was ours, and we are still here

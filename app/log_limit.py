@@ -2,6 +2,7 @@
 
 While a broker is unreachable, aiokafka retries every few milliseconds and logs each attempt. Each distinct text is
 logged once in `PERIOD_S`; the next line with that text says how many were suppressed. Other lines are not affected.
+Lines whose texts differ for one cause name it: `extra={"cause": ...}`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _MOST_TEXTS = 1000
 
 
 class LogLimit(logging.Filter):
-    """Passes each text once in `period_s`."""
+    """Passes each text, or each cause of a line that names one, once in `period_s`."""
 
     def __init__(self, period_s: float = PERIOD_S) -> None:
         super().__init__()
@@ -23,7 +24,7 @@ class LogLimit(logging.Filter):
         self._held: dict[str, int] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
+        text = getattr(record, "cause", None) or record.getMessage()
         now = time.monotonic()
         if now - self._logged_at.get(text, -self._period_s) < self._period_s:
             self._held[text] = self._held.get(text, 0) + 1
@@ -33,7 +34,7 @@ class LogLimit(logging.Filter):
             self._held.clear()
         self._logged_at[text] = now
         if held := self._held.pop(text, 0):
-            record.msg, record.args = f"{text} ({held} similar lines suppressed)", ()
+            record.msg, record.args = f"{record.getMessage()} ({held} similar lines suppressed)", ()
         return True
 
 

@@ -14,7 +14,7 @@ from app.answering.run import Run
 from app.audit.records import audit_of_refusal, audit_of_request
 from app.delivery.accepted import Accepted
 from app.delivery.commits.commit import Commit
-from app.delivery.dead_letters import dead_letter_of
+from app.delivery.dead_letters import refused, report_refusal
 from app.delivery.inflight import Forgets
 from app.delivery.record import Outgoing, Record, outgoing
 from app.settings import Settings
@@ -181,7 +181,11 @@ def refusal_of(record: Record, error: WireError, *, known: bool, settings: Setti
 
     A key that is too long to be a user id gets no event.
     """
-    outputs = (dead_letter_of(record, error, settings),) if error.dead_letter else ()
+    outputs: tuple[Outgoing, ...] = ()
+    if error.dead_letter:
+        outputs = (refused(record, error, settings),)
+    else:
+        report_refusal(record, error.code, error.message)
     user_id = refused_user(record, error)
     audit = () if known and not outputs else audit_of_refusal(user_id, error, now)
     if error.request_id is None or known or len(user_id) > MAX_USER_LENGTH:

@@ -27,17 +27,17 @@ _TYPES: dict[str, Any] = {
 
 
 def line_of(topic: str, record: Any) -> dict[str, Any]:
-    """A record's position, key and value; a value that is not text is given in Base64."""
-    line = {
+    """A record's position, key and value, of a dead letter its cause before them; a value that is not text is given in
+    Base64.
+    """
+    line: dict[str, Any] = {} if topic != "dead-letters" else {"cause": cause_from(record.headers)}
+    return line | {
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "key": _text(record.key),
         "value": _value(topic, record),
     }
-    if topic == "dead-letters":
-        line["cause"] = cause_from(record.headers)
-    return line
 
 
 def _value(topic: str, record: Any) -> Any:

@@ -55,12 +55,14 @@ class Accepted:
 
     at: The time as of which it sees its conversation, Unix milliseconds: the record's timestamp, unless that is ahead
         of the broker's clock.
+    ignored: Fields of the record that a request does not know.
     """
 
     record: Record
     request: Request
     at: int
     former: Former = field(default_factory=Former)
+    ignored: tuple[str, ...] = ()
 
     @property
     def key(self) -> RequestKey:

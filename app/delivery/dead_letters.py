@@ -1,11 +1,14 @@
-"""Dead letters of records, and what is committed in place of what cannot be."""
+"""Refusals: a line in the log, dead letters, and what is committed in place of what cannot be."""
 
 from __future__ import annotations
 
 import logging
+import re
 
 from app.delivery.commits.commit import Commit
 from app.delivery.record import Outgoing, Record
+from app.log_limit import LogLimit
+from app.printable import printable
 from app.settings import Settings
 from app.wire.dead_letters import MAX_DEAD_LETTER_BYTES, cause_of, dead_letter
 from app.wire.error import ErrorCode, WireError
@@ -13,6 +16,28 @@ from models.unexpected import type_and_line
 from tables.records import Table
 
 log = logging.getLogger(__name__)
+refusals = logging.getLogger("parley.refusals")
+refusals.addFilter(LogLimit())
+
+_OF_ONE_RECORD = re.compile(r"`[^`]*`|'[^']*'|\"[^\"]*\"|[0-9]+")
+"""What differs between messages of one cause."""
+
+
+def report_refusal(record: Record, code: str, message: str) -> None:
+    """Tell the operator of a record that gets no answer: where it is and what is wrong. One line for each cause in some
+    seconds, because a producer with a mistake makes it in each record.
+    """
+    line = " ".join(printable(message).split())
+    cause = f"{record.topic} {code} {_OF_ONE_RECORD.sub('', line)}"
+    refusals.warning(
+        "%s[%s]@%s is refused: %s: %s",
+        record.topic,
+        record.partition,
+        record.offset,
+        code,
+        line,
+        extra={"cause": cause},
+    )
 
 
 def dead_letter_of(
@@ -24,9 +49,15 @@ def dead_letter_of(
     return Outgoing(settings.topic("dead-letters"), letter.key, letter.value, tuple(letter.headers))
 
 
+def refused(record: Record, error: WireError, settings: Settings) -> Outgoing:
+    """The dead letter of a record that is refused. The operator is told."""
+    report_refusal(record, error.code, error.message)
+    return dead_letter_of(record, error, settings)
+
+
 def rejected(record: Record, error: WireError, settings: Settings) -> Commit:
     """The commit of a record that leads to nothing but its dead letter."""
-    return Commit(record, (), (dead_letter_of(record, error, settings),))
+    return Commit(record, (), (refused(record, error, settings),))
 
 
 def failed(record: Record, error: Exception, settings: Settings) -> Commit:

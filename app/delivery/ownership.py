@@ -33,10 +33,9 @@ from app.delivery.resume.token_producer import TokenProducer
 from app.delivery.resume.tokens import TokenLog
 from app.delivery.user_locks import UserLocks
 from app.settings import Settings
-from app.wire.codec import decode
 from app.wire.error import WireError
 from app.wire.event import EventType, TokenEvent
-from app.wire.request import Request
+from app.wire.incoming import read_request
 from tables import records
 from tables.expiry import mark_of
 from tables.records import Ended, Erased, Table
@@ -181,7 +180,9 @@ class Ownership:
         if not self.is_replayed(record):
             return False
         try:
-            request = decode(Request, record.value, record.headers)
+            request = read_request(
+                record.value, record.headers, key=record.key, partition=record.partition, offset=record.offset
+            )
         except WireError:
             return True
         return self.recovered.has((request.user_id, request.request_id))

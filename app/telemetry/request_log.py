@@ -1,4 +1,4 @@
-"""One log line per ended request: who, where, how, and the time of each stage.
+"""One log line per ended request: who, where, how, and the time of each stage; a warning for one without an answer.
 
 It never contains the prompt or the answer.
 """
@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Mapping
 
+from app.delivery.dead_letters import report_refusal
 from app.delivery.inflight import Outcome
 from app.delivery.observer import Observer
 from app.delivery.record import Record
@@ -28,6 +29,8 @@ class RequestLog(Observer):
         self._as_fields = as_fields
 
     def answered(self, partition: int, outcome: Outcome) -> None:
+        if (error := outcome.end.error) is not None:
+            report_refusal(outcome.inflight.accepted.record, error.code, error.message)
         if not log.isEnabledFor(logging.INFO):
             return
         inflight, answer, end, plan = outcome.inflight, outcome.answer, outcome.end, outcome.answer.plan
@@ -58,6 +61,7 @@ class RequestLog(Observer):
             "engine_ms": since(milliseconds(timeline.admitted)),
             "first_token_ms": since(answer.first_at),
             "end_ms": since(answer.ended_at),
+            "ignored": ",".join(inflight.accepted.ignored) or None,
             "trace": _trace_of(inflight.trace_headers),
         }
         self._log("request ended", values)

@@ -12,6 +12,7 @@ import msgspec
 from app.wire.control import Audit, Cancel, Control, Erase
 from app.wire.error import ErrorCode, WireError
 from app.wire.ids import partition_for, tenant_of
+from app.wire.incoming import PROMPTS
 from app.wire.json_codec import MalformedError, check_depth, check_digits
 from app.wire.limits import (
     INT64,
@@ -46,8 +47,6 @@ from app.wire.tools import NamedTool, Tool, ToolMode
 from models.unexpected import type_and_line
 
 log = logging.getLogger(__name__)
-
-_PROMPTS = ("prompt", "messages", "tool_results", "prompt_token_ids")
 
 
 class _WrongError(ValueError):
@@ -204,9 +203,9 @@ def _check_lengths(record: object, *names: str) -> None:
 
 
 def _check_prompt(request: Request) -> None:
-    given = [name for name in _PROMPTS if getattr(request, name) is not None]
+    given = [name for name in PROMPTS if getattr(request, name) is not None]
     if len(given) != 1:
-        raise _WrongError(f"exactly one of {' and '.join(_PROMPTS[:2])} must be given (or {' or '.join(_PROMPTS[2:])})")
+        raise _WrongError(f"exactly one of {' and '.join(PROMPTS[:2])} must be given (or {' or '.join(PROMPTS[2:])})")
     if not getattr(request, given[0]):
         raise _WrongError(f"{given[0]}: is empty")
     if request.raw and request.prompt is None:

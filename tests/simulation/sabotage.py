@@ -23,7 +23,7 @@ from models.paced import PacedStream, text_of, word
 from tests.simulation.world import SteppedLoop
 
 STAGES = {
-    "decode": ("agents.requests", "decode"),
+    "decode": ("agents.requests", "read_request"),
     "validate": ("agents.requests", "validate_request"),
     "admit": ("agents.requests", "_left_s"),
     "queue": ("agents.requests.Requests", "_queue"),

@@ -39,6 +39,14 @@ def test_other_lines_are_not_held_back(library: logging.Logger, caplog: pytest.L
     assert caplog.messages == [f"node {number} is away" for number in range(3)]
 
 
+def test_lines_of_one_cause_are_one(library: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    library.addFilter(LogLimit(5.0))
+    for number in range(3):
+        library.error("record %s is refused", number, extra={"cause": "no prompt"})
+    library.error("record %s is refused", 3, extra={"cause": "no user"})
+    assert caplog.messages == ["record 0 is refused", "record 3 is refused"]
+
+
 def test_a_limit_of_a_library_holds_for_all_its_loggers_and_no_others(
     library: logging.Logger, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -103,6 +103,7 @@ async def test_dead_letter_is_printed_with_its_cause(settings: Settings, termina
     await dead.stop()
     tail = await terminal.run("tail", "dead-letters", *PAST)
     not_text, nothing, protobuf = lines(tail.out)
+    assert next(iter(not_text)) == "cause"
     assert not_text["value"] == {"base64": "/w=="}
     assert not_text["cause"] == {
         "code": "invalid_request",

@@ -6,6 +6,7 @@ import pytest
 
 from app.wire.event import EventType
 from tests.bad_records import BAD, Bad
+from tests.faults.worker_process import WorkerProcess
 from tests.integration.worker.client import Client
 
 
@@ -56,3 +57,34 @@ async def test_garbage_on_controls_is_a_dead_letter(client: Client, value: bytes
     partition, offset = await client.send("controls", value, user)
     letter = await client.dead_letter("controls", partition, offset)
     assert dict(letter.headers)["source-topic"] == client.settings.topic("controls").encode()
+
+
+async def test_a_request_without_ids_has_its_place_and_its_key(client: Client) -> None:
+    user = client.user()
+    partition, offset = await client.send("requests", {"prompt": "hello", "max_tokens": 2}, user)
+    assert (await client.answer(user, f"{partition}-{offset}")).text
+    (turn,) = await client.turns_of(user, 1)
+    assert turn.request_id == f"{partition}-{offset}"
+
+
+async def test_a_refusal_without_a_request_id_is_told_to_the_reader_and_to_the_operator(
+    client: Client, worker: WorkerProcess
+) -> None:
+    user = client.user()
+    partition, offset = await client.send("requests", {"id": "7", "text": "hello"}, user)
+    end = (await client.answer(user, f"{partition}-{offset}")).end
+    assert end is not None
+    assert end.error is not None
+    assert "the record has `id` and `text`, which a request does not know" in end.error.message
+    assert (
+        f"requests[{partition}]@{offset} is refused: invalid_request: exactly one of prompt" in worker.log.read_text()
+    )
+
+
+async def test_a_request_without_user_and_key_names_all_that_is_missing(client: Client, worker: WorkerProcess) -> None:
+    partition, offset = await client.send("requests", {"id": "7"}, None)
+    letter = await client.dead_letter("requests", partition, offset)
+    message = dict(letter.headers)["error-message"]
+    assert message is not None
+    assert message.startswith(b"`user_id` and `prompt` are missing")
+    assert message.decode() in worker.log.read_text()
