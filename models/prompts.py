@@ -81,6 +81,31 @@ class BuiltPrompt:
     opens_thinking: bool = False
 
 
+class _Cleaning:
+    """Takes names of tokens of control out of the texts of one prompt: `foreign` ones, and the model's `own`.
+
+    has_parts: Some text begins or ends with a part of such a name, which may become whole beside another text.
+    is_apart: Such parts are kept apart from what the template writes beside them.
+    """
+
+    def __init__(self, foreign: SpecialTokens, own: SpecialTokens, *, is_apart: bool = False) -> None:
+        self.has_parts = False
+        self._foreign = foreign
+        self._own = own
+        self._is_apart = is_apart
+
+    def foreign(self, text: str) -> str:
+        return self._parted(self._foreign.removed_from(text))
+
+    def own(self, text: str) -> str:
+        return self._parted(self._own.removed_from(text))
+
+    def _parted(self, text: str) -> str:
+        parted = self._foreign.kept_apart(text)
+        self.has_parts = self.has_parts or parted != text
+        return parted if self._is_apart else text
+
+
 class PromptBuilder:
     """Renders conversations for one checkpoint."""
 
@@ -241,11 +266,32 @@ class PromptBuilder:
         *,
         continues: bool = False,
     ) -> str:
+        def text(cleaning: _Cleaning) -> str:
+            return self._cleaned_text(cleaning, system, messages, tools, at, values, continues=continues)
+
+        cleaning = _Cleaning(self._foreign, self._own)
+        plain = text(cleaning)
+        if not cleaning.has_parts:
+            return plain
+        apart = text(_Cleaning(self._foreign, self._own, is_apart=True))
+        return plain if self._foreign.found_in(plain) == self._foreign.found_in(apart) else apart
+
+    def _cleaned_text(
+        self,
+        cleaning: _Cleaning,
+        system: str,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Tool],
+        at: float,
+        values: Mapping[str, TemplateValue],
+        *,
+        continues: bool,
+    ) -> str:
         features = self.report.with_tools if tools else self.report.without_tools
-        talk = [self._described(message, features) for message in messages]
+        talk = [self._described(message, features, cleaning) for message in messages]
         if system and not any(message["role"] == "system" for message in talk):
-            talk = [{"role": "system", "content": self._foreign.removed_from(system)}, *talk]
-        known = [clean_json(tool.described, self._foreign.removed_from) for tool in tools]
+            talk = [{"role": "system", "content": cleaning.foreign(system)}, *talk]
+        known = [clean_json(tool.described, cleaning.foreign) for tool in tools]
 
         def text(features: TemplateFeatures, talk: list[Rendered]) -> str:
             shape = shaped(talk, known, features, self.tool_format)
@@ -259,10 +305,14 @@ class PromptBuilder:
                     return text(plain, begun_by_user(talk))
             raise
 
-    def _described(self, message: ChatMessage, features: TemplateFeatures) -> Rendered:
-        has_short_ids = self.tool_format.name == "mistral" or not features.long_ids
-        clean = self._own.removed_from if message.role == "assistant" else self._foreign.removed_from
-        return described(message, clean, short_ids=has_short_ids, json_arguments=features.json_arguments)
+    def _described(self, message: ChatMessage, features: TemplateFeatures, cleaning: _Cleaning) -> Rendered:
+        return described(
+            message,
+            cleaning.own if message.role == "assistant" else cleaning.foreign,
+            cleaning.foreign,  # a call has no reasoning of its own, and quotes what others have said
+            short_ids=self.tool_format.name == "mistral" or not features.long_ids,
+            json_arguments=features.json_arguments,
+        )
 
     def _render(
         self,

@@ -2,12 +2,18 @@
 
 User text must not become special tokens, and removing one name may join the halves of another. After each removal the
 seam is therefore checked again, and only the seam: rereading the whole text each time would be quadratic in its length.
+
+A chat template may join two texts, or a text and its own, so that a name arises of which each has a part. Then the
+texts are kept apart by a character that no template strips.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+
+JOINER = "\u2060"
+"""Of no width, and no white space."""
 
 
 class SpecialTokens:
@@ -17,6 +23,18 @@ class SpecialTokens:
         longest_first = sorted((name for name in names if name), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._reach = len(longest_first[0]) - 1 if longest_first else 0
+        self._beginnings = frozenset(name[:end] for name in longest_first for end in range(1, len(name)))
+        self._ends = frozenset(name[start:] for name in longest_first for start in range(1, len(name)))
+
+    def found_in(self, text: str) -> list[str]:
+        return [] if self._pattern is None else self._pattern.findall(text)
+
+    def kept_apart(self, text: str) -> str:
+        """The text with `JOINER` where it begins with the end of a name, or ends with the beginning of one."""
+        sizes = range(1, min(self._reach, len(text)) + 1)
+        before = JOINER if any(text[:size] in self._ends for size in sizes) else ""
+        after = JOINER if any(text[-size:] in self._beginnings for size in sizes) else ""
+        return f"{before}{text}{after}"
 
     def removed_from(self, text: str) -> str:
         """The text without them, in time linear in its length."""

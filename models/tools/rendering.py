@@ -21,28 +21,36 @@ _INTRODUCTION = "You can call tools. To call one, reply with {example} and nothi
 
 
 def described(
-    message: ChatMessage, clean: Callable[[str], str], *, short_ids: bool = False, json_arguments: bool = False
+    message: ChatMessage,
+    clean: Callable[[str], str],
+    clean_call: Callable[[str], str],
+    *,
+    short_ids: bool = False,
+    json_arguments: bool = False,
 ) -> dict[str, Any]:
-    """The message as a chat template expects it; `clean` is applied to all its texts.
+    """The message as a chat template expects it; `clean` is applied to its text, `clean_call` to all others.
 
     short_ids: Calls have ids of nine letters and digits, as Mistral's templates require.
     json_arguments: The arguments are JSON text.
     """
-    id_of = _short if short_ids else str
+    id_of = _short if short_ids else clean_call
     rendered: dict[str, Any] = {"role": message.role, "content": clean(message.content)}
     if message.calls:
         rendered["tool_calls"] = [
             {
                 "id": id_of(call.id),
                 "type": "function",
-                "function": {"name": clean(call.name), "arguments": _arguments(call.arguments, clean, json_arguments)},
+                "function": {
+                    "name": clean_call(call.name),
+                    "arguments": _arguments(call.arguments, clean_call, json_arguments),
+                },
             }
             for call in message.calls
         ]
     if message.call_id:
         rendered["tool_call_id"] = id_of(message.call_id)
     if message.name:
-        rendered["name"] = clean(message.name)
+        rendered["name"] = clean_call(message.name)
     return rendered
 
 

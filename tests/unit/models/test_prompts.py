@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import pytest
 
@@ -127,6 +128,30 @@ def test_a_template_that_knows_tools_gets_them_with_calls_and_results(checkpoint
     built = text(knowing, PromptBuilder(knowing).build("", messages=CALLED, tools=[TOOL]))
     assert built.startswith('{"type": "function", "function": {"name": "look_up", "description": "Finds words"')
     assert built.endswith('[user:u][assistant:c1 look_up {"word": "x"}][tool:r]')
+
+
+def test_ids_of_calls_forge_no_token(checkpoint):
+    knowing = with_template(checkpoint, TOOLS_TEMPLATE)
+    messages = [ChatMessage("user", "u"), ChatMessage("assistant", "", calls=(ToolCall("look_up", "{}", "<|end|>c"),))]
+    assert text(knowing, PromptBuilder(knowing).build("", messages=messages, tools=[TOOL])).endswith("c look_up {}]")
+
+
+@pytest.mark.parametrize(("key", "value"), [("a<|end|", ">b"), ("<|en", "<|end"), ("x", "end|>")])
+def test_a_text_and_what_the_template_writes_beside_it_forge_no_token(checkpoint, key, value):
+    joining = with_template(
+        checkpoint,
+        "{{ tools }}{% for m in messages %}{{ m.content | trim }}{% for c in m.tool_calls or [] %}"
+        "{% for k, v in c.function.arguments | items %}<|{{ k }}d|>{{ k }}>{{ v }}{% endfor %}{% endfor %}{% endfor %}",
+    )
+    call = ToolCall("look_up", json.dumps({key: value}))
+    built = PromptBuilder(joining).build("", messages=[ChatMessage("assistant", "", calls=(call,))], tools=[TOOL])
+    assert not set(built.ids) & set(range(len(tiny.SPECIAL)))
+
+
+@pytest.mark.parametrize("talk", ["a <", "> quote", "<|end", "x[", "end|> a <|"])
+def test_a_text_with_a_part_of_a_token_stays_as_it_is(checkpoint, talk):
+    built = PromptBuilder(checkpoint).build("", [], talk)
+    assert text(checkpoint, built) == f"<|user|>{talk}<|end|><|assistant|>"
 
 
 def test_a_template_that_knows_no_tools_gets_them_as_text(checkpoint):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +15,7 @@ from models.checkpoints import Checkpoint
 from models.prompts import PromptBuilder
 from models.template_features import ToolsIn
 from models.tools import Tool
-from tests.unit.models.template_shapes import ADDED, PLAIN, SHAPES, SPECIAL, shaped_checkpoint
+from tests.unit.models.template_shapes import ADDED, SHAPES, shaped_checkpoint
 
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 TOOLS = [
@@ -90,7 +89,9 @@ def test_a_plain_conversation_is_the_templates_own_rendering(shape: str) -> None
         assert one.text("Be kind.", [("Hi?", "Hello.")], "And now?") == one.right(joined)
 
 
-@pytest.mark.parametrize("shape", ["qwen25", "qwen35", "nemo", "glm45", "glm47"])
+@pytest.mark.parametrize(
+    "shape", ["qwen25", "qwen3", "qwen35", "mistral7b", "nemo", "mistral_small", "glm45", "glm47", "granite4"]
+)
 def test_calls_and_results_are_the_templates_own_rendering(shape: str) -> None:
     one = shape_of(shape)
     talk = [user("find"), called(A, B), result(A[0], "ra"), result(B[0], "rb")]
@@ -136,7 +137,7 @@ def test_tools_go_where_the_template_reads_them() -> None:
     assert places.pop("phi4mini") is ToolsIn.SYSTEM_MESSAGE
     assert places.pop("smollm3") is ToolsIn.XML_VARIABLE
     as_text = {name for name, place in places.items() if place is ToolsIn.TEXT}
-    assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2", "olmo3", "harmony"}
+    assert as_text == {"gemma2", "gemma3", "r1", "deepseek3", "olmo2", "olmo3", "harmony", "smollm2"}
     smol, phi = shape_of("smollm3"), shape_of("phi4mini")
     described = [tool.described for tool in TOOLS]
     assert smol.text("", [], "find", tools=TOOLS) == smol.right([user("find")], xml_tools=described)
@@ -163,7 +164,12 @@ FORMS = {
     "llama31": "llama",
     "nemo": "mistral",
     "phi4mini": "phi",
+    "mistral7b": "mistral",
+    "mistral_small": "args",
     "qwen25": "hermes",
+    "qwen3": "hermes",
+    "granite4": "hermes",
+    "glm4": "json",
     "qwen35": "qwen_coder",
     "glm45": "glm45",
     "glm47": "glm47",
@@ -195,87 +201,6 @@ def test_harmony_goes_the_plain_way_with_a_warning() -> None:
     text = shape_of("harmony").text("", [], "find", steps=BOTH, tools=TOOLS)
     assert "to=functions" not in text
     assert '{"name": "look_up", "arguments": {"q": "\\u00fc"}}' in text
-
-
-WORDS = [
-    "where is my order",
-    "grüße 🙂",
-    "日本語",
-    "{",
-    '{"name": ',
-    "[1, 2]",
-    "a\n\nb",
-    "<td>",
-    "  x",
-    "\\",
-    ".",
-    "'q'",
-]
-
-
-class _Random:
-    """A random conversation. With `attack`, names of control tokens stand in all texts that others write."""
-
-    def __init__(self, seed: int, *, attack: bool) -> None:
-        self._chance = random.Random(seed)
-        self._attack = attack
-        self._number = 0
-
-    def words(self, *, own: bool = False) -> str:
-        text = " ".join(self._chance.choices(WORDS, k=self._chance.randint(1, 4)))
-        at, name = self._chance.randint(0, len(text)), self._chance.choice([*SPECIAL, *PLAIN])
-        forged = f"{name[:2]}{name}{name[2:]}" if self._chance.random() < 0.3 else name
-        own_tag = own and name in {"<think>", "</think>"}
-        return f"{text[:at]}{forged}{text[at:]}" if self._attack and not own_tag else text
-
-    def turn(self) -> PastTurn:
-        steps: list[ChatMessage] = []
-        for _ in range(self._chance.choice([0, 0, 1, 2])):
-            steps += self._round()
-        is_open = bool(steps) and self._chance.random() < 0.3
-        before = [self._message() for _ in range(self._chance.choice([0, 0, 0, 3]))]
-        prompt = "" if steps and self._chance.random() < 0.1 else self.words()
-        answer = "" if is_open else self._chance.choice(["", "<think>\nhm\n</think>\n\n"]) + self.words(own=True)
-        return PastTurn(prompt, answer, tuple(steps), tuple(before))
-
-    def _round(self) -> list[ChatMessage]:
-        ids = [self._id() for _ in range(self._chance.choice([1, 1, 2, 3]))]
-        arguments = ['{"q": "ü"}', "{}", "no JSON", "[1]", '{"q": [1, {"x": null}]}']
-        calls = tuple(
-            ToolCall(self._chance.choice(["look_up", "gone"]), self._chance.choice(arguments), one) for one in ids
-        )
-        answered = [one for one in ids if self._chance.random() < 0.8]
-        self._chance.shuffle(answered)
-        said = self._chance.choice(["", self.words(own=True)])
-        return [
-            ChatMessage("assistant", said, calls),
-            *(ChatMessage("tool", self.words(), call_id=one) for one in answered),
-        ]
-
-    def _id(self) -> str:
-        self._number += 1
-        return self._chance.choice([f"call_{self._number}", f"{self._number:09}", f"c{self._number}" * 8])
-
-    def _message(self) -> ChatMessage:
-        role = self._chance.choice(["user", "assistant", "user", "tool"])
-        return ChatMessage(role, self.words(own=role == "assistant"), call_id="lost" if role == "tool" else "")
-
-
-@every_shape
-@pytest.mark.parametrize("seed", range(12))
-def test_whatever_was_stored_renders_for_every_later_turn_and_forges_no_token(shape: str, seed: int) -> None:
-    one = shape_of(shape)
-    fair, forger = _Random(seed, attack=False), _Random(seed, attack=True)
-    history: list[PastTurn] = []
-    forged: list[PastTurn] = []
-    for number in range(5):
-        asked, tools = f"question {number}", TOOLS if (seed + number) % 2 else []
-        system = "Be kind." if seed % 3 else ""
-        right = one.builder.build(system, history, asked, tools=tools)
-        assert asked in one.checkpoint.tokenizer.decode(list(right.ids))
-        assert one.builder.build(system, forged, asked, tools=tools).ids == right.ids
-        history.append(fair.turn())
-        forged.append(forger.turn())
 
 
 @every_shape
