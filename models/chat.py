@@ -17,13 +17,16 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message. An assistant's message may have `calls`; a message of the role `tool` is the result of `call_id`."""
+    """One message. An assistant's may have `calls`, and the `reasoning` that precedes its content. One of the role
+    `tool` is the result of `call_id`.
+    """
 
     role: str
     content: str
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     name: str = ""
+    reasoning: str = ""
 
 
 class PastTurn(NamedTuple):

@@ -15,12 +15,12 @@ from torch import Tensor
 from models.architectures import kv_bytes_per_token
 from models.checkpoint_files import CheckpointError
 from models.checkpoints import FLOAT32_AT_MOST, Checkpoint
-from models.control_tokens import control_tokens, sources
+from models.control_tokens import control_tokens, may_reason
 from models.cpu_dtype import SMALL
 from models.engine import TorchEngine
 from models.model_report import CallsPerMessage, EnginePath, ModelReport, Rendering, TemplateSummary, Thinking
 from models.prompts import PromptBuilder, PromptError
-from models.template_features import THINK, ToolsIn, user
+from models.template_features import ToolsIn, user
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -182,8 +182,7 @@ def _reason_on_cpu(checkpoint: Checkpoint, weight_bytes: int, dtype: torch.dtype
 
 def _template(checkpoint: Checkpoint, prompts: PromptBuilder) -> TemplateSummary:
     features = prompts.features
-    thinks = THINK in checkpoint.tokenizer.get_vocab() or any(THINK in one for one in sources(checkpoint.tokenizer))
-    possible = Thinking.POSSIBLE if thinks else Thinking.NONE
+    possible = Thinking.POSSIBLE if may_reason(checkpoint.tokenizer) else Thinking.NONE
     return TemplateSummary(
         system=_by_template(is_rendered=features.system),
         neighbours=_by_template(is_rendered=features.neighbours),

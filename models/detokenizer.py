@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from models.chat import ToolCall
-from models.reasoning import BEGIN, END, Reasoning, ReasoningReader
+from models.reasoning import BEGIN, END, Reasoning, ReasoningReader, reasoning_tags
 from models.tools.format import ToolFormat
 from models.tools.parser import CallDelta, ToolCallParser
 
@@ -33,6 +33,7 @@ class Vocabulary:
         self.tokenizer = tokenizer.backend_tokenizer
         self.pieces = _byte_pieces(self.tokenizer)
         added = self.tokenizer.get_added_tokens_decoder()
+        self.reasoning_tags = reasoning_tags(self.tokenizer)
         self._special = {token.content: number for number, token in added.items() if token.special}
 
     def special(self, name: str) -> tuple[int, str] | None:
@@ -154,7 +155,9 @@ class Part(NamedTuple):
 
 
 class AnswerText:
-    """Like `TextStream`; with a tool format, calls are separated from the text, and so may be the reasoning."""
+    """Like `TextStream`; the reasoning may be separated from the text and, with a tool format, calls from what follows
+    it: a reasoning that mentions a call makes none.
+    """
 
     __slots__ = ("_parser", "_reasoning", "_stream")
 
@@ -184,23 +187,22 @@ class AnswerText:
 
     def step(self, token: int) -> Part:
         """What `token` adds."""
-        text, calls = self._stream.step(token), tuple[CallDelta, ...]()
+        text, reasoning, calls = self._stream.step(token), "", tuple[CallDelta, ...]()
+        if self._reasoning is not None:
+            reasoning, text = self._reasoning.step(text)
         if self._parser is not None:
             text, calls = self._parser.step(text)
-        if self._reasoning is None:
-            return Part(text, calls)
-        reasoning, text = self._reasoning.step(text)
         return Part(text, calls, reasoning)
 
     def finish(self) -> Part:
         """What was held back, at the end of the answer."""
-        text = self._stream.held
+        text, reasoning = self._stream.held, ""
+        if self._reasoning is not None:
+            parts = (self._reasoning.step(text), self._reasoning.finish())
+            reasoning, text = ("".join(part) for part in zip(*parts, strict=True))
         if self._parser is not None:
             text = self._parser.step(text)[0] + self._parser.finish()
-        if self._reasoning is None:
-            return Part(text)
-        parts = (self._reasoning.step(text), self._reasoning.finish())
-        return Part("".join(answer for _, answer in parts), reasoning="".join(reasoning for reasoning, _ in parts))
+        return Part(text, reasoning=reasoning)
 
 
 def _spelled(vocabulary: Vocabulary, form: ToolFormat) -> dict[int, str]:

@@ -10,10 +10,12 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from weakref import WeakSet
 
 from models.chat import ChatMessage, PastTurn, ToolCall
+from models.chat_template import NONE, TemplateValue
 from models.generation import (
     Delta,
     End,
@@ -26,6 +28,7 @@ from models.generation import (
     Usage,
 )
 from models.prompts import BuiltPrompt, PromptTooLong
+from models.reasoning import Reasoning
 from models.registry import ServedModel
 from models.tools.forms import FORMATS
 from models.tools.tool import Tool
@@ -51,6 +54,17 @@ def text_of(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - each 
 def called(prompt: Sequence[int], index: int) -> ToolCall:
     """The call in which an answer of `index` tokens ends if its job has tools."""
     return ToolCall("look_up", json.dumps({"word": word(prompt, index)[1]}))
+
+
+def reasoned(job: Job, most: int) -> int:
+    """How many of the answer's `most` tokens are reasoning: half of them, if any."""
+    return 0 if job.reasoning is None else most // 2
+
+
+def delta_of(index: int, drawn: Sequence[tuple[int, str]], reasoned: int) -> Delta:
+    """The tokens and texts from `index` on; those before `reasoned` are reasoning."""
+    texts, at = [text for _, text in drawn], max(0, reasoned - index)
+    return Delta(index, tuple(token for token, _ in drawn), "".join(texts[at:]), reasoning="".join(texts[:at]))
 
 
 class PacedStream:
@@ -81,7 +95,7 @@ class PacedStream:
             drawn = [
                 word(job.prompt, index + at, self._version) for at in range(min(count, most - index, _MOST_AT_ONCE))
             ]
-            yield Delta(index, tuple(token for token, _ in drawn), "".join(text for _, text in drawn))
+            yield delta_of(index, drawn, reasoned(job, most))
             index += len(drawn)
             due += self._pause_s * len(drawn)
             count = 1 + max(0, int((clock() - due) / self._pause_s))
@@ -142,16 +156,21 @@ class BytePrompts:
         continues: bool = False,  # noqa: ARG002
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - no template that could show it
+        template_values: Mapping[str, TemplateValue] = NONE,
     ) -> BuiltPrompt:
         past = [message for turn in (*recalled, *memory) for message in PastTurn(*turn).messages]
         last = [ChatMessage("user", prompt or ""), *steps] if messages is None else messages
         lines = [f"{message.role}: {message.content}" for message in (*past, *last)]
-        return self._of("\n".join([system, *lines]).encode(), len(memory), reserve)
+        built = self._of("\n".join([system, *lines]).encode(), len(memory), reserve)
+        return replace(built, reasoning=Reasoning.OPENED) if template_values else built
+
+    def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
+        return {} if effort == "none" else {"reasoning_effort": effort}
 
     def count(self, text: str) -> int:
         return len(text.encode())
 
-    def ids_of(self, text: str) -> Sequence[int]:
+    def ids_of(self, text: str, begins: Reasoning | None = None) -> Sequence[int]:  # noqa: ARG002 - it counts tokens
         """The engine's words are tokens; of any other text, the bytes are."""
         found = [int(one.removeprefix("w")) for one in text.split() if one[:1] == "w" and one[1:].isdecimal()]
         return found if "".join(map(text_of, found)) == text else text.encode()
@@ -170,4 +189,6 @@ class BytePrompts:
 
 def paced(tokens_per_s: float, name: str = NAME) -> ServedModel:
     engine = PacedEngine(tokens_per_s, f"{name}@1")
-    return ServedModel(engine, BytePrompts(), GenerationDefaults(), frozenset({name}), text_of)
+    return ServedModel(
+        engine, BytePrompts(), GenerationDefaults(), frozenset({name}), text_of, forms_follow_reasoning=True
+    )

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 from models.chat import ChatMessage, PastTurn
 from models.chat_template import NONE, ChatTemplate, PromptError, PromptRejected, PromptTooSlow, TemplateValue
-from models.control_tokens import REASONING_TAGS, control_tokens
+from models.control_tokens import REASONING_TAGS, control_tokens, may_reason
 from models.plain_way import begun_by_user, in_system, plainest, shaped
+from models.reasoning import BEGIN, END, Reasoning
 from models.segment_tokenizer import SegmentTokenizer
 from models.special_tokens import SpecialTokens
-from models.template_features import THINK, TemplateFeatures, ToolsIn
+from models.template_features import TemplateFeatures, ToolsIn, user
 from models.template_report import TemplateReport, report_of
 from models.tools.format import ToolFormat
 from models.tools.forms import FORMATS, bound
@@ -47,6 +48,8 @@ Rendered = dict[str, Any]
 """A message as chat templates expect it."""
 
 _TAIL = 16  # tokens that hold the end of a prompt
+_SWITCHES = ("enable_thinking", "thinking")
+"""Variables of templates that only know whether to reason."""
 _VARIABLES = {ToolsIn.VARIABLE: "tools", ToolsIn.XML_VARIABLE: "xml_tools"}
 
 
@@ -70,15 +73,15 @@ def _containing() -> Iterator[None]:
 class BuiltPrompt:
     """Token ids, how many of the newest turns they contain, and a short hash of them.
 
-    The first `shared` tokens come from the service and are the same for every user. `opens_thinking`: the answer begins
-    inside the model's reasoning.
+    The first `shared` tokens come from the service and are the same for every user. `reasoning`: where the answer
+    begins, if the model may reason before it.
     """
 
     ids: tuple[int, ...]
     turns_used: int
     digest: str
     shared: int = 0
-    opens_thinking: bool = False
+    reasoning: Reasoning | None = None
 
 
 class _Cleaning:
@@ -126,6 +129,7 @@ class PromptBuilder:
         self._foreign = SpecialTokens(control)
         self._own = SpecialTokens(control - REASONING_TAGS | set(tokens.special))
         self._segments = SegmentTokenizer(self._tokenizer.backend_tokenizer)
+        self._may_reason = may_reason(self._tokenizer)
         self._preambles: dict[str, tuple[int, ...]] = {}
 
     @property
@@ -154,7 +158,7 @@ class PromptBuilder:
         If they leave no such room, the first turns are dropped. `steps` are calls and results that follow the
         prompt. With `continues` the answer continues the last message, which is the assistant's. `at` is the Unix time
         that a template sees. `template_values` are further variables of the template, such as `enable_thinking` or
-        `reasoning_effort`, which may not have the name of one that it gets anyway.
+        those of `values_of_effort`, which may not have the name of one that it gets anyway.
 
         Raises:
             PromptTooLong: the messages do not fit.
@@ -190,7 +194,8 @@ class PromptBuilder:
                     high = middle - 1
             used, ids = best
         self._must_fit(ids)
-        return _built(ids, used, 0 if private else self._shared(ids, system, at), opens_thinking=self._opens(ids))
+        shared = 0 if private else self._shared(ids, system, at)
+        return _built(ids, used, shared, self._reasoning(ids, continues=continues))
 
     @_containing()
     def rendered(
@@ -205,13 +210,28 @@ class PromptBuilder:
         """The text of the prompt that `build` makes of `messages` alone; raises `PromptError`."""
         return self._text(system, messages, tools, at, continues=continues)
 
+    def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
+        """The variables that make this model reason so much; `none` means not at all.
+
+        Raises `PromptError` for a model whose template cannot be asked for that.
+        """
+        if self._changes_by("reasoning_effort", "low", "high"):
+            return {"reasoning_effort": effort}
+        if switch := next((name for name in _SWITCHES if self._changes_by(name, False, True)), None):
+            return {switch: effort != "none"}
+        if effort == "none" and not self._may_reason:
+            return {}
+        raise PromptError("reasoning_effort: this model's chat template has no such choice")
+
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""
         return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def ids_of(self, text: str) -> Sequence[int]:
-        """The tokens of `text` as a part of an answer: names of special tokens in it are removed."""
-        ids: list[int] = self._tokenizer(self._special.removed_from(text), add_special_tokens=False)["input_ids"]
+    def ids_of(self, text: str, begins: Reasoning | None = None) -> Sequence[int]:
+        """The tokens of `text` as a part of an answer that `begins` so: names of special tokens in it are removed."""
+        closed = f"{END}\n\n" if begins is Reasoning.OPENED else ""
+        whole = closed + self._special.removed_from(text)
+        ids: list[int] = self._tokenizer(whole, add_special_tokens=False)["input_ids"]
         return ids
 
     @_containing()
@@ -306,13 +326,16 @@ class PromptBuilder:
             raise
 
     def _described(self, message: ChatMessage, features: TemplateFeatures, cleaning: _Cleaning) -> Rendered:
-        return described(
+        rendered = described(
             message,
             cleaning.own if message.role == "assistant" else cleaning.foreign,
             cleaning.foreign,  # a call has no reasoning of its own, and quotes what others have said
             short_ids=self.tool_format.name == "mistral" or not features.long_ids,
             json_arguments=features.json_arguments,
         )
+        if message.reasoning:
+            rendered["reasoning_content"] = cleaning.foreign(message.reasoning)
+        return rendered
 
     def _render(
         self,
@@ -340,16 +363,24 @@ class PromptBuilder:
             talk = in_system(list(talk), tools)
         return self._render(talk, 0.0, tools, tools_in, is_patient=True)
 
-    def _opens(self, ids: Sequence[int]) -> bool:
-        """Whether the answer begins inside the model's reasoning."""
+    def _reasoning(self, ids: Sequence[int], *, continues: bool) -> Reasoning | None:
         text: str = self._tokenizer.decode(list(ids[-_TAIL:]), skip_special_tokens=False)
-        return text.rstrip().endswith(THINK)
+        if text.rstrip().endswith(BEGIN):
+            return Reasoning.OPENED
+        return Reasoning.POSSIBLE if self._may_reason and not continues else None
+
+    def _changes_by(self, name: str, *values: TemplateValue) -> bool:
+        """Whether the template's text depends on this variable."""
+        with suppress(PromptError):
+            texts = [self._render([user("qzu1")], 0.0, values={name: value}, is_patient=True) for value in values]
+            return len({*texts}) > 1
+        return False
 
     def _must_fit(self, ids: Sequence[int]) -> None:
         if len(ids) >= self._context_length:
             raise PromptTooLong(f"the prompt has {len(ids)} tokens; the model takes {self._context_length - 1} at most")
 
 
-def _built(ids: Sequence[int], turns_used: int, shared: int, *, opens_thinking: bool = False) -> BuiltPrompt:
+def _built(ids: Sequence[int], turns_used: int, shared: int, reasoning: Reasoning | None = None) -> BuiltPrompt:
     digest = hashlib.blake2b(array("I", ids).tobytes(), digest_size=8).hexdigest()
-    return BuiltPrompt(tuple(ids), turns_used, digest, shared, opens_thinking)
+    return BuiltPrompt(tuple(ids), turns_used, digest, shared, reasoning)

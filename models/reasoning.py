@@ -8,6 +8,8 @@ White space around both is left out. The result depends on the joined pieces onl
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
+from typing import Any
 
 BEGIN, END = "<think>", "</think>"
 
@@ -17,6 +19,20 @@ class Reasoning(enum.Enum):
 
     OPENED = "opened"
     POSSIBLE = "possible"
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningTags:
+    """The tokens around a reasoning."""
+
+    begin: int
+    end: int
+
+
+def reasoning_tags(tokenizer: Any) -> ReasoningTags | None:
+    """Those of a tokenizer; None if one of its tags is no token."""
+    begin, end = (tokenizer.token_to_id(tag) for tag in (BEGIN, END))
+    return None if begin is None or end is None else ReasoningTags(begin, end)
 
 
 class ReasoningReader:

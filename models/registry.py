@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from models.chat import ChatMessage, PastTurn
+from models.chat_template import NONE, TemplateValue
 from models.generation import Engine, GenerationDefaults
 from models.model_report import ModelReport
 from models.prompts import BuiltPrompt
+from models.reasoning import Reasoning
 from models.tools.format import ToolFormat
 from models.tools.tool import Tool
 
@@ -36,17 +38,22 @@ class Prompts(Protocol):
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,
+        template_values: Mapping[str, TemplateValue] = NONE,
     ) -> BuiltPrompt:
-        """Token ids of `prompt` or `messages` after `recalled` and `memory`.
+        """Token ids of `prompt` or `messages` after `recalled` and `memory`; `template_values` are further variables of
+        the chat template.
 
         Raises `PromptTooLong` or `PromptError`.
         """
 
+    def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
+        """The variables that make the model reason so much; raises `PromptError` if there are none."""
+
     def count(self, text: str) -> int:
         """How many tokens `text` has, without chat template."""
 
-    def ids_of(self, text: str) -> Sequence[int]:
-        """The tokens of `text` as a part of an answer: names of special tokens in it are removed."""
+    def ids_of(self, text: str, begins: Reasoning | None = None) -> Sequence[int]:
+        """The tokens of `text` as a part of an answer that `begins` so: names of special tokens in it are removed."""
 
     def raw(self, text: str) -> BuiltPrompt:
         """Token ids of `text` without chat template; raises `PromptTooLong`."""
@@ -65,7 +72,8 @@ class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
     single token, and `unwritten` are the tokens that add none to an answer. `continues`: it can continue an answer that
     another model or worker has begun. `has_logprobs`: its engine reports log probabilities, and can end an answer by
-    them.
+    them. `forms_follow_reasoning`: its engine applies an output constraint behind the reasoning, not from the first
+    token on.
 
     `report` says what the model is; None for one that this process does not load, and for an adapter. With `adapter`
     it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
@@ -80,6 +88,7 @@ class ServedModel:
     adapter_version: str = ""
     continues: bool = True
     has_logprobs: bool = False
+    forms_follow_reasoning: bool = False
     unwritten: frozenset[int] = frozenset()
     report: ModelReport | None = None
 

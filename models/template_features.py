@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from models.chat_template import PromptError
+from models.reasoning import BEGIN
 
 Message = dict[str, Any]
 """A message as chat templates expect it."""
 
-THINK = "<think>"
 CALLED = ("qzfirst", "qzsecond")
 _KEY, _VALUE = "qzkey", "qzvalue"
 CALL_ARGUMENTS = json.dumps({_KEY: _VALUE})
@@ -142,7 +142,7 @@ def features_of(render: Render, *, with_tools: bool) -> TemplateFeatures:
         neighbours=trial.renders(
             user("qzu1"), user("qzu2"), _assistant("qza1"), _assistant("qza2"), user("qzu3"), user("qzu4")
         ),
-        opens_thinking=trial.text(user("qzu1")).rstrip().endswith(THINK),
+        opens_thinking=trial.text(user("qzu1")).rstrip().endswith(BEGIN),
     )
 
 
@@ -155,7 +155,7 @@ def rendered_call(render: Render, features: TemplateFeatures) -> str:
 def rendered_texts(render: Render, features: TemplateFeatures) -> list[str]:
     """What the template writes around a conversation of every kind that it renders."""
     trial = _Trial(render, features.tools, features.json_arguments)
-    thought = _assistant(f"{THINK}\nqzthought\n</think>\n\nqza1")
+    thought = _assistant(f"{BEGIN}\nqzthought\n</think>\n\nqza1")
     texts = [trial.text(user("qzu1")), trial.text(user("qzu1"), thought, user("qzu2")), rendered_call(render, features)]
     return [text for text in texts if text]
 

@@ -39,7 +39,7 @@ class ToolOutcome(msgspec.Struct, frozen=True):
 
 
 class ToolRound(msgspec.Struct, frozen=True):
-    """A round that ended in `calls`: its `text`, and the number of tokens of the answer up to its `end`."""
+    """A round that ended in `calls`: `reasoning` and `text`, and how many tokens the answer has up to its `end`."""
 
     end: int
     text: str
@@ -48,6 +48,7 @@ class ToolRound(msgspec.Struct, frozen=True):
     asked_at: int
     expires_at: int
     outcomes: tuple[ToolOutcome, ...] = ()
+    reasoning: str = ""
 
     @property
     def missing(self) -> tuple[ToolCall, ...]:
@@ -64,7 +65,7 @@ class ToolRound(msgspec.Struct, frozen=True):
             for call in self.calls
             if call.id in content
         )
-        return (ChatMessage("assistant", self.text, calls=self.calls), *results)
+        return (ChatMessage("assistant", self.text, calls=self.calls, reasoning=self.reasoning), *results)
 
 
 class ToolRounds(msgspec.Struct, frozen=True):

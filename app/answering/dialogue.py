@@ -115,6 +115,7 @@ def chat_message(message: Message) -> ChatMessage:
         calls=tuple(call.call for call in message.tool_calls or ()),
         call_id=message.tool_call_id or "",
         name=message.name or "",
+        reasoning=message.reasoning_content or "",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from app.answering.dialogue import Dialogue, chat_message, check_dialogue, past_turns_of, question_of, steps_of
@@ -18,11 +18,13 @@ from app.wire.response_format import FormatType, ResponseFormat
 from app.wire.tools import NamedTool
 from app.wire.validation import prompt_bytes
 from models.chat import PastTurn
+from models.chat_template import NONE, TemplateValue
 from models.generation import ConstraintKind, Job, LowConfidence, OutputConstraint, Priority, Sampling
 from models.private.forms import Form
 from models.prompts import BuiltPrompt, PromptTooSlow
 from models.registry import ServedModel
 from models.tools import Tool, ToolChoice, tool_constraint
+from models.tools.format import ToolFormat
 
 PRIORITIES = MappingProxyType(
     {
@@ -76,6 +78,7 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
             continues=request.continue_final_message,
             reserve=reserve,
             at=at / 1000,
+            template_values=_template_values(request, model),
         )
 
     size = sum(len(turn.prompt) + len(turn.answer) for turn in (*recalled, *past)) + prompt_bytes(request)
@@ -87,6 +90,13 @@ async def prompt_of(dialogue: Dialogue, model: ServedModel, settings: Settings, 
     if request.prompt_logprobs is not None:
         _check_prompt_logprobs(request, request.prompt_logprobs, prompt, settings)
     return prompt
+
+
+def _template_values(request: Request, model: ServedModel) -> Mapping[str, TemplateValue]:
+    """What is said by name counts more than an effort."""
+    effort = request.reasoning_effort
+    by_effort = NONE if effort is None else model.prompts.values_of_effort(effort)
+    return {**by_effort, **(request.chat_template_kwargs or {})}
 
 
 def _check_prompt_logprobs(request: Request, top: int, prompt: BuiltPrompt, settings: Settings) -> None:
@@ -148,7 +158,12 @@ def job_of(
     room = model.engine.context_length - len(prompt.ids)
     max_tokens = min((request.max_tokens or settings.max_tokens) - rounds.end, room)
     least = max(0, (request.min_tokens or 0) - rounds.end)
-    tools = tools_of(dialogue)
+    tools, output = tools_of(dialogue), _constraint(request.response_format)
+    is_free = not tools and output is None
+    reasoning = prompt.reasoning if is_free or model.forms_follow_reasoning else None
+    form = model.prompts.tool_format
+    if reasoning is not None:
+        form = dataclasses.replace(form, after="")  # what precedes the calls is no part of the text
     return Job(
         id=f"{request.user_id}/{request.request_id}",
         prompt=prompt.ids,
@@ -161,9 +176,10 @@ def job_of(
         tenant=request.tenant or "",
         shared=prompt.shared,
         adapter=model.adapter,
-        constraint=_tool_constraint(dialogue, tools, model) if tools else _constraint(request.response_format),
+        constraint=_tool_constraint(dialogue, tools, model, form, output) if tools else output,
         min_tokens=max_tokens if request.ignore_eos else min(least, max_tokens),
-        tools=model.prompts.tool_format.reading(tools) if tools else None,
+        tools=form.reading(tools) if tools else None,
+        reasoning=reasoning,
         prompt_logprobs=None if rounds.rounds else request.prompt_logprobs,
         stop_when=_low_confidence(request, logprobs),
     )
@@ -189,20 +205,23 @@ def _sampling(request: Request, model: ServedModel, number: int) -> Sampling:
     return Sampling(**{**dataclasses.asdict(model.defaults), **given})
 
 
-def _tool_constraint(dialogue: Dialogue, tools: list[Tool], model: ServedModel) -> OutputConstraint:
+def _tool_constraint(
+    dialogue: Dialogue, tools: list[Tool], model: ServedModel, form: ToolFormat, content: OutputConstraint | None
+) -> OutputConstraint:
+    """`content`: that of an answer without calls."""
     request, is_first = dialogue.request, not dialogue.rounds.rounds
     named = is_first and isinstance(request.tool_choice, NamedTool)
     is_required = named or (is_first and request.tool_choice == "required")
     if dialogue.mask:
-        form = Form(dialogue.mask, hides=False)
-        tools = [dataclasses.replace(tool, parameters=form.schema(tool.parameters)) for tool in tools]
+        shown = Form(dialogue.mask, hides=False)
+        tools = [dataclasses.replace(tool, parameters=shown.schema(tool.parameters)) for tool in tools]
     return tool_constraint(
-        model.prompts.tool_format,
+        form,
         tools,
         ToolChoice.REQUIRED if is_required else ToolChoice.AUTO,
         is_single=named or request.parallel_tool_calls is False or model.prompts.has_single_calls,
         marker=model.prompts.tool_marker,
-        content=_constraint(request.response_format),
+        content=content,
     )
 
 

@@ -61,7 +61,9 @@ class Kept:
         if self.turn is None:
             return self
         private = None if self.turn.private is None else ()
-        turn = msgspec.structs.replace(self.turn, prompt="", answer="", tool_calls=None, private=private)
+        turn = msgspec.structs.replace(
+            self.turn, prompt="", answer="", tool_calls=None, private=private, reasoning=None
+        )
         return dataclasses.replace(self, turn=turn)
 
 
@@ -165,6 +167,7 @@ def _turn(run: Run, memory: tuple[records.Turn, ...], end: TokenEvent, now: int)
         arm=plan.arm,
         cached=plan.cached,
         guard=plan.categories or None,
+        reasoning=answer.reasoning or None,
     )
 
 

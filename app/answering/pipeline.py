@@ -12,10 +12,12 @@ the beginning of its job (`Job.generated`), and its tokens get the answer's next
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from app.answering.batches import Batches
@@ -34,6 +36,7 @@ from app.wire.event import FILTERED, Plan, TokenEvent
 from app.wire.limits import MAX_KEPT_BYTES
 from models.generation import ConstraintError, Delta, End, Failure, FinishReason, Job, StreamEvent, Usage
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
+from models.reasoning import Reasoning
 from models.registry import ModelRegistry, ServedModel
 from tables.conversations import MemoryRules
 
@@ -105,7 +108,7 @@ class Answering:
             raise Refused(ErrorCode.MODEL_NOT_FOUND, "model: it is not served here")
         answer.write_as(model)
         prompt, job = await self._job(model)
-        answer.prompt_digest = prompt.digest
+        answer.prompt_digest, answer.tells_reasoning = prompt.digest, job.reasoning is not None
         resumes, self._resumes = self._resumes, False
         if resumes:
             if not self._is_same(model, prompt):
@@ -133,9 +136,11 @@ class Answering:
 
     async def _job(self, model: ServedModel) -> tuple[BuiltPrompt, Job]:
         answer, dialogue = self.run.answer, await self.run.visible_dialogue()
-        answer.inherit(await _ids_of(dialogue.written, model))
         try:
             prompt = await prompt_of(dialogue, model, self.run.settings, self.run.accepted.at)
+            answer.inherit(await _ids_of(dialogue.written, prompt.reasoning, model))
+            if answer.has_mixed_text:
+                prompt = dataclasses.replace(prompt, reasoning=None)
             return prompt, job_of(dialogue, prompt, model, self.run.settings, answer.generated, answer.logprobs)
         except PromptTooLong as error:
             raise Refused(ErrorCode.PROMPT_TOO_LONG, str(error)) from None
@@ -179,18 +184,19 @@ class Answering:
             message = f"the guard of this service ends the answer: {category}"
             await answer.notice(FILTERED, message, {"category": category})
         if not answer.has_room_for_calls(end.calls):
-            return await answer.done(FinishReason.LENGTH, end.usage, end.text)
-        return await answer.done(end.reason, end.usage, end.text, end.calls)
+            return await answer.done(dataclasses.replace(end, reason=FinishReason.LENGTH, calls=()))
+        return await answer.done(end)
 
 
 async def _decided(plan: Plan) -> Plan:
     return plan
 
 
-async def _ids_of(text: str, model: ServedModel) -> Sequence[int]:
+async def _ids_of(text: str, begins: Reasoning | None, model: ServedModel) -> Sequence[int]:
     if not text:
         return ()
-    return model.prompts.ids_of(text) if len(text) <= INLINE else await asyncio.to_thread(model.prompts.ids_of, text)
+    ids_of = partial(model.prompts.ids_of, text, begins)
+    return ids_of() if len(text) <= INLINE else await asyncio.to_thread(ids_of)
 
 
 def code_of(failure: Failure) -> ErrorCode:

@@ -128,11 +128,21 @@ def show(update: Update) -> None:
     else:
         if update.gap:
             note(f"[{update.gap} tokens are missing here]")
+        _print_reasoning(update)
         _print(update.text)
     if event.is_end and update.answer.text:
         _print("\n")
     if event.type is EventType.DONE and event.finish_reason is not FinishReason.STOP:
         note(f"[{event.finish_reason}]")
+
+
+def _print_reasoning(update: Update) -> None:
+    """Beside the answer, which alone is the output."""
+    answer, event = update.answer, update.event
+    if event.reasoning:
+        click.secho(printable(event.reasoning), dim=True, nl=False, err=True)
+    if event.text and answer.text == event.text and answer.reasoning:
+        note("")
 
 
 def show_json(update: Update) -> None:

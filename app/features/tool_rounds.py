@@ -114,6 +114,7 @@ class Calling(Stage):
         one = ToolRound(
             end=answer.index,
             text=answer.text_of_round,
+            reasoning=answer.reasoning_of_round,
             calls=tuple(ToolCall(call.name, call.arguments, answer.call_id(at)) for at, call in enumerate(end.calls)),
             usage=end.usage,
             asked_at=now,
@@ -216,7 +217,8 @@ def _with_steps(kept: records.Turn | None, rounds: ToolRounds) -> records.Turn |
     if kept is None:
         return None
     at = len(kept.steps) - (1 if kept.open_calls else 0)
-    return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *rounds.steps, *kept.steps[at:]))
+    made = (dataclasses.replace(one, reasoning="") for one in rounds.steps)  # later turns do not read it
+    return msgspec.structs.replace(kept, steps=(*kept.steps[:at], *made, *kept.steps[at:]))
 
 
 def _waits_for(calls: Sequence[ToolCall]) -> str:

@@ -30,6 +30,12 @@ class Answer:
         return "".join(segment.text or "" for segment in self.segments) + held_back
 
     @property
+    def reasoning(self) -> str:
+        """What the model has written before its text, if the two are told apart."""
+        held_back = "" if self.end is None else self.end.reasoning or ""
+        return "".join(segment.reasoning or "" for segment in self.segments) + held_back
+
+    @property
     def tokens(self) -> tuple[int, ...]:
         return tuple(token for segment in self.segments for token in segment.tokens or ())
 

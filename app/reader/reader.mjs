@@ -8,7 +8,7 @@
  * Records come from a read_committed consumer, in the order of each partition. Behind the gateway's SSE there are no
  * partitions: give 0 and null. `read` answers what the record changes:
  *
- *   answer   {userId, requestId, conversationId, text, tokens, end, missing, complete}
+ *   answer   {userId, requestId, conversationId, text, reasoning, tokens, end, missing, complete}
  *   event    the event itself; its `text` is what to append
  *   cut      null, or the index from which on what was shown is taken back: show `answer.text` anew
  *   gap      how many tokens are missing right before this event
@@ -53,6 +53,11 @@ export class Answer {
 
   get text() {
     return this.#segments.map((event) => event.text ?? '').join('') + (this.end?.text ?? '')
+  }
+
+  /** What the model has written before its text, if the two are told apart. */
+  get reasoning() {
+    return this.#segments.map((event) => event.reasoning ?? '').join('') + (this.end?.reasoning ?? '')
   }
 
   get tokens() {

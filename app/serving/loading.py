@@ -323,6 +323,7 @@ def _served(
     from models.checkpoint_report import report_of_loaded
     from models.engine import EngineOptions, SpeculationMode, TorchEngine
     from models.prompts import PromptBuilder
+    from models.reasoning import reasoning_tags
 
     settings = wanted.settings
     kv_cache_gb, gpu_share = _cache_memory(wanted, checkpoint.model.device.type == "cuda", beside, reserved)
@@ -345,6 +346,7 @@ def _served(
         texts,
         unwritten=texts.special,
         has_logprobs=True,
+        forms_follow_reasoning=reasoning_tags(checkpoint.tokenizer.backend_tokenizer) is not None,
         report=report_of_loaded(checkpoint, prompts, engine, settings.dtype),
     )
 

@@ -129,10 +129,11 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `tokens` and `text` of a `token` event are always written, even if empty; only None is left out. `prompt_digest` is
     on the first event, and on the first after each round of calls: an owner that resumes the answer compares it with
     the prompt that it has rebuilt. `tool_calls` of a `done` event are the answer's complete calls; those that are being
-    written are the `tool_call_deltas` of `token` events. Neither is part of `text`. `prompt_logprobs` of the first
-    `token` event has one entry per token of the prompt but the first. For a raw prompt, `prompt_start` of the
-    first event is the text of that one. A `fence` has no request and no epoch: its own offset is the epoch that it
-    begins.
+    written are the `tool_call_deltas` of `token` events. Neither is part of `text`, and nor is `reasoning`: what the
+    model has written before its answer, which the first `token` event has, be it empty, if the two are told apart.
+    `prompt_logprobs` of the first `token` event has one entry per token of the prompt but the first. For a raw prompt,
+    `prompt_start` of the first event is the text of that one. A `fence` has no request and no epoch: its own offset is
+    the epoch that it begins.
     """
 
     type: EventType
@@ -155,6 +156,7 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_deltas: tuple[ToolCallDelta, ...] | None = None
     prompt_logprobs: tuple[Logprob, ...] | None = None
     prompt_start: str | None = None
+    reasoning: str | None = None
 
     @property
     def is_end(self) -> bool:

@@ -23,6 +23,7 @@ from app.wire.response_format import ResponseFormat
 from app.wire.tools import MessageToolCall, Tool, ToolChoice, ToolMode, ToolResult
 
 DEFAULT_CONVERSATION = "default"
+TemplateValues = dict[str, str | int | float | bool | None]
 
 
 class Priority(enum.StrEnum):
@@ -39,13 +40,16 @@ class Role(enum.StrEnum):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. An assistant's may have `tool_calls` and no content; one of the role `tool` is a call's result."""
+    """One message. An assistant's may have `reasoning_content`, which precedes the rest, and `tool_calls`, no content.
+    One of the role `tool` is a call's result.
+    """
 
     role: Role
     content: str | None = None
     tool_calls: tuple[MessageToolCall, ...] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    reasoning_content: str | None = None
 
     @property
     def text(self) -> str:
@@ -95,10 +99,10 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     the conversation remembers all of `messages`, not only those from the last one of the user on. With `store` false
     nothing is remembered or indexed. `tool_timeout_ms`: how long an answer with `tool_mode` `kafka` waits for the
     results of its calls. With `cache` false the answer is neither taken from the response cache nor kept in it.
-    `recall`: how many related older turns of the user stand in the prompt; the default is the policy's.
-    `best_of`: so many answers are generated, and readers get the best.
-    `prompt_logprobs`: how many of the likeliest tokens are reported with each token of the
-    prompt.
+    `recall`: how many related older turns of the user stand in the prompt; the default is the policy's. `best_of`: so
+    many answers are generated, and readers get the best. `prompt_logprobs`: how many of the likeliest tokens are
+    reported with each token of the prompt. `reasoning_effort`: how much the model reasons before its answer, `none` for
+    not at all; `chat_template_kwargs`: further variables of its chat template, such as `enable_thinking`.
     """
 
     request_id: str | None = None
@@ -127,6 +131,8 @@ class RequestFields(SamplingFields, frozen=True, kw_only=True, omit_defaults=Tru
     keep_context: bool = False
     cache: bool = True
     recall: int | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateValues | None = None
 
 
 class Request(RequestFields, frozen=True, kw_only=True, omit_defaults=True):

@@ -21,7 +21,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """All fields are always written, so that a table created from this topic has all columns. `cached` is the id of the
     request whose answer this is. `guard` are the categories that the guard has found. `private` are the private values
-    in the texts, which the index hides; None if nothing has looked for them.
+    in the texts, which the index hides; None if nothing has looked for them. `reasoning` is not part of the `answer`;
+    None if the two are not told apart.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     cached: str | None = None
     guard: tuple[str, ...] | None = None
     private: tuple[PrivateValue, ...] | None = None
+    reasoning: str | None = None
 
     @property
     def asked_at(self) -> int:

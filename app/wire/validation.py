@@ -29,6 +29,7 @@ from app.wire.limits import (
     MAX_SCHEMA_BYTES,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_TEMPLATE_VALUES_BYTES,
     MAX_TIME_MS,
     MAX_TOKEN_ID,
     MAX_TOOL_CALLS,
@@ -61,6 +62,7 @@ def validate_request(request: Request, key: bytes | None, *, max_prompt_bytes: i
         _check_prompt(request)
         _check_tools(request)
         _check_metadata(request)
+        _check_template_values(request)
         _check_sampling(request)
         if request.response_format is not None:
             _check_format(request.response_format)
@@ -141,7 +143,8 @@ def prompt_bytes(request: Request) -> int:
     """Bytes of everything that the prompt is built from."""
     messages = request.messages or ()
     texts = [request.prompt or "", *(message.text for message in messages)]
-    texts += [text for message in messages for text in (message.name, message.tool_call_id) if text]
+    others = ((one.name, one.tool_call_id, one.reasoning_content) for one in messages)
+    texts += [text for texts_of_one in others for text in texts_of_one if text]
     calls = [call for message in messages for call in message.tool_calls or ()]
     texts += [text for call in calls for text in (call.function.arguments, call.function.name, call.id)]
     texts += [text for result in request.tool_results or () for text in (result.content, result.tool_call_id)]
@@ -232,8 +235,9 @@ def _check_messages(messages: tuple[Message, ...]) -> None:
     if len(messages) > MAX_MESSAGES:
         raise _WrongError(f"messages: are more than {MAX_MESSAGES}")
     for message in messages:
-        if message.tool_calls and message.role is not Role.ASSISTANT:
-            raise _WrongError("messages: only the assistant's may have tool_calls")
+        for name in ("tool_calls", "reasoning_content"):
+            if getattr(message, name) and message.role is not Role.ASSISTANT:
+                raise _WrongError(f"messages: only the assistant's may have {name}")
         if len(message.tool_calls or ()) > MAX_TOOL_CALLS:
             raise _WrongError(f"messages: tool_calls are more than {MAX_TOOL_CALLS}")
         if message.role is Role.TOOL and not message.tool_call_id:
@@ -278,6 +282,18 @@ def _check_tool(tool: Tool) -> None:
 def _check_metadata(request: Request) -> None:
     if request.metadata is not None:
         _check_json("metadata:", msgspec.json.encode(request.metadata), MAX_METADATA_BYTES)
+
+
+def _check_template_values(request: Request) -> None:
+    """The template of a model decides what they mean."""
+    _check_lengths(request, "reasoning_effort")
+    if request.chat_template_kwargs is not None:
+        size = len(msgspec.json.encode(request.chat_template_kwargs))
+        if size > MAX_TEMPLATE_VALUES_BYTES:
+            raise _WrongError(f"chat_template_kwargs: has more than {MAX_TEMPLATE_VALUES_BYTES} bytes as JSON")
+    if request.is_raw and (request.reasoning_effort or request.chat_template_kwargs):
+        name = "reasoning_effort" if request.reasoning_effort else "chat_template_kwargs"
+        raise _WrongError(f"{name}: needs a chat template, which a raw prompt does not use")
 
 
 def _check_json(name: str, text: bytes, most: int | None = None) -> None:

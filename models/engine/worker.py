@@ -37,6 +37,7 @@ from models.engine.speculation.drafting import Speculation
 from models.generation import Failure, FinishReason, Job, StreamEvent
 from models.sampler import Token
 from models.structured import ConstraintCompiler, ConstraintError, Matcher
+from models.structured.after_reasoning import after_reasoning
 from models.token_stream import TokenStream
 from models.unexpected import contained, type_and_line
 
@@ -201,7 +202,7 @@ class Worker:
     def _admit(self, sequence: SequenceState, constraint: Future[Matcher] | None = None) -> None:
         """The sequence has everything but its adapter."""
         try:
-            end = sequence.begin(None if constraint is None else constraint.result().copy())
+            end = sequence.begin(None if constraint is None else self._matcher(sequence.job, constraint))
         except BaseException as error:  # noqa: BLE001  one bad job must not hurt the others
             self._fail(sequence, "engine_error", contained(error))
             return
@@ -211,6 +212,9 @@ class Worker:
             self._adapters.ask(sequence)
         else:
             self._scheduler.add(sequence)
+
+    def _matcher(self, job: Job, compiled: Future[Matcher]) -> Matcher:
+        return after_reasoning(compiled.result().copy(), job.reasoning, self._vocabulary.reasoning_tags, self._eos)
 
     def _cancel(self, sequence: SequenceState, reason: FinishReason) -> None:
         try:

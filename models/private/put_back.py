@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from models.chat import ToolCall
@@ -18,19 +19,26 @@ from models.private.mask import Mask
 from models.tools.parser import CallDelta
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What readers have of an answer. `call_ends`: the last letter of each call that they have, if it has any."""
+
+    text: str = ""
+    reasoning: str = ""
+    call_ends: Mapping[int, str] = field(default_factory=dict)
+
+
+NOTHING = Written()
+
+
 class PutBack:
-    """Events of one stream as readers get them.
+    """Events of one stream as readers get them, who have what was `written` before; `in_json`: the text is JSON."""
 
-    `before`: the text of the answer that readers have. `call_ends`: the last letter of each call that they have, if it
-    has any. `in_json`: the answer is JSON.
-    """
-
-    def __init__(
-        self, mask: Mask, before: str = "", call_ends: Mapping[int, str] | None = None, *, in_json: bool = False
-    ) -> None:
+    def __init__(self, mask: Mask, written: Written = NOTHING, *, in_json: bool = False) -> None:
         self._mask = mask
-        self._addresses = Addresses(before if mask else "", in_json=in_json)
-        self._call_ends = dict(call_ends or {})
+        self._text = Addresses(written.text if mask else "", in_json=in_json)
+        self._reasoning = Addresses(written.reasoning if mask else "")
+        self._call_ends = dict(written.call_ends)
         self._held: list[Delta] = []
 
     def read(self, event: StreamEvent) -> Iterator[StreamEvent]:
@@ -50,11 +58,12 @@ class PutBack:
 
     def _ready_count(self) -> int:
         """How many of the held deltas can leave."""
-        channels = [[one.text for one in self._held]]
+        channels = [[one.text for one in self._held], [one.reasoning for one in self._held]]
         indexes = sorted({call.index for one in self._held for call in one.calls})
         channels += [[_arguments(one, index) for one in self._held] for index in indexes]
         ends = [list(accumulate(map(len, texts))) for texts in channels]
-        before = [self._addresses.tail, *(self._call_ends.get(index, "") for index in indexes)]
+        calls = (self._call_ends.get(index, "") for index in indexes)
+        before = [self._text.tail, self._reasoning.tail, *calls]
         scans = [self._mask.scan("".join(texts), end) for texts, end in zip(channels, before, strict=True)]
         for count in range(len(self._held), 0, -1):
             if all(scan.allows_cut(end[count - 1]) for scan, end in zip(scans, ends, strict=True)):
@@ -63,7 +72,9 @@ class PutBack:
 
     def _shown(self, delta: Delta) -> Delta:
         calls = tuple(map(self._shown_call, _joined(delta)))
-        return dataclasses.replace(delta, text=self._mask.shown(delta.text, self._addresses), calls=calls)
+        reasoning = self._mask.shown(delta.reasoning, self._reasoning)
+        text = self._mask.shown(delta.text, self._text)
+        return dataclasses.replace(delta, text=text, calls=calls, reasoning=reasoning)
 
     def _shown_call(self, call: CallDelta) -> CallDelta:
         before = self._call_ends.get(call.index, "")
@@ -75,14 +86,16 @@ class PutBack:
         """A placeholder may be in the held tokens and in the text of the end. Half of one, in an answer that is cut
         short, is dropped.
         """
-        text = end.text
+        text, reasoning = end.text, end.reasoning
         if self._held:
             delta, self._held = merged(self._held), []
-            text = delta.text + text
-            yield self._shown(dataclasses.replace(delta, text=""))
-        text = self._mask.shown(text, self._addresses, is_cut=end.reason is not FinishReason.STOP)
+            text, reasoning = delta.text + text, delta.reasoning + reasoning
+            yield self._shown(dataclasses.replace(delta, text="", reasoning=""))
+        is_cut = end.reason is not FinishReason.STOP
+        reasoning = self._mask.shown(reasoning, self._reasoning, is_cut=is_cut)
+        text = self._mask.shown(text, self._text, is_cut=is_cut)
         calls = tuple(ToolCall(one.name, self._mask.put_back_json(one.arguments), one.id) for one in end.calls)
-        yield dataclasses.replace(end, text=text, calls=calls)
+        yield dataclasses.replace(end, text=text, calls=calls, reasoning=reasoning)
 
 
 def _arguments(delta: Delta, index: int) -> str:

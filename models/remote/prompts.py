@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.chat import ChatMessage, PastTurn
+from models.chat_template import NONE, TemplateValue
 from models.prompts import BuiltPrompt, PromptError, PromptTooLong
+from models.reasoning import Reasoning
 from models.tools.forms import FORMATS
 from models.tools.tool import Tool
 
@@ -41,7 +43,10 @@ class RemotePrompts:
         continues: bool = False,
         reserve: int = 1,
         at: float = 0.0,  # noqa: ARG002 - the server's template knows the time
+        template_values: Mapping[str, TemplateValue] = NONE,
     ) -> BuiltPrompt:
+        if template_values:
+            raise PromptError("chat_template_kwargs: this model is behind an outside server, whose template is its own")
         if tools:
             raise PromptError("tools: this model is behind an outside server, which gets no tools")
         kept = list(memory)[-self._memory_turns :] if self._memory_turns else []
@@ -59,10 +64,15 @@ class RemotePrompts:
                 return self._of(ids, len(turns))
             turns = turns[1:]
 
+    def values_of_effort(self, effort: str) -> Mapping[str, TemplateValue]:
+        if effort == "none":
+            return {}
+        raise PromptError("reasoning_effort: this model is behind an outside server, which is not asked for it")
+
     def count(self, text: str) -> int:
         return len(text.encode())
 
-    def ids_of(self, text: str) -> Sequence[int]:
+    def ids_of(self, text: str, begins: Reasoning | None = None) -> Sequence[int]:  # noqa: ARG002 - its text is all
         return text.encode()
 
     def raw(self, text: str) -> BuiltPrompt:

@@ -32,7 +32,8 @@ SHOP = (
 
 def paced_question(number: int, user: str) -> dict[str, object]:
     tools = {"tools": TOOLS} if number % 4 == 3 else {}
-    return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools}
+    reasoning = {"reasoning_effort": "high"} if number % 4 in {2, 3} else {}
+    return {"prompt": f"question {number} of {user}", "max_tokens": 20, **tools, **reasoning}
 
 
 def long_question(number: int, user: str) -> dict[str, object]:

@@ -35,7 +35,7 @@ def wrong_moderation(tokens: Iterable[Fetched], turns: Iterable[Fetched]) -> dic
             epochs[record.partition] = record.offset
             continue
         key = (event.user_id or "", event.request_id or "")
-        if BANNED.search(event.text or ""):
+        if BANNED.search((event.reasoning or "") + (event.text or "")):
             wrong[key] = f"blocked text {event.text!r} is on tokens"
         if (event.epoch or 0) < epochs[record.partition]:
             continue

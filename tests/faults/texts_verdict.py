@@ -105,7 +105,8 @@ def _turns_now(
 
     if request.get("tool_mode") == "kafka":
         calls = topics.calls.get(key, ())
-        yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics)
+        reasons = bool(request.get("reasoning_effort"))
+        yield from possible_turns(build, turn, request["max_tokens"], tokens, calls, topics, reasons=reasons)
     elif are_words(tokens, build(), authors):
         yield PastTurn(turn.prompt, turn.answer)
 

@@ -12,6 +12,7 @@ from app.features.tool_rounds import CANCELLED, TIMED_OUT
 from app.settings import Settings
 from app.wire.codec import decode
 from app.wire.error import WireError
+from app.wire.limits import TOOL_ROUNDS
 from app.wire.tool_records import ToolCallRecord, ToolResultRecord
 from app.wire.turn import Turn
 from models.chat import ChatMessage, PastTurn, ToolCall
@@ -71,23 +72,27 @@ def possible_turns(
     tokens: Sequence[int],
     calls: Sequence[ToolCallRecord],
     topics: ToolTopics,
+    *,
+    reasons: bool,
 ) -> Iterator[PastTurn]:
     """The turns that may be remembered of such an answer; none if the engine cannot have written it.
 
     `tokens` are those on the topic, which may have lost its tail; the turn has all words. `most` is the request's
-    `max_tokens`. Each round ends in a call after half of what is left (models/paced.py).
+    `max_tokens`. Each round ends in a call after half of what is left (models/paced.py), and half of that is reasoning
+    if the model `reasons`.
     """
-    total = turn.answer.count(" w") or len(tokens)
+    total = (turn.answer + (turn.reasoning or "")).count(" w") or len(tokens)
     is_stopped = turn.finish_reason in {FinishReason.CANCELLED, FinishReason.DEADLINE}
 
     def follow(number: int, begin: int, steps: tuple[ChatMessage, ...]) -> Iterator[PastTurn]:
         prompt = build(steps)
-        length = total - begin if number == len(calls) else (most - begin + 1) // 2
+        longest = most - begin if number >= TOOL_ROUNDS else (most - begin + 1) // 2
+        length = total - begin if number == len(calls) else longest
         written = tokens[begin : begin + length]
         words = [word(prompt, index, turn.model_version) for index in range(length)]
         if [token for token, _ in words[: len(written)]] != list(written):
             return
-        text = "".join(part for _, part in words)
+        text = "".join(part for _, part in words[longest // 2 if reasons else 0 :])
         if number == len(calls):
             kept = map(without_result, steps) if turn.finish_reason is FinishReason.FILTERED else steps
             yield PastTurn(turn.prompt, text, tuple(kept))

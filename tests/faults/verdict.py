@@ -29,6 +29,7 @@ from models.private.value import PrivateValue
 from tables.records import Table
 from tests.faults.audit_verdict import wrong_audit
 from tests.faults.plan_verdict import is_as_decided, wrong_memories, wrong_repeats
+from tests.faults.reasoning_verdict import is_split
 from tests.faults.texts_verdict import judge_texts
 from tests.faults.tool_verdict import ToolTopics, read_tool_topics
 
@@ -223,7 +224,7 @@ def judge_records(
         if answer.end.type is EventType.DONE:
             if key not in written:
                 verdict.lost.append(key)
-            elif written[key].answer != answer.text:
+            elif (written[key].answer, written[key].reasoning or "") != (answer.text, answer.reasoning):
                 verdict.turn_differs.append(key)
             elif written[key].prompt and [call.id for call in written[key].tool_calls or ()] != [
                 *(call.tool_call_id for call in topics.calls.get(key, ())),
@@ -237,6 +238,7 @@ def judge_records(
     _judge_order(asked, written, verdict)
     if paced:
         judge_texts(asked, rule, written, settings, erased, topics, verdict, masks)
+        verdict.changed += [key for key in asked if key in rule.answers and not is_split(asked[key], rule.answers[key])]
     return verdict
 
 

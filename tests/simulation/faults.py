@@ -111,9 +111,9 @@ def inflict(simulation: Simulation, fault: Fault) -> None:
         fault(simulation, simulation.random.choice(alive))
 
 
-def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS) -> Simulation:
+def storm(seed: int, erases: float = 0.0, faults: tuple[Fault, ...] = FAULTS, reasoning: float = 0.0) -> Simulation:
     """A random load on random workers, and up to eight random faults: some at a time, some at a step."""
-    load = replace(_random_load(seed), erases=erases)
+    load = replace(_random_load(seed), erases=erases, reasoning=reasoning)
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load)
     _inflict_some(simulation, faults)
     return simulation
@@ -160,7 +160,7 @@ def corrupt_storm(seed: int) -> Simulation:
     return wide_storm(seed, faults=(corrupt, corrupt, *FAULTS))
 
 
-def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: float = 0.0) -> Simulation:
     """A storm among answers that call tools over Kafka."""
     chance = random.Random(f"tools {seed}")
     conditions = Conditions(skew=chance.random() < 0.5, sweep_s=chance.choice((0.3, 3.0)))
@@ -174,13 +174,14 @@ def tool_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation
         skewed=chance.choice((0.0, 0.3)),
         deadly=chance.choice((0.0, 0.0, 0.1)),
         tools=0.7,
+        reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)
     return simulation
 
 
-def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulation:
+def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS, reasoning: float = 0.0) -> Simulation:
     """A storm in which every worker would decide otherwise about an answer."""
     chance = random.Random(f"routes {seed}")
     conditions = Conditions(skew=chance.random() < 0.5, routed=True, crowded=chance.random() < 0.3)
@@ -196,6 +197,7 @@ def routed_storm(seed: int, faults: tuple[Fault, ...] = MORE_FAULTS) -> Simulati
         tools=chance.choice((0.0, 0.3)),
         failing=chance.choice((0.0, 0.4, 0.8)),
         same=chance.choice((0.0, 0.6)),
+        reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)
@@ -245,7 +247,9 @@ def masking_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expi
     return simulation
 
 
-def moderation_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log)) -> Simulation:
+def moderation_storm(
+    seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, expire_log), reasoning: float = 0.0
+) -> Simulation:
     """A storm among answers of which judges hold back a part and block some, and that never flag the same twice. The
     tail of `tokens` stays, as in `masking_storm`.
     """
@@ -263,10 +267,16 @@ def moderation_storm(seed: int, faults: tuple[Fault, ...] = (*FAULTS, suspend, e
         deadly=chance.choice((0.0, 0.0, 0.1)),
         tools=chance.choice((0.0, 0.3)),
         failing=0.4 if conditions.routed else 0.0,
+        reasoning=reasoning,
     )
     simulation = Simulation(seed, workers=1 + seed % 3, partitions=1 + seed // 3 % 2, load=load, conditions=conditions)
     _inflict_some(simulation, faults)
     return simulation
+
+
+def reasoning_storm(seed: int) -> Simulation:
+    """One of the other storms, in which models reason before most answers."""
+    return (storm, tool_storm, routed_storm, moderation_storm)[seed % 4](seed, reasoning=0.7)
 
 
 def expiring_storm(seed: int) -> Simulation:

@@ -76,6 +76,8 @@ class Load:
     """Share of requests that a user repeats, each in a conversation of its own."""
     failing: float = 0.0
     """Share of requests in which a model fails: once in each process, or, of the default model, always at one token."""
+    reasoning: float = 0.0
+    """Share of requests to which models reason before they answer."""
     deadly: float = 0.0
     """Share of requests that end each process whose engine begins them."""
 
@@ -336,7 +338,7 @@ class Simulation:
             request: dict[str, object] = {"request_id": f"r{number}", "user_id": user, "prompt": f"question {number}"}
             request["max_tokens"] = self.random.randint(1, 2 * load.tokens)
             request |= self._tools_of(number, load) | self._same_of(number, load)
-            request |= self._recall_of(load)
+            request |= self._recall_of(load) | self._reasoning_of(load)
             if self.random.random() < load.pauses:
                 paused += 2.5 * self._conditions.ttl_s
             at = paused + load.over_s * number / load.requests + self.random.random()
@@ -378,6 +380,9 @@ class Simulation:
         if not load.recall or self.random.random() >= load.recall:
             return {}
         return {"recall": self.random.randint(1, 3)}
+
+    def _reasoning_of(self, load: Load) -> dict[str, object]:
+        return {"reasoning_effort": "high"} if load.reasoning and self.random.random() < load.reasoning else {}
 
     def _same_of(self, number: int, load: Load) -> dict[str, object]:
         if not load.same or self.random.random() >= load.same:

@@ -28,9 +28,9 @@ from tests.simulation.hostile_storms import (
     killed_thrice,
     killed_while_failing,
 )
+from tests.simulation.mutant import Mutant, find_broken_promise
 from tests.simulation.sabotage import MODELS, STAGES
 from tests.simulation.scenario import Conditions, Load, Simulation
-from tests.simulation.test_mutants import Mutant, find_broken_promise
 
 STORMS = 100
 CALM = 40

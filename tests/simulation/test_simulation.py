@@ -20,6 +20,7 @@ from tests.simulation.faults import (
     masking_storm,
     mixed_storm,
     moderation_storm,
+    reasoning_storm,
     rebalance_while_away,
     recalling_storm,
     repeated_erasures,
@@ -44,6 +45,7 @@ MASKING = 50
 MODERATION = 50
 FLOODED = 50
 MIXED = 100
+REASONING = 100
 DIRECTED = 15
 AT_ONCE = 50
 STRIDE = 72  # steps apart, where a fault falls
@@ -110,6 +112,13 @@ def test_every_owner_hides_the_same_private_values(first: int) -> None:
 def test_no_reader_gets_blocked_text_and_no_category_is_forgotten(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         outcome = moderation_storm(seed).run()
+        assert outcome.clean, f"seed {seed}: {outcome.line()}"
+
+
+@pytest.mark.parametrize("first", range(0, REASONING, AT_ONCE))
+def test_reasoning_is_apart_from_the_text_whoever_writes_it(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        outcome = reasoning_storm(seed).run()
         assert outcome.clean, f"seed {seed}: {outcome.line()}"
 
 

@@ -33,7 +33,7 @@ from app.wire.event import (
 from app.wire.limits import MAX_TURN_BYTES, json_bytes, shortened
 from app.wire.tools import ToolCall, ToolCallDelta
 from models.chat import ToolCall as ModelCall
-from models.generation import Delta, FinishReason, TokenLogprob, Usage
+from models.generation import Delta, End, FinishReason, TokenLogprob, Usage
 from models.prompts import BuiltPrompt
 from models.registry import ServedModel
 from models.tools.parser import CallDelta
@@ -48,7 +48,8 @@ class AnswerLog:
     """Writes the events of one request, continuing where its former owner stopped.
 
     `first_at` and `ended_at` are Unix milliseconds; `gaps` are the seconds between deltas as the engine produced them.
-    `call_ends`: the last letter of each call of the current round that readers have seen grow.
+    `tells_reasoning`: the current model's reasoning is told apart from its text. `call_ends`: the last letter of each
+    call of the current round that readers have seen grow.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class AnswerLog:
             self.keep_author()
         self.token_ids = list(former.tokens) if former else []
         self._texts = [event.text or "" for event in self._recovered]
+        self._reasonings = [event.reasoning or "" for event in self._recovered]
         self._ends = [event.next_index for event in self._recovered]  # the token index behind each text
         self.end: TokenEvent | None = None
         if former and former.end:
-            self._add(former.end.text or "", former.position)
+            self._add(former.end.text or "", former.position, former.end.reasoning or "")
         self._deliveries: list[asyncio.Future[RecordMetadata]] = []
         self.rounds = ToolRounds()
         self._rounds_bytes = 0
@@ -85,6 +87,8 @@ class AnswerLog:
         self._inherited: tuple[int, ...] = ()
         self.call_ends: dict[int, str] = {}
         self._break = ""  # to write before the next text
+        self._reasoning_break = ""
+        self.tells_reasoning = False
         self.index = former.position if former else 0
         self.first_at = self._recovered[0].timestamp if self._recovered else None
         self.ended_at = former.end.timestamp if former and former.end else None
@@ -146,6 +150,18 @@ class AnswerLog:
         return "".join(self._texts)
 
     @property
+    def reasoning(self) -> str:
+        return "".join(self._reasonings)
+
+    @property
+    def has_mixed_text(self) -> bool:
+        """Whether a worker has begun what the current model goes on with that does not tell the reasoning apart: one of
+        an older version, or one whose engine cannot.
+        """
+        begun = [event for event in self._recovered if (event.index or 0) >= self.from_index and event.tokens]
+        return bool(begun) and all(event.reasoning is None for event in begun)
+
+    @property
     def tokens_of_round(self) -> int:
         return self.index - self.rounds.end
 
@@ -153,12 +169,18 @@ class AnswerLog:
     def text_of_round(self) -> str:
         return self._of_round(self.text)
 
+    @property
+    def reasoning_of_round(self) -> str:
+        written = zip(self._reasonings, self._ends, strict=True)
+        return "".join(text for text, end in written if end > self.rounds.end).removeprefix(BREAK)
+
     def _of_round(self, text: str) -> str:
         return text[len(self.rounds.text) :].removeprefix(BREAK if self.rounds.text else "")
 
-    def _add(self, text: str, end: int) -> None:
+    def _add(self, text: str, end: int, reasoning: str = "") -> None:
         self._texts.append(text)
         self._ends.append(end)
+        self._reasonings.append(reasoning)
 
     def _add_to_call(self, index: int, arguments: str) -> None:
         self.call_ends[index] = arguments[-1:] or self.call_ends.get(index, "")
@@ -178,6 +200,7 @@ class AnswerLog:
                 for call in event.tool_call_deltas or ():
                     self._add_to_call(call.index - len(rounds.calls), call.arguments)
         self._break = BREAK if rounds.text and self.text == rounds.text else ""
+        self._reasoning_break = BREAK if self.reasoning and not self.reasoning_of_round else ""
         self._used = self._bytes_of_round()
 
     def keep_room(self, size: int) -> None:
@@ -188,7 +211,7 @@ class AnswerLog:
         """Bytes of the current round's text and calls so far, as JSON."""
         recovered = [event for event in self._recovered if (event.index or 0) >= self.rounds.end]
         calls = [call for event in recovered for call in event.tool_call_deltas or ()]
-        return json_bytes(self.text_of_round) + sum(map(_bytes_of_call, calls))
+        return json_bytes(self.text_of_round + self.reasoning_of_round) + sum(map(_bytes_of_call, calls))
 
     def _now(self) -> int:
         return self._accepted.time_of(self._tokens.now())
@@ -218,16 +241,22 @@ class AnswerLog:
             for at, one in enumerate(delta.prompt_logprobs)
         )
         calls = tuple(map(self._call_delta, delta.calls)) or None
-        text = self._with_break(delta.text)
+        text, reasoning = self._with_breaks(delta.text, delta.reasoning)
         event = self._event(EventType.TOKEN, index=self._base + delta.index, tokens=delta.tokens, text=text)
-        if logprobs or calls or scores:
-            given = {"logprobs": logprobs, "tool_call_deltas": calls, "prompt_logprobs": scores or None}
+        begins = self.tells_reasoning and event.index == self._begin
+        given = {
+            "logprobs": logprobs,
+            "tool_call_deltas": calls,
+            "prompt_logprobs": scores or None,
+            "reasoning": reasoning if begins else reasoning or None,
+        }
+        if any(one is not None for one in given.values()):
             event = msgspec.structs.replace(event, **given)
         await self._send(event)
         self.index = event.next_index
         self.token_ids += delta.tokens
         self.logprobs += [one.logprob for one in delta.logprobs]
-        self._add(text, self.index)
+        self._add(text, self.index, reasoning)
         self._used += _size(delta)
         for call in delta.calls:
             self._add_to_call(call.index, call.arguments)
@@ -251,10 +280,12 @@ class AnswerLog:
         """The id of a call of the current round; the same for an answer that is resumed elsewhere."""
         return call_id(*self._accepted.key, len(self.rounds.calls) + index)
 
-    def _with_break(self, text: str) -> str:
+    def _with_breaks(self, text: str, reasoning: str) -> tuple[str, str]:
         if text:
             text, self._break = self._break + text, ""
-        return text
+        if reasoning:
+            reasoning, self._reasoning_break = self._reasoning_break + reasoning, ""
+        return text, reasoning
 
     def show_start(self, prompt: BuiltPrompt) -> None:
         """Give readers the text of the prompt's first token, which has no log probability, if they want the others."""
@@ -293,23 +324,19 @@ class AnswerLog:
     def _notice(self, code: str, message: str, details: dict[str, Any] | None = None) -> TokenEvent:
         return self._event(EventType.NOTICE, index=self.index, notice=Notice(code, message, details))
 
-    async def done(
-        self, reason: FinishReason, usage: Usage, text: str = "", calls: Sequence[ModelCall] = ()
-    ) -> TokenEvent:
-        """Write the end of the answer. `usage` is that of the current round; `text` is text that was held back for a
-        stop string or a call of a tool.
-        """
-        text = self._with_break(text)
-        self._add(text, self.index)
-        past = self.rounds.usage
+    async def done(self, end: End) -> TokenEvent:
+        """Write the end of the answer, which is that of the current round."""
+        text, reasoning = self._with_breaks(end.text, end.reasoning)
+        self._add(text, self.index, reasoning)
+        past, usage = self.rounds.usage, end.usage
         total = Usage(
             past.prompt_tokens + usage.prompt_tokens,
             past.completion_tokens + self._completion(usage) + self.plan.other_tokens,
             past.cached_tokens + usage.cached_tokens,
         )
-        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=reason, usage=total)
-        complete = tuple(ToolCall(self.call_id(index), call.name, call.arguments) for index, call in enumerate(calls))
-        return await self._end(msgspec.structs.replace(event, tool_calls=complete) if complete else event)
+        event = self._event(EventType.DONE, index=self.index, text=text or None, finish_reason=end.reason, usage=total)
+        calls = tuple(ToolCall(self.call_id(index), call.name, call.arguments) for index, call in enumerate(end.calls))
+        return await self._end(msgspec.structs.replace(event, tool_calls=calls or None, reasoning=reasoning or None))
 
     def _completion(self, usage: Usage) -> int:
         """The tokens of the round that count: those of the model that failed, and what this one has added."""
@@ -384,7 +411,7 @@ def _finite(logprob: float) -> float:
 
 def _size(delta: Delta) -> int:
     """Bytes that the delta adds to a turn; a call's arguments are in `tool_calls`."""
-    return json_bytes(delta.text) + sum(map(_bytes_of_call, delta.calls))
+    return json_bytes(delta.text) + json_bytes(delta.reasoning) + sum(map(_bytes_of_call, delta.calls))
 
 
 def _bytes_of_call(call: CallDelta | ToolCallDelta | ModelCall) -> int:

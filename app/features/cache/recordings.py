@@ -205,7 +205,7 @@ def _bytes_of(event: StreamEvent) -> int:
     if isinstance(event, Failure):
         return _EVENT_BYTES
     calls = event.calls
-    texts = [event.text, *(one.arguments for one in calls)]
+    texts = [event.text, event.reasoning, *(one.arguments for one in calls)]
     size = _EVENT_BYTES * (1 + len(calls)) + 4 * sum(map(len, texts))
     if isinstance(event, End):
         return size

@@ -56,7 +56,7 @@ from app.wire.turn import Turn as TurnOnWire
 from models.chat import ChatMessage
 from models.generation import End, FinishReason, Job, StreamEvent
 from models.private.mask import NO_MASK, Mask
-from models.private.put_back import PutBack
+from models.private.put_back import PutBack, Written
 from models.private.value import PrivateValue
 from tables.records import Turn
 
@@ -172,9 +172,13 @@ class Masked(Stage):
 
     async def _put_back(self, job: Job, then: Generate) -> AsyncGenerator[StreamEvent, None]:
         request = self.run.accepted.request
-        before = beginning_of(request) + self.run.answer.text_of_round
+        before = Written(
+            beginning_of(request) + self.run.answer.text_of_round,
+            self.run.answer.reasoning_of_round,
+            self.run.answer.call_ends,
+        )
         put_back = await off_loop(
-            len(before), partial(PutBack, self._mask, before, self.run.answer.call_ends, in_json=request.wants_json)
+            len(before.text) + len(before.reasoning), partial(PutBack, self._mask, before, in_json=request.wants_json)
         )
         async with aclosing(then(job)) as events:
             async for event in events:
@@ -237,7 +241,8 @@ class Masked(Stage):
         if not guard.rules.masks:
             return
         secret = await ensure_secret(run.partition, guard.draw)
-        texts = [*await texts_to_read(run.accepted, run.answer.rounds), run.answer.text]
+        written = (run.answer.text, *filter(None, [run.answer.reasoning]))
+        texts = [*await texts_to_read(run.accepted, run.answer.rounds), *written]
         values: tuple[PrivateValue, ...] | None
         try:
             values = await guard.find(texts, asker_of(run.accepted, Patience.BEGUN, "the turn of "))
@@ -264,6 +269,7 @@ class Masked(Stage):
                 turn,
                 prompt=prompt,
                 answer=answer,
+                reasoning=None if turn.reasoning is None else self._kept.hide(turn.reasoning),
                 tool_calls=tuple(
                     msgspec.structs.replace(call, arguments=self._kept.hide_json(call.arguments))
                     for call in turn.tool_calls or ()

@@ -102,7 +102,7 @@ class Moderated(Stage):
     async def _written(self) -> str:
         """The end of what stands before the stream, as judges see it: a sentence that the request has begun goes on."""
         request = self.run.accepted.request
-        text = beginning_of(request) + self.run.answer.text_of_round
+        text = beginning_of(request) + self.run.answer.reasoning_of_round + self.run.answer.text_of_round
         return (await self.run.see(Dialogue(request))).mask.hide(text[-INLINE:])
 
     def leave(self, kept: Kept) -> Kept:
@@ -135,7 +135,10 @@ def _ready(sentences: Sentences, event: StreamEvent) -> tuple[Sequence[StreamEve
             return ([], []) if ready is None else ([ready], [sentences.to_judge(ready)])
         case End():
             rest = sentences.rest()
-            texts = [sentences.to_judge(rest, event.text), *(json_text(call.arguments) for call in event.calls)]
+            texts = [
+                sentences.to_judge(rest, event.reasoning + event.text),
+                *(json_text(call.arguments) for call in event.calls),
+            ]
             return ([event] if rest is None else [rest, event]), texts
         case Failure():
             return [event], []  # what is held is generated again

@@ -49,7 +49,7 @@ class Sentences:
 
 
 def _text_of(delta: Delta) -> str:
-    return delta.text + "".join(call.arguments for call in delta.calls)
+    return delta.reasoning + delta.text + "".join(call.arguments for call in delta.calls)
 
 
 def _open_end(text: str) -> str:

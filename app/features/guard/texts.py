@@ -13,7 +13,7 @@ from app.answering.dialogue import Dialogue
 from app.answering.off_loop import off_loop
 from app.delivery.accepted import Accepted
 from app.wire.event import RecalledTurn
-from app.wire.request import Message, Request
+from app.wire.request import Message, Request, TemplateValues
 from app.wire.response_format import ResponseFormat
 from app.wire.turn import Turn as TurnOnWire
 from models.chat import ChatMessage
@@ -28,8 +28,9 @@ from tables.tool_calls import ToolRound, ToolRounds
 def texts_of_request(request: Request) -> list[str]:
     """All texts of the request that a model reads."""
     texts = [request.prompt or ""]
+    texts += (one for one in (request.chat_template_kwargs or {}).values() if isinstance(one, str))
     for message in request.messages or ():
-        texts += (message.text, message.name or "")
+        texts += (message.text, message.name or "", message.reasoning_content or "")
         texts += (json_text(call.function.arguments) for call in message.tool_calls or ())
     texts += (one.content for one in request.tool_results or ())
     return [text for text in texts if text]
@@ -64,6 +65,7 @@ def size_of(texts: Iterable[str]) -> int:
 def _texts_of_message(message: ChatMessage) -> Iterator[str]:
     yield message.content
     yield message.name
+    yield message.reasoning
     yield from (json_text(call.arguments) for call in message.calls)
 
 
@@ -111,7 +113,14 @@ def hidden_request(request: Request, mask: Mask) -> Request:
         tool_results=results,
         stop=None if request.stop is None else tuple(map(mask.hide, request.stop_strings)),
         response_format=_hidden_format(request.response_format, mask),
+        chat_template_kwargs=_hidden_values(request.chat_template_kwargs, mask),
     )
+
+
+def _hidden_values(values: TemplateValues | None, mask: Mask) -> TemplateValues | None:
+    if values is None:
+        return None
+    return {name: mask.hide(value) if isinstance(value, str) else value for name, value in values.items()}
 
 
 def _hidden_message(message: Message, mask: Mask) -> Message:
@@ -125,6 +134,7 @@ def _hidden_message(message: Message, mask: Mask) -> Message:
         message,
         content=None if message.content is None else mask.hide(message.content),
         name=None if message.name is None else mask.hide(message.name),
+        reasoning_content=None if message.reasoning_content is None else mask.hide(message.reasoning_content),
         tool_calls=calls,
     )
 
@@ -159,6 +169,7 @@ def hidden_steps(steps: Sequence[ChatMessage], mask: Mask) -> tuple[ChatMessage,
             one,
             content=mask.hide(one.content),
             name=mask.hide(one.name),
+            reasoning=mask.hide(one.reasoning),
             calls=tuple(dataclasses.replace(call, arguments=mask.hide_json(call.arguments)) for call in one.calls),
         )
         for one in steps
@@ -172,7 +183,8 @@ def _hidden_rounds(rounds: ToolRounds, mask: Mask) -> ToolRounds:
 def _hidden_round(one: ToolRound, mask: Mask) -> ToolRound:
     calls = tuple(dataclasses.replace(call, arguments=mask.hide_json(call.arguments)) for call in one.calls)
     outcomes = tuple(replace(result, content=mask.hide(result.content)) for result in one.outcomes)
-    return replace(one, text=mask.hide(one.text), calls=calls, outcomes=outcomes)
+    reasoning = mask.hide(one.reasoning)
+    return replace(one, text=mask.hide(one.text), calls=calls, outcomes=outcomes, reasoning=reasoning)
 
 
 def indexed_turn(turn: TurnOnWire, secret: bytes, values: Iterable[PrivateValue]) -> TurnOnWire:

@@ -58,5 +58,6 @@ class Held:
 def bytes_of(event: TokenEvent) -> int:
     """Upper bound of the memory of one event."""
     logprobs = sum(1 + len(one.top) for one in (*(event.logprobs or ()), *(event.prompt_logprobs or ())))
-    texts = len(event.text or "") + len(event.model_version or "") + len(event.error.message if event.error else "")
+    given = (event.text, event.reasoning, event.model_version, event.error and event.error.message)
+    texts = sum(len(text) for text in given if text)
     return _EVENT_BYTES + _CHARACTER_BYTES * texts + _TOKEN_BYTES * len(event.tokens or ()) + _LOGPROB_BYTES * logprobs

@@ -26,7 +26,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
         "disable_any_whitespace": "constrained JSON has no free whitespace",
         "guided_decoding_backend": "there is one",
         "guided_whitespace_pattern": "constrained JSON has no free whitespace",
-        "include_reasoning": "the answer is its text",
+        "include_reasoning": "the reply has the reasoning apart from its text",
         "length_penalty": "it belongs to beam search",
         "prediction": "a hint for speed",
         "prompt_cache_key": "a hint for speed",

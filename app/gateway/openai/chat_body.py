@@ -7,7 +7,7 @@ from app.gateway.errors import invalid
 from app.gateway.openai.messages import ChatMessage
 from app.gateway.openai.sampling_body import REST_OF_CONTEXT, SamplingBody, check_size, choices_of, limit_of
 from app.gateway.openai.tools import ChoiceBody, ToolBody, allowed_of
-from app.wire.request import Request
+from app.wire.request import Request, TemplateValues
 from app.wire.tools import ToolMode
 
 
@@ -21,6 +21,8 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateValues | None = None
     continue_final_message: bool = False
     add_generation_prompt: bool = True
     conversation_id: str | None = None
@@ -55,5 +57,7 @@ class ChatBody(SamplingBody, frozen=True, kw_only=True):
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
+            reasoning_effort=self.reasoning_effort,
+            chat_template_kwargs=self.chat_template_kwargs or None,
             continue_final_message=self.continue_final_message,
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from app.gateway.openai.reasoning_part import ReasoningPart
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from app.wire.tools import ToolCall, ToolCallDelta, ToolMode
@@ -32,6 +33,8 @@ class ChatChoice:
         self._request = request
         self._reason: FinishReason | None = None
         self._texts: list[str] = []
+        self._reasonings: list[str] = []
+        self._reasoning = ReasoningPart()
         self._logprobs: list[msgspec.Raw] = []
         self._prompt_logprobs: tuple[Logprob, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
@@ -55,7 +58,9 @@ class ChatChoice:
             **({"notices": self._notices} if self._notices else {}),
         }
 
-    def add(self, event: TokenEvent, *, keep: bool) -> None:
+    def add(self, event: TokenEvent, *, keep: bool) -> Sequence[Logprob]:
+        """Returns the log probabilities of its text."""
+        logprobs = self._reasoning.logprobs_of_text(event)
         self._reason = event.finish_reason or self._reason
         self.usage = event.usage or self.usage
         self._calls = event.tool_calls or self._calls
@@ -63,8 +68,14 @@ class ChatChoice:
             self._notices.append(event.notice.code)
         if keep:
             self._texts.append(event.text or "")
-            self._logprobs += logprob_entries(event.logprobs or ())
+            self._reasonings.append(event.reasoning or "")
+            self._logprobs += logprob_entries(logprobs)
             self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
+        return logprobs
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return self._reasoning.tokens
 
     @property
     def prompt_logprobs(self) -> list[dict[str, Any] | None] | None:
@@ -79,6 +90,8 @@ class ChatChoice:
         assert self._reason is not None, "the choice has not ended in `done`"
         text = "".join(self._texts)
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if reasoning := "".join(self._reasonings):
+            message["reasoning_content"] = reasoning
         if self._calls:
             message["content"] = text or None
             message["tool_calls"] = [_tool_call(call) for call in self._calls]

@@ -9,7 +9,7 @@ from typing import Any
 from app.gateway.errors import ApiError
 from app.gateway.openai.chat_choice import ChatChoice, logprobs_of, tool_call_chunk
 from app.gateway.streams.sse import server_sent
-from app.wire.event import TokenEvent
+from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
 from models.generation import Usage
 
@@ -39,9 +39,11 @@ class ChatReply:
     def chunks(self, number: int, events: list[TokenEvent]) -> Iterator[bytes]:
         choice = self._choices[number]
         for event in events:
-            self._add(choice, event, keep=False)
-            if event.text or event.logprobs:
-                yield server_sent(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(event.logprobs))))
+            logprobs = self._add(choice, event, keep=False)
+            if event.reasoning:
+                yield server_sent(self._chunk(choice.delta({"reasoning_content": event.reasoning})))
+            if event.text or logprobs:
+                yield server_sent(self._chunk(choice.delta({"content": event.text or ""}, logprobs_of(logprobs))))
             if event.tool_call_deltas and choice.shows_calls:
                 calls = [tool_call_chunk(delta) for delta in event.tool_call_deltas]
                 yield server_sent(self._chunk(choice.delta({"tool_calls": calls})))
@@ -71,13 +73,16 @@ class ChatReply:
             **({} if prompt_logprobs is None else {"prompt_logprobs": prompt_logprobs}),
         }
 
-    def _add(self, choice: ChatChoice, event: TokenEvent, *, keep: bool) -> None:
+    def _add(self, choice: ChatChoice, event: TokenEvent, *, keep: bool) -> Sequence[Logprob]:
         self._version = event.model_version or self._version
-        choice.add(event, keep=keep)
+        return choice.add(event, keep=keep)
 
     @property
     def _usage(self) -> dict[str, Any]:
-        return usage_of([choice.usage for choice in self._choices])
+        usage = usage_of([choice.usage for choice in self._choices])
+        if reasoning := sum(choice.reasoning_tokens for choice in self._choices):
+            usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+        return usage
 
     def _chunk(self, choice: dict[str, Any]) -> dict[str, Any]:
         chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}

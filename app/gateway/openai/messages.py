@@ -87,6 +87,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     tool_calls: tuple[CallInMessage, ...] | None = None
     tool_call_id: str | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
     function_call: Any = None
 
     def message(self) -> Message:
@@ -99,4 +101,5 @@ class ChatMessage(msgspec.Struct, frozen=True):
             tool_calls=tuple(one.call for one in self.tool_calls) if self.tool_calls else None,
             tool_call_id=self.tool_call_id,
             name=self.name,
+            reasoning_content=self.reasoning_content or self.reasoning,
         )

@@ -122,6 +122,7 @@ def _as_json(answer: Answer, identity: Identity) -> dict[str, Any]:
         "status": unfinished if end is None else end.type.value,
         "index": answer.position,
         "text": answer.text,
+        "reasoning": answer.reasoning or None,
         "tool_calls": end and end.tool_calls,
         "finish_reason": end and end.finish_reason,
         "usage": end and end.usage,

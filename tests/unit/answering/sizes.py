@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.wire.event import TokenEvent
 from app.wire.limits import MAX_RECORD_BYTES, json_bytes
 from models.chat import ToolCall
-from models.generation import Delta, FinishReason, Usage
+from models.generation import Delta, End, FinishReason, Usage
 from models.tools.parser import CallDelta
 from tables.records import AuditHead
 from tests.examples import examples
@@ -61,4 +61,4 @@ async def answered(run: Run, letter: str, calls: int = 0) -> TokenEvent:
     while answer.has_room_for(delta := Delta(answer.index, (1,), text)):
         await answer.write(delta)
     made = [ToolCall("n" * 64, "{}", f"c{number}") for number in range(calls)]
-    return await answer.done(FinishReason.LENGTH, USAGE, "", made)
+    return await answer.done(End(0, FinishReason.LENGTH, USAGE, calls=tuple(made)))

@@ -16,7 +16,7 @@ from app.wire.dead_letters import cause_from
 from app.wire.error import ErrorCode, WireError
 from app.wire.event import EventType, TokenEvent
 from app.wire.turn import Turn as WireTurn
-from models.generation import Delta, FinishReason, Usage
+from models.generation import Delta, End, FinishReason, Usage
 from tables import records
 from tables.conversations import MemoryRules
 from tables.records import Conversation, Table, Turn
@@ -39,7 +39,7 @@ def run_with(inflight: InFlight, log: FakeLog | None = None, conversation: Conve
 
 async def answered(run: Run) -> TokenEvent:
     await run.answer.write(Delta(run.answer.index, (7,), "word"))
-    return await run.answer.done(FinishReason.LENGTH, Usage(3, 1))
+    return await run.answer.done(End(1, FinishReason.LENGTH, Usage(3, 1)))
 
 
 async def test_a_done_request_leaves_a_turn_its_memory_and_its_id() -> None:
@@ -61,7 +61,7 @@ async def test_a_resumed_answer_has_all_its_words_once() -> None:
     log = FakeLog()
     run = run_with(inflight_of(Former(answer_with("one ", "two "))), log)
     await run.answer.write(Delta(2, (9,), "three"))
-    end = await run.answer.done(FinishReason.STOP, Usage(1, 3), " held back")
+    end = await run.answer.done(End(3, FinishReason.STOP, Usage(1, 3), " held back"))
     assert [event.index for event in log.events] == [2, 3]
     commit = commit_of(run, (), end, NOW)
     assert decode(WireTurn, commit.outputs[0].value).answer == "one two three held back"
@@ -96,7 +96,7 @@ async def test_an_erased_user_leaves_a_turn_without_text_and_no_memory() -> None
 
 async def test_an_answer_without_a_word_is_a_turn_but_no_memory() -> None:
     run = run_with(inflight_of())
-    end = await run.answer.done(FinishReason.CANCELLED, Usage(0, 0))
+    end = await run.answer.done(End(0, FinishReason.CANCELLED, Usage(0, 0)))
     commit = commit_of(run, (), end, NOW)
     assert [change.table for change in commit.changes] == [Table.ENDED]
     assert len(commit.outputs) == 1
@@ -120,7 +120,7 @@ async def test_an_end_waits_for_the_delivery_of_every_event_before_it() -> None:
 
     answer = run_with(inflight_of(), Slow()).answer
     await answer.write(Delta(0, (1,), "a"))
-    end = asyncio.ensure_future(answer.done(FinishReason.STOP, Usage(1, 1)))
+    end = asyncio.ensure_future(answer.done(End(1, FinishReason.STOP, Usage(1, 1))))
     await asyncio.sleep(0)
     deliveries[1].set_result(None)
     await asyncio.sleep(0)

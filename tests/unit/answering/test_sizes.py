@@ -21,7 +21,7 @@ from app.wire.limits import MAX_KEPT_BYTES, MAX_QUESTION_BYTES, MAX_RECORD_BYTES
 from app.wire.request import Message
 from app.wire.tools import ToolResult
 from models.chat import ChatMessage, ToolCall
-from models.generation import Delta, FinishReason
+from models.generation import Delta, End, FinishReason
 from models.private.value import PrivateValue
 from tables import records
 from tables.conversations import MemoryRules
@@ -92,7 +92,7 @@ async def test_results_that_make_a_turn_too_long_end_it_before_its_first_token(l
         if size > MAX_KEPT_BYTES:
             break
         run.answer.keep_room(size)
-        end = await run.answer.done(FinishReason.TOOL_CALLS, USAGE, "", [ToolCall("f", "{}", "")])
+        end = await run.answer.done(End(0, FinishReason.TOOL_CALLS, USAGE, calls=(ToolCall("f", "{}", ""),)))
         call = ToolCall("f", "{}", f"c{number}")
         commit = commit_of(run, (), end, NOW)
         check(commit, given_settings)
@@ -114,7 +114,7 @@ async def test_a_conversation_that_no_record_can_hold_costs_the_memory_and_not_t
         run = run_of(inflight=inflight_of(prompt=prompt), settings=settings_of("json"), rules=rules)
         run.conversation = past
         await run.answer.write(Delta(0, (1,), "word"))
-        commits.append(commit_of(run, (), await run.answer.done(FinishReason.STOP, USAGE), NOW))
+        commits.append(commit_of(run, (), await run.answer.done(End(0, FinishReason.STOP, USAGE)), NOW))
     kept, reduced = commits
     assert len(kept.changes) == 2
     assert [row.table for row in reduced.changes] == [records.Table.ENDED]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from models.generation import (
-    Delta,
     End,
     EngineStats,
     Failure,
@@ -19,7 +19,7 @@ from models.generation import (
     TokenLogprob,
     Usage,
 )
-from models.paced import CONTEXT, BytePrompts, called, text_of, word
+from models.paced import CONTEXT, BytePrompts, called, delta_of, reasoned, text_of, word
 from models.registry import ServedModel
 
 _ROUNDS = 2
@@ -61,7 +61,8 @@ class _Words:
                 return
             token, text = engine.word(job, index) if said is None else (index, said[index])
             scores = () if job.sampling.logprobs is None else (_score(job, token),)
-            yield Delta(index, (token,), text, scores)
+            delta = delta_of(index, [(token, text)], reasoned(job, most))
+            yield replace(delta, logprobs=scores)
             index += 1
         self._engine.open.discard(self)
         if calls:
@@ -119,7 +120,9 @@ class Words:
 def model(name: str = "default", says: Says | None = None, before: Before = lambda _job, _index: None) -> ServedModel:
     engine = Words(name, says, before)
     names = frozenset({name, "auto"} if name == "default" else {name})
-    return ServedModel(engine, BytePrompts(), GenerationDefaults(), names, text_of, has_logprobs=True)
+    return ServedModel(
+        engine, BytePrompts(), GenerationDefaults(), names, text_of, has_logprobs=True, forms_follow_reasoning=True
+    )
 
 
 def words_of(one: ServedModel) -> Words:

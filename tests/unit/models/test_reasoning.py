@@ -71,7 +71,7 @@ def test_a_template_gets_the_variables_of_the_request() -> None:
 
     def text(**values: str | bool) -> str:
         built = builder.build("", [], "x", template_values=values)
-        assert built.opens_thinking is values.get("enable_thinking", True)
+        assert built.reasoning is (OPENED if values.get("enable_thinking", True) else POSSIBLE)
         assert not (values and built.shared)
         return str(checkpoint.tokenizer.decode(list(built.ids), skip_special_tokens=False))
 
@@ -91,4 +91,4 @@ def test_a_model_without_variables_in_its_template_ignores_them() -> None:
     builder = PromptBuilder(tiny.checkpoint())
     asked = [ChatMessage("user", "u")]
     given = builder.build("", messages=asked, template_values={"enable_thinking": True})
-    assert (given.ids, given.opens_thinking) == (builder.build("", messages=asked).ids, False)
+    assert (given.ids, given.reasoning) == (builder.build("", messages=asked).ids, None)

@@ -57,6 +57,10 @@ export class ShownAnswer {
     return this.finalText ?? this.answer.text
   }
 
+  get reasoning(): string {
+    return this.answer.reasoning
+  }
+
   get isOver(): boolean {
     return this.finalText !== null || this.answer.end !== null
   }

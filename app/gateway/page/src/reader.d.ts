@@ -12,6 +12,7 @@ declare module '*/reader.mjs' {
     epoch?: number
     tokens?: number[]
     text?: string
+    reasoning?: string
     model_version?: string
     finish_reason?: string
     usage?: { prompt_tokens: number; completion_tokens: number; cached_tokens: number }
@@ -22,6 +23,7 @@ declare module '*/reader.mjs' {
   export class Answer {
     constructor(userId: string, requestId: string, conversationId?: string)
     readonly text: string
+    readonly reasoning: string
     readonly tokens: number[]
     readonly end: TokenEvent | null
     take(event: TokenEvent): { cut: number | null; gap: number } | null

@@ -32,6 +32,9 @@ export class TurnView {
   private painting = false
   private offered = ''
   private readonly answer = element('div', { className: 'answer' })
+  private readonly reasoning = element('details', { className: 'reasoning', hidden: true })
+  private readonly summary = element('summary')
+  private readonly thoughts = element('div')
   private readonly calls = element('div', { className: 'calls', hidden: true })
   private readonly note = element('p', { className: 'note', hidden: true })
   private readonly actions = element('div', { className: 'actions' })
@@ -47,7 +50,8 @@ export class TurnView {
     const question = element('div', { className: 'prompt' }, prompt)
     question.setAttribute('role', 'group')
     question.setAttribute('aria-label', 'You')
-    this.node = element('article', {}, question, this.calls, this.answer, this.note, this.actions)
+    this.reasoning.append(this.summary, this.thoughts)
+    this.node = element('article', {}, question, this.reasoning, this.calls, this.answer, this.note, this.actions)
     this.watch(first)
   }
 
@@ -118,6 +122,10 @@ export class TurnView {
   private paint(): void {
     const { last } = this
     this.answer.replaceChildren(markdown(this.text.trimStart()))
+    const reasoning = this.parts.map((part) => part.reasoning).filter(Boolean).join('\n\n')
+    this.thoughts.replaceChildren(markdown(reasoning))
+    this.reasoning.hidden = !reasoning
+    this.summary.textContent = this.text || last.isOver ? 'Reasoning' : 'Reasoning …'
     const calls = this.parts.flatMap((part) => part.calls)
     this.calls.replaceChildren(...calls.map(callView))
     this.calls.hidden = calls.length === 0

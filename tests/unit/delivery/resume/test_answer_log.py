@@ -13,7 +13,7 @@ from app.delivery.resume.answer_log import AnswerLog
 from app.delivery.resume.attempts import write_attempt
 from app.delivery.resume.tokens import TokenLog
 from app.wire.event import EventType, TokenEvent
-from models.generation import Delta, FinishReason, TokenLogprob, Usage
+from models.generation import Delta, End, FinishReason, TokenLogprob, Usage
 from models.paced import paced
 from models.prompts import BuiltPrompt
 from tests.unit.delivery.inflight_requests import inflight_of
@@ -86,7 +86,7 @@ async def test_the_first_token_of_a_raw_prompt_has_its_text_on_the_first_event()
 
 async def ending(answer: AnswerLog) -> asyncio.Task[TokenEvent]:
     await answer.write(Delta(0, (7,), "word"))
-    end = asyncio.create_task(answer.done(FinishReason.LENGTH, Usage(3, 1)))
+    end = asyncio.create_task(answer.done(End(1, FinishReason.LENGTH, Usage(3, 1))))
     await asyncio.sleep(0)
     return end
 

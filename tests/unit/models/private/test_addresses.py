@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from models.generation import Delta, End, FinishReason, Usage
 from models.private.addresses import Addresses
 from models.private.mask import Mask
-from models.private.put_back import PutBack
+from models.private.put_back import PutBack, Written
 from models.private.value import PrivateValue
 from models.tools.parser import CallDelta
 from tests.unit.models.private.test_put_back import deltas, end, text_of
@@ -130,7 +130,7 @@ def test_what_is_shown_does_not_depend_on_the_pieces(text: str, seed: int, in_js
     last = end(len(whole), FinishReason.LENGTH if chance.random() < 0.3 else FinishReason.STOP)
 
     def owner(begin: int, stop: int, before: str) -> tuple[int, str]:
-        put_back = PutBack(MASK, before, in_json=in_json)
+        put_back = PutBack(MASK, Written(before), in_json=in_json)
         events = [one for event in whole[begin:stop] for one in put_back.read(event)]
         if stop == len(whole):
             events += [*put_back.read(last)]
@@ -153,7 +153,7 @@ def test_arguments_of_a_call_do_not_depend_on_the_pieces(text: str, seed: int) -
     last = End(len(whole), FinishReason.TOOL_CALLS, Usage(1, len(whole)))
 
     def owner(begin: int, stop: int, before: str) -> tuple[int, str]:
-        put_back = PutBack(MASK, call_ends={2: before[-1:]})
+        put_back = PutBack(MASK, Written(call_ends={2: before[-1:]}))
         events = [one for event in whole[begin:stop] for one in put_back.read(event)]
         if stop == len(whole):
             events += [*put_back.read(last)]

@@ -1,0 +1,47 @@
+"""A promise, broken on purpose, and the storms that have to notice.
+
+A mutant counts as found only where the verdict sees a broken promise: in the topics and tables, or by a worker that
+delivery itself ends. One that merely makes a process crash is not found: it could crash for a reason that has nothing
+to do with the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.simulation.faults import storm
+from tests.simulation.scenario import Simulation
+
+SEEDS = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`hint` is a seed that found it once: tried first, and all others after it. `more` is broken with it, where one
+    mechanism stands in for the other.
+    """
+
+    owner: Any
+    name: str
+    broken: Any
+    make: Callable[[int], Simulation] = storm
+    hint: int = 0
+    more: tuple[tuple[Any, str, Any], ...] = ()
+
+
+def find_broken_promise(mutant: str, case: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run its storms until one notices; fails the test if none does."""
+    for owner, name, broken in ((case.owner, case.name, case.broken), *case.more):
+        monkeypatch.setattr(owner, name, broken)
+    for seed in (case.hint, *range(SEEDS)):
+        try:
+            outcome = case.make(seed).run()
+        except Exception:  # noqa: BLE001 - a run that cannot be judged proves nothing
+            continue
+        if outcome.broken_promise:
+            return
+    pytest.fail(f"{SEEDS} seeds did not notice that {mutant}")
