@@ -23,7 +23,9 @@ from models.generation import FinishReason, Usage
 
 @dataclass
 class ScriptedWorker:
-    """`wait` in a prompt stops the answer there until it is cancelled, `hang` for ever; `fail` is an error."""
+    """Half of the words are reasoning if a request asks for some. `wait` in a prompt stops the answer there until it is
+    cancelled, `hang` for ever; `fail` is an error.
+    """
 
     settings: Settings
     records: AIOKafkaConsumer
@@ -67,7 +69,9 @@ class ScriptedWorker:
         )
         await self.say(partition, event)
         about: dict[str, Any] = {"notice": None, "index": 0}
-        for index, word in enumerate(request.question.split()):
+        words = request.question.split()
+        reasoned = len(words) // 2 if request.reasoning_effort else 0
+        for index, word in enumerate(words):
             about["index"] = index
             if word == "hang":
                 await asyncio.Event().wait()
@@ -76,7 +80,8 @@ class ScriptedWorker:
                 return await self.end(partition, event, index, finish_reason=FinishReason.CANCELLED)
             if word == "fail":
                 return await self.end(partition, event, index, error=ErrorInfo("engine_error", "the script fails here"))
-            token = msgspec.structs.replace(event, type=EventType.TOKEN, tokens=(index,), text=f"{word} ", **about)
+            said = {"text": "", "reasoning": f"{word} "} if index < reasoned else {"text": f"{word} "}
+            token = msgspec.structs.replace(event, type=EventType.TOKEN, tokens=(index,), **said, **about)
             await self.say(partition, token)
         return await self.end(partition, event, about["index"] + 1, finish_reason=FinishReason.STOP)
 

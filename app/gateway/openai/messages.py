@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        if self.type in {"text", "input_text", "output_text"} and self.text is not None:
+        if self.type in {"text", "input_text", "output_text", "reasoning_text"} and self.text is not None:
             return self.text
         if self.type == "refusal":
             return self.refusal or ""

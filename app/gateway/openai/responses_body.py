@@ -65,6 +65,13 @@ class InputItem(msgspec.Struct, frozen=True, kw_only=True):
     output: Content = None
 
 
+class ReasoningConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The reasoning is given whole, whatever `summary` asks for."""
+
+    effort: str | None = None
+    summary: str | None = None
+
+
 class Conversation(msgspec.Struct, frozen=True):
     id: str
 
@@ -86,6 +93,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tool_mode: ToolMode = ToolMode.CLIENT
     tool_timeout_ms: int | None = None
     text: TextConfig | None = None
+    reasoning: ReasoningConfig | None = None
     stream: bool | None = None
     background: bool | None = None
     store: bool | None = None
@@ -128,6 +136,7 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             parallel_tool_calls=self.parallel_tool_calls if tools else None,
             tool_mode=self.tool_mode,
             tool_timeout_ms=self.tool_timeout_ms,
+            reasoning_effort=self.reasoning.effort if self.reasoning else None,
             response_format=self.text.format.response_format if self.text and self.text.format else None,
             metadata=self.metadata,
             store=store if self.store is None else self.store,
@@ -145,32 +154,45 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return (conversation if dot else request), request
 
 
-def _messages(items: Sequence[InputItem]) -> list[Message]:
-    """Calls that follow each other, or a message of the assistant, are one message with it."""
-    if len(items) > MAX_ITEMS:
-        raise invalid("input", f"has more than {MAX_ITEMS} items")
-    messages: list[Message] = []
-    calls: list[MessageToolCall] = []
-    for item in items:
+class _Messages:
+    """Items that follow each other as one message of the assistant: its reasoning, its text and its calls."""
+
+    def __init__(self) -> None:
+        self.all: list[Message] = []
+        self._calls: list[MessageToolCall] = []
+        self._reasoning: str | None = None
+
+    def add(self, item: InputItem) -> None:
         if item.type == "function_call" and item.call_id and item.name:
-            calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, arguments_of(item.arguments))))
-            continue
-        _add_calls(messages, calls)
-        calls = []
+            self._calls.append(MessageToolCall(item.call_id, FunctionCall(item.name, arguments_of(item.arguments))))
+            return
+        self.end()
         if item.type == "message" and item.role is not None:
-            messages.append(ChatMessage(item.role, item.content).message())
+            message = ChatMessage(item.role, item.content).message()
+            reasoning = self._reasoning if message.role is Role.ASSISTANT else None
+            self.all.append(msgspec.structs.replace(message, reasoning_content=reasoning))
         elif item.type == "function_call_output" and item.call_id:
-            messages.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
+            self.all.append(Message(Role.TOOL, text_of(item.output) or "", tool_call_id=item.call_id))
         elif item.type != "reasoning":
             raise invalid("input", f"an item of the type {item.type} is not supported, or lacks a field")
-    _add_calls(messages, calls)
-    return messages
+        self._reasoning = text_of(item.content) if item.type == "reasoning" else None
+
+    def end(self) -> None:
+        """What follows is no part of the same message."""
+        if not self._calls:
+            return
+        calls, self._calls = tuple(self._calls), []
+        if self.all and self.all[-1].role is Role.ASSISTANT and self._reasoning is None:
+            self.all[-1] = msgspec.structs.replace(self.all[-1], tool_calls=(*(self.all[-1].tool_calls or ()), *calls))
+        else:
+            self.all.append(Message(Role.ASSISTANT, tool_calls=calls, reasoning_content=self._reasoning))
 
 
-def _add_calls(messages: list[Message], calls: Sequence[MessageToolCall]) -> None:
-    if not calls:
-        return
-    if messages and messages[-1].role is Role.ASSISTANT:
-        messages[-1] = msgspec.structs.replace(messages[-1], tool_calls=(*(messages[-1].tool_calls or ()), *calls))
-    else:
-        messages.append(Message(Role.ASSISTANT, tool_calls=tuple(calls)))
+def _messages(items: Sequence[InputItem]) -> list[Message]:
+    if len(items) > MAX_ITEMS:
+        raise invalid("input", f"has more than {MAX_ITEMS} items")
+    messages = _Messages()
+    for item in items:
+        messages.add(item)
+    messages.end()
+    return messages.all

@@ -2,10 +2,10 @@
 
 response.created                               of the background, then response.queued
 response.in_progress
-response.output_item.added                     a message, or a call of a function
-response.content_part.added                    of a message
-response.output_text.delta, ...                response.function_call_arguments.delta, ...
-response.output_text.done                      response.function_call_arguments.done
+response.output_item.added                     a reasoning, a message, or a call of a function
+response.content_part.added                    of a reasoning or a message
+response.output_text.delta, ...                response.reasoning_text.delta, response.function_call_arguments.delta
+response.output_text.done                      response.reasoning_text.done, response.function_call_arguments.done
 response.content_part.done
 response.output_item.done
 response.completed, response.incomplete or response.failed
@@ -17,10 +17,11 @@ event the same `sequence_number`, whether it reads the answer as it is written o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.gateway.openai.chat_choice import logprob_entries
+from app.gateway.openai.reasoning_part import ReasoningPart
 from app.gateway.openai.responses_given import Given
 from app.wire.event import Logprob, TokenEvent
 from app.wire.request import Request
@@ -54,6 +55,7 @@ class ResponseEvents:
         self._error: dict[str, str] | None = None
         self._completed_at: int | None = None
         self._usage: dict[str, Any] | None = None
+        self._part = ReasoningPart()
         self._number = 0
 
     def begin(self) -> Iterator[Event]:
@@ -99,8 +101,11 @@ class ResponseEvents:
         if self._status == "queued":
             self._status = "in_progress"
             yield {"type": "response.in_progress", "response": self.response}
-        if event.text or event.logprobs:
-            yield from self._text(event.text or "", event.logprobs or ())
+        logprobs = self._part.logprobs_of_text(event)
+        if event.reasoning:
+            yield from self._reasoning(event.reasoning)
+        if event.text or logprobs:
+            yield from self._text(event.text or "", logprobs)
         shows_calls = self._request.tool_mode is ToolMode.CLIENT
         for delta in event.tool_call_deltas or () if shows_calls else ():
             yield from self._call(delta)
@@ -109,7 +114,7 @@ class ResponseEvents:
 
     def _end(self, event: TokenEvent, reason: FinishReason) -> Iterator[Event]:
         self._reason = reason
-        self._usage = None if event.usage is None else _usage(event.usage)
+        self._usage = None if event.usage is None else _usage(event.usage, self._part.tokens)
         yield from self._close()
         self.has_ended = True
         self._status = "incomplete" if reason in _INCOMPLETE else "completed"
@@ -126,19 +131,28 @@ class ResponseEvents:
         self._status, self._error = "failed", {"code": code, "message": message}
         yield {"type": "response.failed", "response": self.response}
 
-    def _text(self, text: str, logprobs: tuple[Logprob, ...]) -> Iterator[Event]:
+    def _reasoning(self, reasoning: str) -> Iterator[Event]:
+        if not self._is_in("reasoning"):
+            yield from self._close()
+            yield from self._begin_with_part("rs", {"type": "reasoning", "summary": []}, {"type": "reasoning_text"})
+        self._items[-1]["content"][0]["text"] += reasoning
+        yield self._of_item("response.reasoning_text.delta", content_index=0, delta=reasoning)
+
+    def _text(self, text: str, logprobs: Sequence[Logprob]) -> Iterator[Event]:
         if not self._is_in("message"):
             yield from self._close()
-            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
-            item = {"type": "message", "id": self._item_id("msg"), "status": "in_progress", "role": "assistant"}
-            yield self._begin({**item, "content": []})
-            self._items[-1]["content"] = [part]
-            yield self._of_item("response.content_part.added", content_index=0, part={**part, "logprobs": []})
+            part = {"type": "output_text", "annotations": [], "logprobs": []}
+            yield from self._begin_with_part("msg", {"type": "message", "role": "assistant"}, part)
         part = self._items[-1]["content"][0]
         part["text"] += text
         entries = logprob_entries(logprobs)
         part["logprobs"] += entries
         yield self._of_item("response.output_text.delta", content_index=0, delta=text, logprobs=entries)
+
+    def _begin_with_part(self, prefix: str, item: dict[str, Any], part: dict[str, Any]) -> Iterator[Event]:
+        yield self._begin({**item, "id": self._item_id(prefix), "status": "in_progress", "content": []})
+        self._items[-1]["content"] = [{**part, "text": ""}]
+        yield self._of_item("response.content_part.added", content_index=0, part={**part, "text": ""})
 
     def _call(self, delta: ToolCallDelta) -> Iterator[Event]:
         if delta.id is not None:
@@ -162,10 +176,10 @@ class ResponseEvents:
         item = self._items[-1]
         is_cut = self._reason in {*_INCOMPLETE, FinishReason.CANCELLED}
         item["status"] = "incomplete" if is_cut else "completed"
-        if item["type"] == "message":
+        if item["type"] in {"message", "reasoning"}:
             part = item["content"][0]
-            given = {"text": part["text"], "logprobs": part["logprobs"]}
-            yield self._of_item("response.output_text.done", content_index=0, **given)
+            given = {name: part[name] for name in ("text", "logprobs") if name in part}
+            yield self._of_item(f"response.{part['type']}.done", content_index=0, **given)
             yield self._of_item("response.content_part.done", content_index=0, part=part)
         else:
             given = {"name": item["name"], "arguments": item["arguments"]}
@@ -191,11 +205,11 @@ def _created_at(request_id: str) -> int:
     return (uuid.UUID(request_id).int >> 80) // 1000
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _usage(usage: Usage, reasoning: int) -> dict[str, Any]:
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens},
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }

@@ -51,7 +51,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "conversation": None if body.conversation is None else {"id": request.conversation_id},
             "previous_response_id": body.previous_response_id,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": {"effort": request.reasoning_effort, "summary": None},
             "service_tier": "default",
             "store": request.store,
             "temperature": 1.0 if body.temperature is None else body.temperature,
@@ -91,6 +91,7 @@ def given_of(body: ResponsesBody, default_model: str) -> Given:
         input="",
         instructions=None,
         metadata=None,
+        reasoning=None,
         tools=body.tools if is_limited else None,
         model=body.model or default_model,
     )
@@ -139,6 +140,9 @@ def _items(message: Message, *, is_developer: bool) -> Iterator[tuple[str, dict[
         content = [{"type": "input_text", "text": message.text}]
         yield "msg", {"type": "message", "role": role, "content": content}
         return
+    if message.reasoning_content:
+        thought = {"type": "reasoning_text", "text": message.reasoning_content}
+        yield "rs", {"type": "reasoning", "summary": [], "content": [thought]}
     if message.content is not None or not message.tool_calls:
         part = {"type": "output_text", "text": message.text, "annotations": [], "logprobs": []}
         yield "msg", {"type": "message", "role": "assistant", "content": [part]}

@@ -69,7 +69,7 @@ async def test_what_the_worker_refuses_has_openais_form(client: AsyncOpenAI) -> 
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"tools": [{"type": "custom", "name": "f"}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"prediction": 1, "reasoning_effort": "high"}, "reasoning_effort"),
+        ({"prediction": 1, "verbosity": "high"}, "verbosity"),
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"messages": []}, "messages"),

@@ -10,8 +10,9 @@ export function replay(records) {
     return update && [update.answer.requestId, event.type, update.cut, update.gap, event.text ?? '']
   })
   const answers = {}
-  for (const { userId, requestId, text, tokens, end, missing } of rule.answers.values()) {
-    answers[`${userId}/${requestId}`] = { text, tokens, end: end && (end.finish_reason ?? end.type), missing }
+  for (const { userId, requestId, text, reasoning, tokens, end, missing } of rule.answers.values()) {
+    const told = reasoning ? { text, reasoning } : { text }
+    answers[`${userId}/${requestId}`] = { ...told, tokens, end: end && (end.finish_reason ?? end.type), missing }
   }
   return { updates, answers, dropped: rule.dropped }
 }

@@ -17,6 +17,7 @@ def replay(records: Iterable[tuple[int, int, TokenEvent]]) -> dict[str, Any]:
         "answers": {
             f"{answer.user_id}/{answer.request_id}": {
                 "text": answer.text,
+                **({"reasoning": answer.reasoning} if answer.reasoning else {}),
                 "tokens": list(answer.tokens),
                 "end": None if answer.end is None else answer.end.finish_reason or answer.end.type,
                 "missing": [list(hole) for hole in answer.missing],

@@ -130,8 +130,8 @@ def test_the_messages_of_a_websocket_are_read_alike() -> None:
     assert asked.max_tokens == 3
     given = {"type": "ask", "prompt": "hi", "made_up": 1, "tools": [{"function": {"name": "f", "strange": 1}}]}
     assert parse(msgspec.json.encode(given), Message)[1] == ["made_up", "tools[].function.strange"]
-    with pytest.raises(ApiError, match="reasoning_effort: is not supported"):
-        read(Message, {**given, "reasoning_effort": "high"})
+    with pytest.raises(ApiError, match="verbosity: is not supported"):
+        read(Message, {**given, "verbosity": "high"})
     follow = read(Message, {"type": "follow", "request_id": "r", "starting_after": None})
     assert isinstance(follow, FollowMessage)
     assert follow.starting_after == 0

@@ -39,8 +39,11 @@ def event(kind: EventType, **fields: Any) -> TokenEvent:
 
 @st.composite
 def segments(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """What the events of an answer say: texts, then calls whose arguments come in parts."""
-    said: list[dict[str, Any]] = []
+    """What the events of an answer say: reasoning, texts, then calls whose arguments come in parts."""
+    said: list[dict[str, Any]] = [
+        {"text": "", "reasoning": reasoning, "tokens": (1,)}
+        for reasoning in draw(st.lists(st.text(max_size=4), max_size=3))
+    ]
     for text in draw(st.lists(st.text(max_size=4), max_size=5)):
         logprobs = (Logprob(1, text, -0.5),) if draw(st.booleans()) else None
         said.append({"text": text, "logprobs": logprobs, "tokens": (1,) * draw(st.integers(1, 3))})
@@ -146,7 +149,7 @@ def test_the_deltas_are_the_text_and_the_arguments_of_the_response(
     for number, item in enumerate(output):
         own = [one for one in events if one.get("output_index") == number]
         deltas = "".join(one["delta"] for one in own if one["type"].endswith(".delta"))
-        assert deltas == (item["content"][0]["text"] if item["type"] == "message" else item["arguments"])
+        assert deltas == (item["content"][0]["text"] if "content" in item else item["arguments"])
         assert {one["item_id"] for one in own if "item_id" in one} <= {item["id"]}
 
 
