@@ -16,7 +16,7 @@ from app.wire.codec import decode
 from app.wire.ids import partition_for
 from app.wire.turn import Turn
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Client:

@@ -43,7 +43,7 @@ OVERRIDING = [
 ]
 OWN = {
     "leave_group", "coordination_ended", "serve",  # of Faust's classes
-    "_is_tried_again", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
+    "_is_tried_again", "_is_first_warning", "_rescued", "_reads", "_last_offset", "_delivered",  # of `PartitionRecords`
 }  # fmt: skip
 PRIVATE = {
     AIOKafkaConsumer: {
