@@ -17,6 +17,7 @@ from typing import Any
 
 from models.generation import ConstraintError
 from models.structured.grammar import TOO_LARGE, WHITESPACE, prepared
+from models.structured.translated import translated
 from models.tools.format import ArgumentStyle, ToolFormat
 from models.tools.rule import CallableTool
 from models.tools.values import STRING, plain_text_of, target_of, types_of
@@ -49,7 +50,7 @@ def argument_rules(number: int, tool: CallableTool, form: ToolFormat, literal: L
     if form.arguments is ArgumentStyle.JSON:
         return [f"{name}: {json_rule(_ANY_OBJECT if is_open else tool.schema)}"]
     prepared(tool.schema)  # what is too large as a whole
-    keyed = None if is_open else _keyed(tool.schema)
+    keyed = None if is_open else _keyed(translated(tool.schema))
     style: _Tagged | _Python = _Python(name, literal)
     if form.arguments is ArgumentStyle.TAGGED:
         style = _Tagged(name, form, literal, is_strict=tool.is_strict)

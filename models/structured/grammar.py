@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 from models.generation import ConstraintError, ConstraintKind, OutputConstraint
 from models.structured.schema import TooManyNamesError, closed
+from models.structured.translated import TooManyPlacesError, translated
 
 LONGEST_ERROR = 300
 IMPOSSIBLE = "it can never be satisfied"
@@ -30,6 +31,7 @@ _TOO_LARGE = re.compile(r"\btoo (many|big|large|complex)\b|\bexceed|\bfuel\b|Too
 """A panic of llguidance is an assertion about its own limits."""
 
 
+_NOT_APART = re.compile(r"\boneOf constraints are not supported")
 _JSON = "%json"
 _BLANKS = 1000
 _LARK_LINE = re.compile(r"%llguidance\b|start[ \t]*:")
@@ -146,11 +148,13 @@ def prepared(schema: Mapping[str, Any]) -> dict[str, Any]:
         raise ConstraintError(f"multipleOf: {TOO_LARGE}")
     try:
         # this keyword would change llguidance's interpretation
-        return closed({name: value for name, value in schema.items() if name != "x-guidance"})
+        return closed(translated({name: value for name, value in schema.items() if name != "x-guidance"}))
     except RecursionError:
         raise ConstraintError(f"nesting: {TOO_LARGE}") from None
     except TooManyNamesError:
         raise ConstraintError(f"properties: {TOO_LARGE}") from None
+    except TooManyPlacesError:
+        raise ConstraintError(f"$ref: {TOO_LARGE}") from None
 
 
 def _remainders(schema: object) -> int:
@@ -198,6 +202,8 @@ def limit_met(text: str) -> str | None:
 def compile_error(text: str) -> str:
     """Why llguidance rejects a constraint, for its sender: the message may quote the constraint."""
     text = text.partition("<state>")[0]
+    if _NOT_APART.search(text):
+        return "oneOf: no type, and no constant of a required property, tells its choices apart; say anyOf"
     return limit_met(text) or one_line(text)
 
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from models.json_pointer import steps_of, target_of
+
 FORMATS = frozenset(
     {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "unknown", "uri", "uuid"}
 )
@@ -150,15 +152,7 @@ class _Closing:
         """The schema that a reference within this document names."""
         if not reference.startswith("#"):
             return None
-        target: Any = self._root
-        for step in reference.removeprefix("#").split("/")[1:]:
-            key = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, list) and key.isdecimal() and int(key) < len(target):
-                target = target[int(key)]
-            elif isinstance(target, dict):
-                target = target.get(key)
-            else:
-                return None
+        target = target_of(self._root, steps_of(reference))
         return target if isinstance(target, dict) else None
 
 

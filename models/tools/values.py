@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from models import json_pointer
+
 ALL_TYPES = frozenset({"string", "number", "integer", "boolean", "null", "array", "object"})
 STRING = frozenset({"string"})
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
@@ -45,11 +47,11 @@ def types_of(schema: Any, root: Mapping[str, Any], levels: int = _DEEPEST) -> fr
 
 
 def target_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """The definition that the schema refers to; None if there is none."""
-    steps = str(schema.get("$ref", "")).split("/")
-    if len(steps) != 3 or steps[0] != "#" or not isinstance(table := root.get(steps[1]), Mapping):
+    """What the schema refers to within its document; None if there is none."""
+    reference = schema.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
-    return table.get(steps[2].replace("~1", "/").replace("~0", "~"))
+    return json_pointer.target_of(root, json_pointer.steps_of(reference))
 
 
 def type_of(value: Any) -> str:

@@ -1,0 +1,107 @@
+"""Keywords that llguidance lacks, in those that it has: the same values are allowed, by jsonschema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from models.generation import ConstraintError
+from models.structured import ConstraintCompiler
+from models.structured.translated import MOST_PLACES, TooManyPlacesError, translated
+from tests.unit.models.structured.test_schema import is_allowed
+from tests.unit.models.structured.walks import constraints
+
+PART = {"type": "object", "properties": {"a": {"type": "string", "format": "byte"}}, "required": ["a"]}
+KIND = {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
+CAT, DOG = (
+    {"allOf": [{"$ref": "#/x/Base"}, {"type": "object", "properties": {"kind": {"enum": [name]}}}]}
+    for name in ("cat", "dog")
+)
+NUMBERS = {"type": "object", "additionalProperties": {"type": "integer"}}
+UUID = "0e984725-c51c-4bf4-9960-e1c80e27aba0"
+CASES: list[tuple[dict[str, Any], list[Any], list[Any]]] = [
+    ({"$ref": "#/components/schemas/P", "components": {"schemas": {"P": PART}}}, [{"a": "x"}], [{}, {"a": 1}]),
+    ({"type": "array", "items": {"$ref": "#/parts/0"}, "parts": [PART]}, [[{"a": "x"}]], [[1], [{}]]),
+    ({"$defs": {"Größe": PART}, "$ref": "#/$defs/Größe"}, [{"a": "x"}], [{}]),
+    ({"$defs": {"a b": PART}, "$ref": "#/$defs/a%20b"}, [{"a": "x"}], [{}]),
+    ({"$defs": {"a/b": PART}, "$ref": "#/$defs/a~1b"}, [{"a": "x"}], [{}]),
+    ({"properties": {"a": {"type": "null"}, "b": {"$ref": "#/properties/a"}}, "required": ["b"]}, [{"b": None}], [{}]),
+    ({"x": {"n": {"properties": {"n": {"$ref": "#/x/n"}}}}, "$ref": "#/x/n"}, [{"n": {"n": {}}}], [{"n": {"m": 1}}]),
+    ({**NUMBERS, "propertyNames": {"type": "string"}}, [{"any": 1}, {}], [{"any": "x"}]),
+    ({**NUMBERS, "propertyNames": {"enum": ["a", "b"]}}, [{"a": 1}, {}], [{"c": 1}, {"a": "x"}]),
+    ({**NUMBERS, "propertyNames": {"const": "a"}}, [{"a": 1}, {}], [{"c": 1}]),
+    ({**NUMBERS, "propertyNames": {"$ref": "#/$defs/n"}, "$defs": {"n": {"enum": ["a"]}}}, [{"a": 1}], [{"c": 1}]),
+    ({**NUMBERS, "propertyNames": {"pattern": "^[a-c]$"}}, [{"a": 1}, {}], [{"d": 1}, {"a": "x"}]),
+    ({**NUMBERS, "propertyNames": {"minLength": 2, "maxLength": 3}}, [{"ab": 1}, {}], [{"a": 1}, {"abcd": 1}]),
+    ({**NUMBERS, "propertyNames": {"type": "string", "format": "uuid"}}, [{UUID: 1}], [{"x": 1}]),
+    ({**NUMBERS, "propertyNames": {"type": "string", "format": "idn-email"}}, [{"x": 1}], [{"x": "x"}]),
+    ({"anyOf": [{"not": {}}, {"type": "null"}]}, [None], [1, {}]),
+    ({"type": "object", "properties": {"a": {"not": {}}}, "additionalProperties": False}, [{}], [{"a": 1}]),
+    ({"type": "number", "minimum": -3.4e38, "maximum": 3.4e38}, [0, -1.5, 123456], ["x", None]),
+    ({"type": "integer", "minimum": 0, "maximum": 2**64}, [0, 5], [-1]),
+    ({"type": "string", "format": "ipv4", "pattern": "^(?=.)(?!x)"}, ["127.0.0.1"], ["x"]),
+    ({"oneOf": [{"$ref": "#/x/s"}, {"$ref": "#/x/n"}], "x": {"s": {"type": "string"}, "n": {"type": "number"}}},
+     ["x", 1], [None]),
+    ({"oneOf": [{"$ref": "#/x/Cat"}, {"$ref": "#/x/Dog"}], "x": {"Base": KIND, "Cat": CAT, "Dog": DOG}},
+     [{"kind": "cat"}, {"kind": "dog"}], [{"kind": "cow"}, {}]),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[ConstraintCompiler]:
+    made = constraints()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize(("schema", "allowed", "refused"), CASES, ids=range(len(CASES)))
+def test_the_same_values_are_allowed(
+    kept: ConstraintCompiler, schema: dict[str, Any], allowed: list[Any], refused: list[Any]
+) -> None:
+    for value in allowed:
+        assert Draft202012Validator(schema).is_valid(value), value
+        assert is_allowed(kept, schema, value), value
+    for value in refused:
+        assert not is_allowed(kept, schema, value), value
+
+
+def test_a_choice_of_nothing_but_null_is_null_in_openapi(kept: ConstraintCompiler) -> None:
+    schema = {"type": "string", "nullable": True, "enum": [None]}
+    assert is_allowed(kept, schema, None)
+    assert not is_allowed(kept, schema, "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "reported"),
+    [
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "^oneOf: .*anyOf$"),
+        ({"type": "string", "pattern": "^(?!x)"}, "look-around"),
+        ({"type": "number", "minimum": 1e30}, "."),
+        ({"$ref": "#/nothing/here"}, "nothing"),
+        ({**NUMBERS, "propertyNames": {"anyOf": [{"const": "a"}, {"pattern": "b"}]}}, "propertyNames"),
+    ],
+)
+def test_what_cannot_be_said_otherwise_is_refused(
+    kept: ConstraintCompiler, schema: dict[str, Any], reported: str
+) -> None:
+    with pytest.raises(ConstraintError, match=reported) as caught:
+        is_allowed(kept, schema, 1)
+    assert "coerce" not in str(caught.value)
+
+
+def test_a_place_is_one_definition_however_it_is_spelled() -> None:
+    spellings = ["#/parts/a", "#/parts/%61", "#/p%61rts/a"]
+    made = translated({"parts": {"a": PART}, "anyOf": [{"$ref": one} for one in spellings]})
+    assert len(made["$defs"]) == 1
+    many = {"parts": [PART] * (MOST_PLACES + 1), "anyOf": [{"$ref": f"#/parts/{n}"} for n in range(MOST_PLACES + 1)]}
+    with pytest.raises(TooManyPlacesError):
+        translated(many)
+
+
+def test_names_of_definitions_stay_apart() -> None:
+    made = translated({"$defs": {"place0": {"type": "null"}}, "x": [PART], "$ref": "#/x/0"})
+    assert made["$defs"]["place0"] == {"type": "null"}
+    assert made["$ref"] != "#/$defs/place0"
