@@ -14,6 +14,7 @@ from websockets.asyncio.server import ServerConnection
 
 from app.gateway.answers.accounts import Accounts
 from app.gateway.answers.archive import Archive
+from app.gateway.answers.asked import AskedRequests
 from app.gateway.answers.follow import Follower
 from app.gateway.answers.live import LiveAnswers
 from app.gateway.answers.session import Session
@@ -85,7 +86,8 @@ class Gateway:
         if settings.policy is not None:
             self._watch = PolicyWatch(settings.policy, policy, (self.models, self.tenants))
         self._following: list[asyncio.Task[None]] = []
-        self.erasures = Erasures(settings, partitions, self._forget)
+        self.erasures = Erasures(settings, partitions, self._forget, self._withdraw)
+        self.asked = AskedRequests(settings, self.erasures, partitions, self.metrics)
         self._accounts = Accounts(
             self.metrics,
             self.request_producer,
@@ -165,6 +167,7 @@ class Gateway:
         await self.admission.stop()
         await self._peer_port.stop()
         await self.links.close()
+        await self.asked.stop()
         await self.erasures.stop()
         await self.audit_trail.stop()
         await self.request_producer.stop()
@@ -227,6 +230,9 @@ class Gateway:
             log.warning("cannot read the partitions of tokens that were assigned: %s; retrying", error)
         self._accounts.assigned(self.live.partitions)
         await self.links.keep({name: port for name, port in division.ports.items() if name != self._trust.name})
+
+    def _withdraw(self, user_id: str, request_id: str) -> None:
+        self.asked.withdraw(user_id, request_id)
 
     def _forget(self, user_id: str, at: int) -> None:
         self.live.forget_user(user_id, at)

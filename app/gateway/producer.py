@@ -26,6 +26,7 @@ from app.telemetry.tracing import trace_headers
 from app.wire.codec import encode
 from app.wire.control import Audit, Cancel, Erase
 from app.wire.error import ErrorCode, WireError
+from app.wire.headers import WITHDRAWN
 from app.wire.request import Request
 from app.wire.validation import validate_request
 
@@ -104,6 +105,10 @@ class RequestProducer:
 
     async def cancel(self, user_id: str, request_id: str) -> None:
         await self._send("controls", Cancel(request_id=request_id, user_id=user_id))
+
+    async def withdraw(self, user_id: str, request_id: str) -> None:
+        """Cancel the request, and let no gateway serve its response any more."""
+        await self._send("controls", Cancel(request_id=request_id, user_id=user_id), more=[(WITHDRAWN, b"")])
 
     async def erase(self, user_id: str) -> int:
         """Send an erasure. Returns its time in Kafka, Unix milliseconds; requests sent up to then are erased."""

@@ -14,6 +14,8 @@ FORWARDED = "forwarded-from"
 """On an erasure that a worker forwarded: the partition it came from, `@`, and its time there in Unix milliseconds. It
 is not forwarded again.
 """
+WITHDRAWN = "response-deleted"
+"""On a cancel: gateways serve that response no more."""
 MAX_TRACE_BYTES = 512
 TRACE_HEADERS = ("traceparent", "tracestate")
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -34,6 +36,11 @@ def pairs_of(headers: Headers) -> list[tuple[str, bytes | None]]:
 def is_forwarded(headers: HeaderPairs) -> bool:
     """Whether a worker forwarded the erasure."""
     return any(name == FORWARDED for name, _ in headers)
+
+
+def is_withdrawal(headers: HeaderPairs) -> bool:
+    """Whether the cancel also deletes the response."""
+    return any(name == WITHDRAWN for name, _ in headers)
 
 
 def trace_headers_of(headers: HeaderPairs) -> tuple[tuple[str, bytes], ...]:

@@ -211,17 +211,21 @@ async def scan(
     *,
     since_ms: int | None = None,
 ) -> AsyncGenerator[ConsumerRecord, None]:
-    """The last records of `partition`, at most `most`; raises `ApiError`. Close it if you leave it early."""
+    """The records of `partition` since that time, or the last ones; at most `most`. Raises `ApiError`. Close it if you
+    leave it early.
+    """
     records = consumer(cluster)
     records.assign([partition])
     try:
         await start(records)
         try:
             end = (await records.end_offsets([partition]))[partition]
-            first = max((await records.beginning_offsets([partition]))[partition], end - most)
-            if since_ms is not None:
+            if since_ms is None:
+                first = max((await records.beginning_offsets([partition]))[partition], end - most)
+            else:
                 later = (await records.offsets_for_times({partition: since_ms}))[partition]
-                first = max(first, end if later is None else later.offset)
+                first = end if later is None else later.offset
+                end = min(end, first + most)
             records.seek(partition, first)
             position = first
             while position < end:

@@ -47,15 +47,18 @@ class Follower:
         self._wait_s = wait_s
         self._observer = observer
 
-    async def events(self, user_id: str, request_id: str, after: int = 0) -> AsyncGenerator[list[TokenEvent], None]:
+    async def events(
+        self, user_id: str, request_id: str, after: int = 0, *, is_known: bool = False
+    ) -> AsyncGenerator[list[TokenEvent], None]:
         """The existing events, then new ones, in batches; an empty batch is a keep-alive.
 
-        Ends with the answer's end, with `not_found`, or without an end event if the gateway stops.
+        Ends with the answer's end, with `not_found`, or without an end event if the gateway stops. `is_known`: the
+        request is in Kafka, so its answer is waited for without a limit.
         """
         position = after
         quiet_since = asyncio.get_running_loop().time()
         while not self._live.closing:
-            async with aclosing(self._from_owner(user_id, request_id, position)) as batches:
+            async with aclosing(self._from_owner(user_id, request_id, position, is_known=is_known)) as batches:
                 async for batch in batches:
                     for event in batch:
                         if event.notice is None:
@@ -89,9 +92,11 @@ class Follower:
         """Whether this gateway owns the user's partition, and reads it already."""
         return not self._directory.elsewhere(user_id) and self._live.reads(user_id)
 
-    async def _from_owner(self, user_id: str, request_id: str, after: int) -> AsyncGenerator[list[TokenEvent], None]:
+    async def _from_owner(
+        self, user_id: str, request_id: str, after: int, *, is_known: bool
+    ) -> AsyncGenerator[list[TokenEvent], None]:
         """As `events`, but ends also when another gateway has to be asked."""
-        sent = self._request_producer.sent(user_id, request_id) is not None
+        sent = is_known or self._request_producer.sent(user_id, request_id) is not None
         address, is_local = self._directory.owner(user_id), self.is_local(user_id)
         try:
             if is_local:

@@ -27,9 +27,9 @@ from app.gateway.errors import lasting
 from app.kafka.clients import KafkaUnusableError, consumer, start
 from app.settings import Settings
 from app.wire.codec import decode
-from app.wire.control import Control, Erase
+from app.wire.control import Cancel, Control, Erase
 from app.wire.error import WireError
-from app.wire.headers import is_forwarded
+from app.wire.headers import is_forwarded, is_withdrawal
 from app.wire.validation import validate_control
 from tables.records import Erased, Table, decode_row, key_parts
 
@@ -49,9 +49,18 @@ class Progress:
 
 
 class Erasures:
-    """`on_erased` is called with each erasure that is read, and its time in Unix milliseconds."""
+    """`on_erased` is called with each erasure that is read, and its time in Unix milliseconds; `on_withdrawn` with the
+    user and the request of each response that is deleted.
+    """
 
-    def __init__(self, settings: Settings, partitions: int, on_erased: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        partitions: int,
+        on_erased: Callable[[str, int], None],
+        on_withdrawn: Callable[[str, str], None],
+    ) -> None:
+        self._on_withdrawn = on_withdrawn
         self._settings = settings
         self._partitions = partitions
         self._on_erased = on_erased
@@ -153,6 +162,8 @@ class Erasures:
                 continue  # the worker writes a dead letter for it
             if isinstance(control, Erase) and not is_forwarded(record.headers):
                 self.asked(control.user_id, record.timestamp)
+            elif isinstance(control, Cancel) and is_withdrawal(record.headers):
+                self._on_withdrawn(control.user_id, control.request_id)
 
     def _read_marks(self, batch: Iterable[ConsumerRecord]) -> None:
         for record in batch:

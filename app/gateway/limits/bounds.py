@@ -15,6 +15,8 @@ STALL_S = 30.0
 HELD_EVENTS = 200_000
 """Token events in memory; older answers are read from the log."""
 HELD_BYTES = 256 * 1024 * 1024
+ASKED_BYTES = 32 * 1024 * 1024
+"""Of requests in memory whose responses may be retrieved; others are read from `requests`."""
 BODIES_BYTES = 64 * 1024 * 1024
 """Of requests that are being transferred."""
 SCAN_RECORDS = 200_000

@@ -111,8 +111,8 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def request(self, identity: Identity, *, store: bool = True) -> Request:
         """`store` applies if the body has none. Raises `ApiError`."""
-        if self.background:
-            raise invalid("background", "is not supported")
+        if self.background and self.store is False:
+            raise invalid("background", "excludes store false: the response could not be retrieved")
         request_id = new_request_id()
         conversation, previous = self._conversation()
         tools, choice = allowed_of(self.tools, self.tool_choice)
@@ -148,10 +148,18 @@ class ResponsesBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             return (self.conversation.id if isinstance(self.conversation, Conversation) else self.conversation), None
         if self.conversation is not None:
             raise invalid("previous_response_id", "excludes conversation")
-        conversation, dot, request = self.previous_response_id.removeprefix(_PREFIX).rpartition(".")
-        if not self.previous_response_id.startswith(_PREFIX) or not is_request_id(request):
+        named = named_by(self.previous_response_id)
+        if named is None:
             raise invalid("previous_response_id", "is not the id of a response")
-        return (conversation if dot else request), request
+        return named
+
+
+def named_by(response_id: str) -> tuple[str, str] | None:
+    """The conversation and the request in the id of a response; None if it is none."""
+    conversation, dot, request = response_id.removeprefix(_PREFIX).rpartition(".")
+    if not response_id.startswith(_PREFIX) or not is_request_id(request):
+        return None
+    return (conversation if dot else request), request
 
 
 class _Messages:

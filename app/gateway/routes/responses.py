@@ -1,22 +1,34 @@
-"""`/v1/responses`, for OpenAI clients."""
+"""`/v1/responses`, for OpenAI clients: created, and retrieved, streamed again, cancelled and deleted later."""
 
 from __future__ import annotations
+
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from app.gateway.bodies.openapi import EVENTS, replies, shape
+from app.gateway.bodies.parameters import ignored_header
 from app.gateway.bodies.reading import read_parameters, schema_of
+from app.gateway.errors import invalid, json_response
 from app.gateway.gateway import gateway_of
 from app.gateway.openai.exchange import Exchange
 from app.gateway.openai.responses_body import ResponsesBody
 from app.gateway.openai.responses_given import given_of
 from app.gateway.openai.responses_reply import ResponsesReply
+from app.gateway.openai.stored_responses import StoredResponse, StoredResponses
+from app.gateway.streams.while_connected import while_connected
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 
 _RESPONSE = shape(id="string", object="string", created_at="integer", status="string", model="string", output="array")
+_LIST = shape(
+    object="string", data="array", first_id=["string", "null"], last_id=["string", "null"], has_more="boolean"
+)
+_DELETED = shape(id="string", object="string", deleted="boolean")
+_MOST_ITEMS = 100
+_MOST_NUMBER = 2**53
 
 
 @router.post(
@@ -25,7 +37,10 @@ _RESPONSE = shape(id="string", object="string", created_at="integer", status="st
     responses=replies({**_RESPONSE, **EVENTS}, 404, 413, 415, 500, 504),
 )
 async def respond(request: Request) -> Response:
-    """Answer `input`, complete or as a stream; `previous_response_id` continues the conversation of that response."""
+    """Answer `input`, complete or as a stream; `previous_response_id` continues the conversation of that response.
+
+    With `background` the reply does not wait for the answer, and the answer not for its caller.
+    """
     gateway = gateway_of(request)
     caller = await gateway.access.caller(request)
     body, ignored = await read_parameters(request, ResponsesBody)
@@ -33,5 +48,83 @@ async def respond(request: Request) -> Response:
     exchange = Exchange(gateway, request, caller, identity, ignored)
     asked = await exchange.admit([body.request(identity, store=gateway.settings.gateway_store)])
     given = given_of(body, gateway.models.default)
+    if body.background:
+        headers = {"X-Request-Id": asked[0].request_id, **ignored_header(ignored)}
+        responses = StoredResponses(gateway, caller, identity)
+        if body.stream:
+            return await responses.create_streaming(asked[0], given, headers)
+        stored = await responses.create(asked[0], given)
+        return json_response(stored.events().response, headers=headers)
     reply = ResponsesReply(asked[0], given)
     return await exchange.answer(asked, reply, stream=body.stream, headers=[given.header])
+
+
+@router.get("/responses/{response_id:path}/input_items", responses=replies(_LIST, 404))
+async def input_items(
+    request: Request,
+    response_id: str,
+    after: str | None = None,
+    limit: int = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> Response:
+    """The items of the response's `input`, without those of earlier responses."""
+    if not 1 <= limit <= _MOST_ITEMS:
+        raise invalid("limit", f"must be 1-{_MOST_ITEMS}")
+    _, stored = await _find(request, response_id)
+    items = stored.given.input_items(stored.request)
+    if order == "desc":
+        items.reverse()
+    if after is not None:
+        ids = [item["id"] for item in items]
+        if after not in ids:
+            raise invalid("after", "is not the id of an item of this response")
+        items = items[ids.index(after) + 1 :]
+    page = items[:limit]
+    reply: dict[str, Any] = {"object": "list", "data": page, "has_more": len(items) > limit}
+    return json_response({**reply, **{f"{end}_id": page[at]["id"] if page else None for end, at in _ENDS}})
+
+
+_ENDS = (("first", 0), ("last", -1))
+
+
+@router.post("/responses/{response_id:path}/cancel", responses=replies(_RESPONSE, 404))
+async def cancel(request: Request, response_id: str) -> Response:
+    """End a response of the background; the text so far is kept."""
+    responses, stored = await _find(request, response_id)
+    return json_response(await while_connected(request, responses.cancel(stored)))
+
+
+@router.get("/responses/{response_id:path}", responses=replies({**_RESPONSE, **EVENTS}, 404))
+async def retrieve(
+    request: Request, response_id: str, stream: bool = False, starting_after: str | None = None
+) -> Response:
+    """The response so far, or the stream of its events behind the sequence number `starting_after`."""
+    responses, stored = await _find(request, response_id)
+    if not stream:
+        return json_response(await while_connected(request, responses.described(stored)))
+    return await responses.stream(stored, _number(starting_after))
+
+
+@router.delete("/responses/{response_id:path}", responses=replies(_DELETED, 404))
+async def delete(request: Request, response_id: str) -> Response:
+    """Serve the response no more. Its turn stays in the conversation."""
+    responses, stored = await _find(request, response_id)
+    await responses.delete(stored)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+async def _find(request: Request, response_id: str) -> tuple[StoredResponses, StoredResponse]:
+    gateway = gateway_of(request)
+    caller = await gateway.access.caller(request)
+    identity = caller.identity()
+    gateway.limits.admit_lookup(identity)
+    responses = StoredResponses(gateway, caller, identity)
+    return responses, await while_connected(request, responses.find(response_id))
+
+
+def _number(text: str | None) -> int:
+    if text is None:
+        return -1
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _MOST_NUMBER:
+        raise invalid("starting_after", "must be the sequence_number of an event")
+    return int(text)

@@ -37,7 +37,7 @@ def control(control: Erase | Cancel, at: int, key: bytes = b"ann", headers: Any 
 class Bench:
     def __init__(self) -> None:
         self.erased: list[tuple[str, int]] = []
-        self.erasures = Erasures(SETTINGS, 2, lambda user, at: self.erased.append((user, at)))
+        self.erasures = Erasures(SETTINGS, 2, lambda user, at: self.erased.append((user, at)), lambda *_: None)
 
     def marks(self, *batch: Record) -> None:
         self.erasures._read_marks(batch)
