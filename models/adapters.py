@@ -67,6 +67,16 @@ class AdapterFiles:
             raise AdapterError(f"adapter {name}: there is no {CONFIG} in {folder}")
         return cls(name, folder, f"{name}@{_digest(*_read(folder))}")
 
+    @property
+    def rank(self) -> int:
+        """The largest rank of its matrices, by its config; raises `AdapterError` for another kind of adapter."""
+        try:
+            config = json.loads((self.folder / CONFIG).read_bytes())
+            _check_kind(config)
+            return max(int(config["r"]), *map(int, (config.get("rank_pattern") or {}).values()), 1)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise AdapterError(f"adapter {self.name}: {type(error).__name__}: {error}"[:_LONGEST_REASON]) from error
+
 
 @dataclass(frozen=True, slots=True)
 class Delta:

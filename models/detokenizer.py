@@ -82,25 +82,20 @@ class WindowDecoder:
         return text[len(before) :]
 
 
-class TextStream:
-    """The text of one answer, with its stop strings. `spelled` are special tokens that are text all the same."""
+class StopStrings:
+    """A text up to the first of its stop strings. `held` is the possible beginning of one."""
 
-    __slots__ = ("_decoder", "_first", "_longest", "_spelled", "_stop", "held", "stopped")
+    __slots__ = ("_first", "_longest", "_stop", "held", "stopped")
 
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), spelled: Mapping[int, str] = NONE) -> None:
-        self._decoder = vocabulary.decoder()
-        self._spelled = spelled
+    def __init__(self, stop: Sequence[str]) -> None:
         self._stop = tuple(text for text in stop if text)
         self._longest = max(map(len, self._stop), default=0)
         self._first = frozenset(text[0] for text in self._stop)
-        self.held = ""  # the possible beginning of a stop string
+        self.held = ""
         self.stopped = False
 
-    def step(self, token: int) -> str:
-        """The text that `token` adds. After the token that completes a stop string, `stopped` is set."""
-        text = self._decoder.step(token)
-        if token in self._spelled:
-            text = self._spelled[token]
+    def add(self, text: str) -> str:
+        """What of the text so far may be shown now. After the text that completes a stop string, `stopped` is set."""
         if not self._stop or not text:
             return text
         text = self.held + text
@@ -118,6 +113,22 @@ class TextStream:
             if text[at] in self._first and any(stop.startswith(text[at:]) for stop in self._stop):
                 return len(text) - at
         return 0
+
+
+class TextStream(StopStrings):
+    """The text of one answer, with its stop strings. `spelled` are special tokens that are text all the same."""
+
+    __slots__ = ("_decoder", "_spelled")
+
+    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str] = (), spelled: Mapping[int, str] = NONE) -> None:
+        super().__init__(stop)
+        self._decoder = vocabulary.decoder()
+        self._spelled = spelled
+
+    def step(self, token: int) -> str:
+        """The text that `token` adds."""
+        text = self._decoder.step(token)
+        return self.add(self._spelled.get(token, text) if self._spelled else text)
 
 
 def _byte_pieces(tokenizer: Any) -> list[bytes] | None:

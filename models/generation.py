@@ -60,6 +60,11 @@ class Sampling:
     logit_bias: tuple[tuple[int, float], ...] = ()
     logprobs: int | None = None
 
+    @property
+    def is_determined(self) -> bool:
+        """Whether the text so far alone determines the next token: neither noise does, nor what was written when."""
+        return not (self.temperature > 0 or self.presence_penalty or self.frequency_penalty)
+
 
 class ConstraintKind(enum.StrEnum):
     JSON = "json"
@@ -140,6 +145,17 @@ class Job:
     reasoning: Reasoning | None = None
     prompt_logprobs: int | None = None
     stop_when: LowConfidence | None = None
+
+    @property
+    def seed_of_rest(self) -> int:
+        """For a generator that begins with the token behind `generated`: another seed at each position, since the same
+        noise again would make a resumed answer repeat its beginning. 63 bits.
+        """
+        return (self.sampling.seed + _GOLDEN * len(self.generated)) & _MASK63
+
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK63 = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,9 @@ class TextOf(Protocol):
 class ServedModel:
     """`names` are the values of a request's `model` that mean this one, beside its version; `text_of` is the text of a
     single token, and `unwritten` are the tokens that add none to an answer. `continues`: it can continue an answer that
-    another model or worker has begun. `has_logprobs`: its engine reports log probabilities, and can end an answer by
-    them. `forms_follow_reasoning`: its engine applies an output constraint behind the reasoning, not from the first
-    token on.
+    another model or worker has begun; `redraws`: if it is sampled, with other words than it would have had.
+    `has_logprobs`: its engine reports log probabilities, and can end an answer by them. `forms_follow_reasoning`: its
+    engine applies an output constraint behind the reasoning, not from the first token on.
 
     `report` says what the model is; None for one that this process does not load, and for an adapter. With `adapter`
     it is a LoRA adapter over the engine's model; `adapter_version` identifies its bytes.
@@ -90,6 +90,7 @@ class ServedModel:
     has_logprobs: bool = False
     forms_follow_reasoning: bool = False
     unwritten: frozenset[int] = frozenset()
+    redraws: bool = False
     report: ModelReport | None = None
 
     @property

@@ -113,7 +113,7 @@ class Answering:
         if resumes:
             if not self._is_same(model, prompt):
                 raise Over(self.run.ended_by(FinishReason.PARTIAL, len(prompt.ids)))
-            await answer.resumed()
+            await answer.resumed(redraws=model.redraws and not job.sampling.is_determined)
         answer.show_start(prompt)
         if job.max_tokens < 1 or (answer.inherits and job.max_tokens <= len(job.generated)):
             raise Over(End(answer.index, FinishReason.LENGTH, Usage(len(prompt.ids), len(job.generated))))

@@ -30,7 +30,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Options that are not set have the values of the settings. `memory_share` is the part of the memory for KV caches.
     `model` is the name that the servers know, `api_key_env` the environment variable with their key. A server of the
-    dialect `vllm` takes vLLM's parameters, too, and can continue an answer.
+    dialect `vllm` takes vLLM's parameters, too, and can continue an answer: a sampled one with other words, or not at
+    all if `redraws` is false.
     """
 
     path: str | None = None
@@ -42,6 +43,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     connect_s: float | None = None
     silence_s: float | None = None
     patience_s: float | None = None
+    redraws: bool | None = None
     context_length: int | None = None
     device: str | None = None
     dtype: str | None = None
@@ -79,7 +81,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             yield "a time must be above 0"
 
 
-_REMOTE = ("urls", "model", "api_key_env", "dialect", "connect_s", "silence_s", "patience_s")
+_REMOTE = ("urls", "model", "api_key_env", "dialect", "connect_s", "silence_s", "patience_s", "redraws")
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

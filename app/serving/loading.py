@@ -112,11 +112,11 @@ class ModelLoader:
         new = [one for one in wanted if one.files not in local]
         reserved = sum(one.share or 0.0 for one, _ in local.values())
         torch = iter(_torch([one for one in new if one.engine == "torch"], self._on_fatal, reserved))
-        others: dict[str, Callable[[_Wanted], ServedModel]] = {
+        others: dict[str, Callable[[_Wanted], list[ServedModel]]] = {
             "paced": _paced,
             "vllm": partial(_vllm, on_fatal=self._on_fatal),
         }
-        fresh = {one.files: next(torch) if one.engine == "torch" else [others[one.engine](one)] for one in new}
+        fresh = {one.files: next(torch) if one.engine == "torch" else others[one.engine](one) for one in new}
         kept = {
             one.files: (one, fresh[one.files] if one in new else _renamed(one, *local[one.files])) for one in wanted
         }
@@ -174,12 +174,12 @@ def _own(settings: Settings, name: str, spec: ModelSpec) -> Settings:
         raise LoadError(f"policy: models.{name}.{field}: {first['msg']}") from None
 
 
-def _paced(wanted: _Wanted) -> ServedModel:
+def _paced(wanted: _Wanted) -> list[ServedModel]:
     from models.paced import NAME, paced
 
     model = paced(wanted.settings.paced_tokens_per_s, wanted.settings.model if wanted.is_from_policy else NAME)
     own = frozenset[str]() if wanted.is_from_policy else model.names | {wanted.settings.model}
-    return dataclasses.replace(model, names=own | wanted.names)
+    return [dataclasses.replace(model, names=own | wanted.names)]
 
 
 _IMPATIENT_S = 1.0
@@ -189,13 +189,14 @@ _IMPATIENT_S = 1.0
 def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> ServedModel:
     from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
     from models.remote.engine import ABSENT
+    from models.remote.tokens import text_of
 
     key = os.environ.get(spec.api_key_env or "", "")
     if spec.api_key_env and not key:
         raise LoadError(f"policy: models.{name}: the environment has no {spec.api_key_env}")
     given = {
         field: getattr(spec, field)
-        for field in ("context_length", "max_running", "connect_s", "silence_s", "patience_s")
+        for field in ("context_length", "max_running", "connect_s", "silence_s", "patience_s", "redraws")
         if getattr(spec, field) is not None
     }
     if name in policy.fallback.chain:
@@ -207,11 +208,9 @@ def _remote(name: str, spec: ModelSpec, settings: Settings, policy: Policy) -> S
         raise LoadError(f"policy: models.{name}: {ABSENT}") from None
     prompts = RemotePrompts(settings.conversation_turns, options.context_length)
     names = frozenset({name})
-    return ServedModel(engine, prompts, GenerationDefaults(), names, _byte, continues=options.is_vllm)
-
-
-def _byte(token: int, *, begins: bool = False) -> str:  # noqa: ARG001 - no space depends on it
-    return bytes([token]).decode(errors="replace")
+    vllm = options.is_vllm
+    redraws = vllm and options.redraws
+    return ServedModel(engine, prompts, GenerationDefaults(), names, text_of, continues=vllm, redraws=redraws)
 
 
 def _torch(
@@ -264,39 +263,45 @@ def _load(settings: Settings) -> Callable[..., Checkpoint]:
     )
 
 
-def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> ServedModel:
+def _vllm(wanted: _Wanted, on_fatal: Callable[[str], None]) -> list[ServedModel]:
     settings = wanted.settings
+    from models.adapters import AdapterError, AdapterFiles
     from models.checkpoint_report import report_under_vllm
     from models.checkpoints import describe_checkpoint
     from models.prompts import PromptBuilder
     from models.vllm import VllmOptions, create_vllm_engine
 
-    for name in ("adapters", "draft_model", "quantize"):
+    for name in ("draft_model", "quantize"):
         if getattr(settings, name):
             raise LoadError(f"PARLEY_{name.upper()} does not apply to PARLEY_ENGINE=vllm; leave it empty")
-    options = VllmOptions(
-        max_running=settings.max_running,
-        dtype=settings.dtype,
-        kv_cache_gb=settings.kv_cache_gb,
-        more=json.loads(settings.vllm_args or "{}"),
-    )
     try:
+        adapters = [AdapterFiles.find(*named) for named in adapter_folders(settings.adapters).items()]
+        options = VllmOptions(
+            max_running=settings.max_running,
+            dtype=settings.dtype,
+            kv_cache_gb=settings.kv_cache_gb,
+            adapters=adapters,
+            more=json.loads(settings.vllm_args or "{}"),
+        )
         folder, checkpoint = describe_checkpoint(settings.model, context_length=settings.context_length)
         prompts = PromptBuilder(checkpoint, settings.conversation_turns, settings.tool_format)
         report = report_under_vllm(checkpoint, prompts, settings.dtype)
         engine = create_vllm_engine(str(folder), checkpoint, options, on_fatal)
-    except CheckpointError as error:
+    except (AdapterError, CheckpointError) as error:
         raise LoadError(str(error)) from None
     texts = TokenTexts(checkpoint.tokenizer)
-    return ServedModel(
+    first = ServedModel(
         engine,
         prompts,
         checkpoint.defaults,
         _names(wanted, checkpoint),
         texts,
         unwritten=texts.special,
+        has_logprobs=True,
+        redraws=not options.are_drawn_here,
         report=report,
     )
+    return [first, *(_adapted(first, files) for files in adapters)]
 
 
 def _names(wanted: _Wanted, checkpoint: Checkpoint) -> frozenset[str]:

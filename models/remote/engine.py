@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -11,9 +10,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from models.generation import Delta, End, EngineStats, Failure, FinishReason, Job, Stream, Usage
+from models.generation import EngineStats, FinishReason, Job, Stream
+from models.remote.answer import RemoteAnswer
+from models.remote.content import Content, ids_of, text_of_ids
 from models.remote.http import client_of
-from models.remote.parameters import BYTES_PER_TOKEN, RefusedError, parameters_of
+from models.remote.parameters import RefusedError, parameters_of
 from models.remote.servers import Server, Servers
 from models.token_stream import TokenStream
 from models.unexpected import type_and_line
@@ -21,19 +22,10 @@ from models.unexpected import type_and_line
 log = logging.getLogger(__name__)
 
 ABSENT = "engine=openai needs the package openai: install Parley with its extra `outside`"
-REASONS = {
-    "stop": FinishReason.STOP,
-    "length": FinishReason.LENGTH,
-    "content_filter": FinishReason.FILTERED,
-}
 MOST_ATTEMPTS = 4
 MOST_WAITING = 1 << 20
 """Weight of what a reader has not read yet; a server that is faster has to wait."""
-BYTES_PER_ASKED_TOKEN = 64
-SLACK_BYTES = 4096
-_MOST_COUNTED = 2**31 - 1
 _TEXTS = ("content", "reasoning_content", "reasoning")
-_PIECE = 4096  # characters of one delta: its tokens are the bytes
 _OVERLOADED = 429
 _BAD_REQUEST = range(400, 429)
 _MISCONFIGURED = {401, 403, 404, 408}
@@ -50,6 +42,7 @@ class RemoteOptions:
     connect_s, silence_s: How long a connection, and the next text of an answer, may take.
     longest_s: How long a whole answer may take.
     patience_s: How long a request waits while no server answers.
+    redraws: A sampled answer that is resumed goes on, with other words; else it ends as `partial`.
     """
 
     name: str
@@ -64,6 +57,7 @@ class RemoteOptions:
     silence_s: float = 60.0
     longest_s: float = 3600.0
     patience_s: float = 60.0
+    redraws: bool = True
 
 
 class RemoteEngine:
@@ -111,7 +105,7 @@ class RemoteEngine:
 
     def _submit(self, job: Job) -> TokenStream:
         stream = TokenStream(self._cancel)
-        answer = RemoteAnswer(job, stream)
+        answer = RemoteAnswer(job, stream, stops_here=self._options.is_vllm)
         if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
             answer.fail("overloaded", "the engine's queue is full; try again later")
             return stream
@@ -125,7 +119,7 @@ class RemoteEngine:
 
         tried: list[Server] = []
         while not answer.ended:
-            if answer.text and not self._options.is_vllm:
+            if answer.has_begun and not self._goes_on(answer.job):
                 answer.end(FinishReason.PARTIAL)
                 return
             if answer.failures >= MOST_ATTEMPTS:
@@ -140,7 +134,7 @@ class RemoteEngine:
                 async with asyncio.timeout_at(answer.until(self._options.longest_s)):
                     await self._ask(server, answer)
             except RefusedError as error:
-                answer.fail("invalid_request", str(error))
+                _refuse(answer, str(error))
             except openai.APIStatusError as error:
                 self._refused(server, answer, error)
             except Exception as error:  # noqa: BLE001 - what the client may raise is not known; it is logged
@@ -151,11 +145,18 @@ class RemoteEngine:
                 self._servers.leave(server)
             tried.append(server)
 
+    def _goes_on(self, job: Job) -> bool:
+        """Whether the servers can go on behind what readers have. A grammar of theirs would begin anew in the middle,
+        and so would the words of a server that cannot continue a message. Penalties would not count what was written.
+        """
+        redraws = not job.sampling.is_determined
+        return self._options.is_vllm and job.constraint is None and (self._options.redraws or not redraws)
+
     def _refused(self, server: Server, answer: RemoteAnswer, error: Any) -> None:
         """The server replied with an error instead of an answer."""
         if error.status_code in _BAD_REQUEST and error.status_code not in _MISCONFIGURED:
             log.warning("%s refuses a request: %s", server.url, _kind(error))
-            answer.fail("invalid_request", f"the model's server refuses the request ({_kind(error)})")
+            _refuse(answer, f"the model's server refuses the request ({_kind(error)})")
             return
         answer.why = _kind(error)
         log.warning("%s refused an answer: %s", server.url, _kind(error))
@@ -178,6 +179,9 @@ class RemoteEngine:
                     server.answered(time.monotonic() - began)
                     is_first = False
                 answer.add(chunk)
+                if answer.stopped:
+                    answer.end(FinishReason.STOP)
+                    return
                 if answer.is_too_long:
                     log.warning("%s goes on behind the tokens that it was asked for: the answer is cut", server.url)
                     answer.end(FinishReason.LENGTH)
@@ -187,29 +191,9 @@ class RemoteEngine:
 
     async def _chunks(self, server: Server, answer: RemoteAnswer) -> AsyncGenerator[Any, None]:
         options = self._options
-        given = parameters_of(
-            answer.job, options.model, options.context_length - len(answer.job.prompt), is_vllm=options.is_vllm
-        )
-        content = json.loads(bytes(answer.job.prompt))
-        common = {**given, "stream": True, "stream_options": {"include_usage": True}}
-        if "prompt" in content:
-            create = server.client.completions.create(prompt=content["prompt"] + answer.text, **common)
-        else:
-            messages = list(content["messages"])
-            continues = content.get("continues", False)
-            if answer.text:
-                message = {"role": "assistant", "content": answer.text}
-                if continues:
-                    message["content"] = messages.pop()["content"] + answer.text
-                messages.append(message)
-            if answer.text or continues:
-                if not options.is_vllm:
-                    raise RefusedError("continue_final_message: this model's server does not take it")
-                more = {"continue_final_message": True, "add_generation_prompt": False}
-                common["extra_body"] = {**common.get("extra_body", {}), **more}
-            create = server.client.chat.completions.create(messages=messages, **common)
+        answer.begin_stream()
         async with asyncio.timeout(options.silence_s):
-            chunks = await create
+            chunks = await self._asked(server, answer)
         try:
             iterator = aiter(chunks)
             silent_since = time.monotonic()
@@ -224,6 +208,29 @@ class RemoteEngine:
                     silent_since = time.monotonic()
         finally:
             await chunks.close()
+
+    async def _asked(self, server: Server, answer: RemoteAnswer) -> Any:
+        """The server's stream of the rest."""
+        options, job = self._options, answer.rest
+        room = options.context_length - len(job.prompt)
+        common = parameters_of(job, options.model, room, is_vllm=options.is_vllm)
+        common |= {"stream": True, "stream_options": {"include_usage": True}}
+        content = Content.of(job.prompt, answer.begun)
+        if options.is_vllm:
+            common["extra_body"] = {**common.get("extra_body", {}), "return_token_ids": True}
+        if answer.ids:
+            ids = await ids_of(server.client, options.model, content)
+            if job.stop:
+                answer.restore(answer.begun + await text_of_ids(server.client, options.model, answer.ids))
+            common.setdefault("max_tokens", max(1, ids.room - len(answer.ids)))
+            return await server.client.completions.create(prompt=[*ids.tokens, *answer.ids], **common)
+        if content.prompt is not None:
+            return await server.client.completions.create(prompt=content.prompt, **common)
+        if content.continues:
+            if not options.is_vllm:
+                raise RefusedError("continue_final_message: this model's server does not take it")
+            common["extra_body"] |= {"continue_final_message": True, "add_generation_prompt": False}
+        return await server.client.chat.completions.create(messages=content.messages, **common)
 
     def _over(self, task: asyncio.Task[None], answer: RemoteAnswer) -> None:
         self._tasks.pop(answer.stream, None)
@@ -247,76 +254,12 @@ class RemoteEngine:
             task.cancel()
 
 
-class RemoteAnswer:
-    """One answer: its text so far, and the events of its stream."""
-
-    def __init__(self, job: Job, stream: TokenStream) -> None:
-        self.job = job
-        self.stream = stream
-        self.text = bytes(job.generated).decode(errors="replace")
-        self.ended = False
-        self.began = time.monotonic()
-        self.failures = 0
-        self.why = ""
-        self._index = len(job.generated)
-        self._usage: Any = None
-        self._reason: FinishReason | None = None
-        self._most = self._index + BYTES_PER_ASKED_TOKEN * job.max_tokens + SLACK_BYTES
-
-    def until(self, longest_s: float) -> float:
-        """The event loop's time at which it has taken longer than that."""
-        return asyncio.get_running_loop().time() + self.began + longest_s - time.monotonic()
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether it has far more text than the job's tokens can have."""
-        return self._index > self._most
-
-    def add(self, chunk: Any) -> None:
-        """Raises `ValueError` for a chunk that is none."""
-        self._usage = getattr(chunk, "usage", None) or self._usage
-        choices = getattr(chunk, "choices", None)
-        if not isinstance(choices, list):
-            raise ValueError("a chunk has no choices")  # noqa: TRY004 - the server's fault, not a caller's
-        for choice in choices:
-            delta = getattr(choice, "delta", None)
-            text = getattr(choice, "text", None) if delta is None else getattr(delta, "content", None)
-            if text:
-                if not isinstance(text, str):
-                    raise ValueError("a chunk's text is none")
-                self._push(text)
-            reason = getattr(choice, "finish_reason", None)
-            if reason is not None:
-                self._reason = REASONS.get(reason)
-                if self._reason is None:
-                    raise ValueError(f"the server ended the answer with {reason!r}")
-
-    def _push(self, text: str) -> None:
-        for at in range(0, len(text), _PIECE):
-            piece = text[at : at + _PIECE]
-            tokens = tuple(piece.encode())
-            self.stream.push(Delta(self._index, tokens, piece))
-            self._index += len(tokens)
-        self.text += text
-
-    def finish(self) -> None:
-        """The server has closed the stream. Raises `ValueError` if the answer is not complete."""
-        if self._reason is None:
-            raise ValueError("the server closed the connection in the middle of the answer")
-        self.end(self._reason)
-
-    def end(self, reason: FinishReason) -> None:
-        self.ended = True
-        prompt, generated = (_count(self._usage, name) for name in ("prompt_tokens", "completion_tokens"))
-        estimate = self._index // BYTES_PER_TOKEN
-        # The server's figure is right, unless the answer was continued and the server counts the last part alone.
-        is_whole = not self.job.generated and not self.failures
-        usage = Usage(prompt or 0, generated if generated is not None and is_whole else estimate)
-        self.stream.push(End(self._index, reason, usage))
-
-    def fail(self, code: str, message: str) -> None:
-        self.ended = True
-        self.stream.push(Failure(self._index, code, (message.splitlines() or [code])[0]))
+def _refuse(answer: RemoteAnswer, why: str) -> None:
+    """What readers have of an answer is not made an error by the server that should go on."""
+    if answer.has_begun:
+        answer.end(FinishReason.PARTIAL)
+    else:
+        answer.fail("invalid_request", why)
 
 
 def servers_of(options: RemoteOptions) -> Servers:
@@ -358,9 +301,3 @@ def _has_text(chunk: Any) -> bool:
         if getattr(choice, "text", None) or any(getattr(delta, name, None) for name in _TEXTS):
             return True
     return False
-
-
-def _count(usage: Any, name: str) -> int | None:
-    """A figure of the server, if it is one."""
-    value = getattr(usage, name, None)
-    return value if isinstance(value, int) and 0 <= value <= _MOST_COUNTED else None

@@ -7,9 +7,8 @@ from dataclasses import fields
 from typing import Any
 
 from models.generation import ConstraintKind, Job, OutputConstraint
+from models.remote.tokens import count_of
 
-BYTES_PER_TOKEN = 4
-"""An estimate: how many tokens the part of an answer had that is continued is not known."""
 _OPENAI = frozenset({"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs"})
 """Parameters of `Sampling` that OpenAI's API has, too."""
 
@@ -28,11 +27,11 @@ def parameters_of(job: Job, model: str, room: int, *, is_vllm: bool) -> dict[str
         "model": model,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        "seed": sampling.seed & (2**63 - 1),
+        "seed": job.seed_of_rest,
     }
     if job.max_tokens < room:
-        given["max_tokens"] = max(1, job.max_tokens - len(job.generated) // BYTES_PER_TOKEN)
-    if job.stop:
+        given["max_tokens"] = max(1, job.max_tokens - count_of(job.generated))
+    if job.stop and not is_vllm:  # with token ids, the text's end is determined here
         given["stop"] = list(job.stop)
     for name in ("presence_penalty", "frequency_penalty"):
         if getattr(sampling, name):
@@ -61,7 +60,8 @@ def _more(job: Job) -> dict[str, Any]:
         for field in fields(sampling)
         if field.name not in _OPENAI and (value := getattr(sampling, field.name)) != field.default
     }
-    return {**given, "min_tokens": job.min_tokens} if job.min_tokens else given
+    least = job.min_tokens - count_of(job.generated)
+    return {**given, "min_tokens": min(least, job.max_tokens - count_of(job.generated))} if least > 0 else given
 
 
 def _constrain(given: dict[str, Any], more: dict[str, Any], constraint: OutputConstraint, *, is_vllm: bool) -> None:

@@ -6,23 +6,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from models.checkpoint_files import first_line
 from models.checkpoints import Checkpoint, CheckpointError
 from models.detokenizer import Vocabulary
 from models.generation import ConstraintError, EngineStats, Failure, FinishReason, Job, Stream
+from models.structured.compiler import ConstraintCompiler
+from models.structured.grammar import TOO_SLOW
+from models.structured.matcher import Matcher
 from models.token_stream import TokenStream
 from models.unexpected import type_and_line
+from models.vllm.leash import hold
 from models.vllm.parameters import prompt_of, sampling_of
 from models.vllm.reading import Reading
+
+if TYPE_CHECKING:
+    from models.adapters import AdapterFiles
 
 log = logging.getLogger(__name__)
 
 ABSENT = "engine=vllm needs vLLM: install Parley with its extra `vllm`, in an environment of its own"
 GIB = 1 << 30
+PROCESSOR = "models.vllm.processor:ParleyDraws"
+ALIVE_S = 0.5
+"""How often an idle engine is asked whether it lives."""
+LONGEST_COMPILE_S = 1.0
+"""vLLM's process compiles a constraint again, and answers nobody meanwhile."""
+MOST_LORAS = 16
+"""Adapters in one step of vLLM; further ones are in memory and wait for their turn."""
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Of adapters, as vLLM knows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +51,15 @@ class VllmOptions:
     max_waiting: int = 4096
     dtype: str = "auto"
     kv_cache_gb: float = 0.0
+    adapters: Sequence[AdapterFiles] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
 
-    def arguments(self, model: str, context_length: int) -> dict[str, Any]:
+    @property
+    def are_drawn_here(self) -> bool:
+        """Whether Parley's sampler draws inside vLLM; vLLM has no such place where it speculates."""
+        return not self.more.get("speculative_config")
+
+    def arguments(self, model: str, context_length: int, *, on_cpu: bool = False) -> dict[str, Any]:
         """The arguments of `AsyncEngineArgs`."""
         arguments: dict[str, Any] = {
             "model": model,
@@ -45,6 +69,15 @@ class VllmOptions:
             "scheduling_policy": "priority",
             "max_logprobs": 20,
         }
+        if self.are_drawn_here:
+            arguments["logits_processors"] = [PROCESSOR]
+        if self.adapters:
+            count, most = len(self.adapters), max(one.rank for one in self.adapters)
+            rank = next((rank for rank in _RANKS if rank >= most), most)
+            # On CPUs vLLM computes an answer without an adapter with the one in its last place: that one stays empty.
+            places = count + 1 if on_cpu else min(count, MOST_LORAS)
+            arguments |= {"enable_lora": True, "max_lora_rank": rank, "max_loras": places}
+            arguments["max_cpu_loras"] = max(count, places)
         if self.kv_cache_gb:
             arguments["kv_cache_memory_bytes"] = int(self.kv_cache_gb * GIB)
         return arguments | dict(self.more)
@@ -61,6 +94,10 @@ class VllmEngine:
         self._options = options
         self._on_fatal = on_fatal
         self._vocabulary = Vocabulary(checkpoint.tokenizer)
+        rows = checkpoint.config.get_text_config().vocab_size
+        self._compiler = ConstraintCompiler(checkpoint.tokenizer, rows, checkpoint.eos)
+        self._adapters = {one.name: (number, one) for number, one in enumerate(options.adapters, 1)}
+        self._watching: asyncio.Task[None] | None = None
         self._tasks: dict[TokenStream, asyncio.Task[None]] = {}
         self._reasons: dict[TokenStream, FinishReason] = {}
         self._dead: str | None = None
@@ -68,8 +105,17 @@ class VllmEngine:
 
     @property
     def model_version(self) -> str:
-        """Another engine computes other logits, so an answer does not move between the two."""
-        return f"{self._checkpoint.model_version}+vllm"
+        """Another engine, numeric type, kind of device or number of devices computes other logits, so an answer does
+        not move between them.
+        """
+        config = self._llm.vllm_config
+        dtype, device = str(config.model_config.dtype).removeprefix("torch."), config.device_config.device_type
+        parts = ["vllm", dtype, device]
+        if (degree := config.parallel_config.tensor_parallel_size) > 1:
+            parts.append(f"tp{degree}")
+        if not self._options.are_drawn_here:
+            parts.append("speculative")
+        return f"{self._checkpoint.model_version}+{'-'.join(parts)}"
 
     @property
     def context_length(self) -> int:
@@ -89,13 +135,28 @@ class VllmEngine:
 
     async def start(self) -> None:
         await self._llm.check_health()
+        self._watching = asyncio.create_task(self._watch())
 
     async def stop(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *filter(None, [self._watching])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._compiler.stop()
         self._llm.shutdown()
+
+    async def _watch(self) -> None:
+        """Notice a dead engine even if nothing is asked of it."""
+        from vllm.v1.engine.exceptions import (  # type: ignore[import-not-found,unused-ignore]
+            EngineDeadError,
+        )
+
+        while self._dead is None:
+            await asyncio.sleep(ALIVE_S)
+            try:
+                await self._llm.check_health()
+            except EngineDeadError as error:
+                self._die(f"vLLM's engine has died: {error}".splitlines()[0])
 
     def _submit(self, job: Job) -> TokenStream:
         stream = TokenStream(self._cancel)
@@ -104,8 +165,6 @@ class VllmEngine:
             stream.abandon(self._dead)
         elif failure := self._refusal(job):
             stream.push(failure)
-        elif end := reading.begin():
-            stream.push(end)
         else:
             self._count += 1
             task = asyncio.create_task(self._answer(job, stream, reading, f"{job.id}#{self._count}"))
@@ -120,9 +179,15 @@ class VllmEngine:
         )
 
         try:
+            if (end := reading.begin(await self._matcher(job))) is not None:
+                stream.push(end)
+                return
+            here = self._options.are_drawn_here
             # a grammar of tools takes its time to write
-            sampling = await asyncio.to_thread(sampling_of, job, self._checkpoint.eos, reading.room)
-            outputs = self._llm.generate(prompt_of(job), sampling, request_id, priority=int(job.priority))
+            sampling = await asyncio.to_thread(sampling_of, job, self._checkpoint.eos, reading.room, is_drawn_here=here)
+            outputs = self._llm.generate(
+                prompt_of(job), sampling, request_id, priority=int(job.priority), lora_request=self._lora(job)
+            )
             async with aclosing(outputs):  # vLLM aborts a request whose output is not read to the end
                 async for output in outputs:
                     for event in reading.read(output):
@@ -132,12 +197,34 @@ class VllmEngine:
         except EngineDeadError as error:
             self._die(f"vLLM's engine has died: {error}".splitlines()[0])
         except ConstraintError as error:
-            stream.push(reading.fail("invalid_request", f"tools: {error}"))
+            # The message may quote the constraint, which is user data: it goes to the sender only.
+            field = "tools" if job.tools is not None else "response_format"
+            log.warning("answer %r failed: its %s cannot be followed", job.id, field)
+            stream.push(reading.fail("invalid_request", f"{field}: {first_line(error)}"))
         except (VLLMValidationError, ValueError) as error:
             log.warning("vLLM refuses answer %r: %s", job.id, type_and_line(error))
-            field = getattr(error, "parameter", None)
-            named = f"{field}: " if isinstance(field, str) and field.isidentifier() else ""
+            parameter = getattr(error, "parameter", None)
+            named = f"{parameter}: " if isinstance(parameter, str) and parameter.isidentifier() else ""
             stream.push(reading.fail("invalid_request", f"{named}the model's engine refuses the request"))
+
+    async def _matcher(self, job: Job) -> Matcher | None:
+        """Follows the job's constraint from its beginning; raises `ConstraintError`."""
+        if job.constraint is None or not self._options.are_drawn_here:
+            return None
+        asked = asyncio.wrap_future(self._compiler.ask(job.constraint, job.user))
+        try:
+            async with asyncio.timeout(LONGEST_COMPILE_S):
+                return (await asked).copy()
+        except TimeoutError:
+            raise ConstraintError(TOO_SLOW) from None
+
+    def _lora(self, job: Job) -> Any:
+        if not job.adapter:
+            return None
+        from vllm.lora.request import LoRARequest  # type: ignore[import-not-found,unused-ignore]
+
+        number, files = self._adapters[job.adapter]
+        return LoRARequest(files.version, number, str(files.folder))
 
     def _over(self, task: asyncio.Task[None], stream: TokenStream, reading: Reading) -> None:
         """The task has ended, even if it never began."""
@@ -176,7 +263,7 @@ class VllmEngine:
         generated = len(job.generated)
         if len(self._tasks) >= self._options.max_running + self._options.max_waiting:
             return Failure(generated, "overloaded", "the engine's queue is full; try again later")
-        if job.adapter:
+        if job.adapter and job.adapter not in self._adapters:
             return Failure(generated, "model_not_found", f"there is no adapter {job.adapter}")
         if not job.prompt:
             return Failure(generated, "invalid_request", "the prompt has no tokens")
@@ -195,11 +282,17 @@ def create_vllm_engine(
     """
     try:
         from vllm.engine.arg_utils import AsyncEngineArgs  # type: ignore[import-not-found,unused-ignore]
+        from vllm.platforms import current_platform  # type: ignore[import-not-found,unused-ignore]
         from vllm.v1.engine.async_llm import AsyncLLM  # type: ignore[import-not-found,unused-ignore]
     except ModuleNotFoundError as error:
         raise CheckpointError(f"{ABSENT} ({error})") from None
     try:
-        arguments = AsyncEngineArgs(**options.arguments(model, checkpoint.context_length))
+        hold()
+        # vLLM 0.30 and later have a second runner, which takes processors of another kind.
+        os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+        arguments = AsyncEngineArgs(
+            **options.arguments(model, checkpoint.context_length, on_cpu=current_platform.is_cpu())
+        )
         llm = AsyncLLM.from_engine_args(arguments)
     except Exception as error:
         line = " ".join(str(error).split())[:300]

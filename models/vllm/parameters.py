@@ -9,9 +9,7 @@ from typing import Any
 from models.generation import ConstraintKind, Job, OutputConstraint, Sampling
 from models.structured.tool_grammar import lark_of_tools
 from models.tools.rule import tool_rule
-
-GOLDEN = 0x9E3779B97F4A7C15
-MASK63 = (1 << 63) - 1
+from models.vllm.own_draws import OwnDraws
 
 
 def prompt_of(job: Job) -> dict[str, Any]:
@@ -19,10 +17,11 @@ def prompt_of(job: Job) -> dict[str, Any]:
     return {"prompt_token_ids": [*job.prompt, *job.generated], "cache_salt": f"{job.tenant}\0{job.user}"}
 
 
-def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
+def sampling_of(job: Job, eos: frozenset[int], room: int, *, is_drawn_here: bool = True) -> Any:
     """`SamplingParams` for at most `room` more tokens; raises vLLM's own error if it rejects them.
 
-    Text and stop strings are derived here, so vLLM returns tokens only.
+    Text and stop strings are derived here, so vLLM returns tokens only. `is_drawn_here`: Parley's sampler draws inside
+    vLLM (own_draws.py) what vLLM's own could not repeat.
     """
     from vllm.sampling_params import (  # type: ignore[import-not-found,unused-ignore]
         RequestOutputKind,
@@ -30,16 +29,22 @@ def sampling_of(job: Job, eos: frozenset[int], room: int) -> Any:
         StructuredOutputsParams,
     )
 
+    given: dict[str, Any] = {
+        "prompt_logprobs": None if job.generated else job.prompt_logprobs,
+        "logprobs": job.sampling.logprobs,
+        "max_tokens": room,
+        "stop_token_ids": sorted(eos),
+        "detokenize": False,
+        "output_kind": RequestOutputKind.DELTA,
+    }
+    own = OwnDraws.of(job) if is_drawn_here else None
+    if own is not None:
+        return SamplingParams(temperature=0.0, extra_args=own.written(), **given)
     return SamplingParams(
-        **_changed(job.sampling),
-        seed=seed_of(job),
+        **_changed(job.sampling) | given,
+        seed=job.seed_of_rest,
         logit_bias=dict(job.sampling.logit_bias) or None,
-        prompt_logprobs=None if job.generated else job.prompt_logprobs,
-        max_tokens=room,
         min_tokens=max(0, min(job.min_tokens - len(job.generated), room)),
-        stop_token_ids=sorted(eos),
-        detokenize=False,
-        output_kind=RequestOutputKind.DELTA,
         structured_outputs=None if job.constraint is None else StructuredOutputsParams(**structure_of(job.constraint)),
     )
 
@@ -51,11 +56,6 @@ def _changed(sampling: Sampling) -> dict[str, Any]:
     given = {field.name: (getattr(sampling, field.name), field.default) for field in fields(sampling)}
     own = {"seed", "logit_bias"}
     return {name: value for name, (value, default) in given.items() if name not in own and value != default}
-
-
-def seed_of(job: Job) -> int:
-    """A different seed per position: the same noise again would make a resumed answer repeat its beginning."""
-    return (job.sampling.seed + GOLDEN * len(job.generated)) & MASK63
 
 
 def structure_of(constraint: OutputConstraint) -> dict[str, Any]:

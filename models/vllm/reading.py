@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
 from models.detokenizer import AnswerText, Vocabulary
-from models.generation import Delta, End, Failure, FinishReason, Job, StreamEvent, TokenLogprob, Usage
+from models.generation import (
+    ConstraintError,
+    Delta,
+    End,
+    Failure,
+    FinishReason,
+    Job,
+    StreamEvent,
+    TokenLogprob,
+    Usage,
+)
+from models.structured.matcher import Matcher
 from models.tools.parser import CallDelta
 
 REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
@@ -22,6 +34,9 @@ class Reading:
         self._eos = eos
         self._limit = limit
         self._cached = 0
+        self._matcher: Matcher | None = None
+        rule = job.stop_when
+        self._confidence = deque(rule.before, rule.over) if rule is not None else deque[float]()
         self._text = AnswerText(vocabulary, job.stop, job.tools, job.reasoning)
         for token in job.generated:
             if not self._text.stopped:
@@ -31,14 +46,20 @@ class Reading:
     def room(self) -> int:
         return self._limit - self.index
 
-    def begin(self) -> End | None:
-        """The end, if the existing part already ends the answer or it cannot be continued."""
+    def begin(self, matcher: Matcher | None = None) -> End | None:
+        """The end, if the existing part already ends the answer or it cannot be continued. `matcher` follows its
+        constraint; without one, vLLM's own grammar does, which can only begin where the answer begins.
+        """
+        self._matcher = matcher
         if self._text.stopped:
             return self.end(FinishReason.STOP)
-        if self.room <= 0:
-            return self.end(FinishReason.LENGTH)
-        # vLLM's grammar would start again after the existing part
-        return self.end(FinishReason.PARTIAL) if self._job.constraint is not None and self._job.generated else None
+        if matcher is None and self._job.constraint is not None and self._job.generated:
+            return self.end(FinishReason.PARTIAL)
+        if matcher is not None and not all(map(self._follows, self._job.generated)):
+            return self.end(FinishReason.PARTIAL)  # another model has written it, or another version of this one
+        if self._is_complete:
+            return self.end(FinishReason.STOP)
+        return self.end(FinishReason.LENGTH) if self.room <= 0 else None
 
     def read(self, output: Any) -> list[StreamEvent]:
         """The events of a `RequestOutput`, which contains what is new."""
@@ -49,7 +70,10 @@ class Reading:
         text, reasoning = "", ""
         calls: list[CallDelta] = []
         over: FinishReason | None = None
+        entries = iter(completion.logprobs or ())
         for token in completion.token_ids:
+            if not self._follows(token):
+                return [self.fail("engine_error", "the model's engine has left the form that was asked for")]
             if token in self._eos:
                 over = FinishReason.STOP
                 break
@@ -58,7 +82,7 @@ class Reading:
             text += part.text
             reasoning += part.reasoning
             calls += part.calls
-            if self._text.stopped:
+            if self._text.stopped or self._doubts(token, next(entries, None)) or self._is_complete:
                 over = FinishReason.STOP
                 break
         events: list[StreamEvent] = []
@@ -78,6 +102,28 @@ class Reading:
         if over is not None:
             events.append(self.end(over))
         return events
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._matcher is not None and self._matcher.complete
+
+    def _follows(self, token: int) -> bool:
+        """Whether the constraint allows the token."""
+        if self._matcher is None:
+            return True
+        try:
+            self._matcher.advance(token)
+        except ConstraintError:
+            return False
+        return True
+
+    def _doubts(self, token: int, entries: dict[int, Any] | None) -> bool:
+        """Whether the answer ends because the model is not confident any more."""
+        rule = self._job.stop_when
+        if rule is None or entries is None:
+            return False
+        self._confidence.append(entries[token].logprob)
+        return len(self._confidence) == rule.over and sum(self._confidence) / rule.over < rule.mean_below
 
     def _prompt_logprobs(self, output: Any) -> tuple[TokenLogprob, ...]:
         """VLLM reports them once, with an empty entry for the first token."""

@@ -81,18 +81,21 @@ async def test_an_outside_model_answers_and_remembers(client: Client, outside: O
     assert [one["content"] for one in outside.bodies[-1]["messages"]] == ["hello", first.text, "again"]
 
 
-@pytest.mark.parametrize(("model", "reason"), [("outside", "length"), ("plain", "partial")])
+@pytest.mark.parametrize(
+    ("model", "reason", "tells_ids"),
+    [("outside", "length", False), ("outside", "length", True), ("plain", "partial", False)],
+)
 async def test_an_answer_goes_on_behind_its_last_word_after_the_worker_is_killed(
-    worker: WorkerProcess, client: Client, outside: OutsideServer, model: str, reason: str
+    worker: WorkerProcess, client: Client, outside: OutsideServer, model: str, reason: str, tells_ids: bool
 ) -> None:
-    outside.pause_s = 0.05
+    outside.pause_s, outside.tells_ids = 0.05, tells_ids
     user = client.user()
     request_id = await client.ask(user, "hello", model=model, max_tokens=100)
     begun = await client.begun(user, request_id, 20)
     worker.kill()
     worker.start()
     answer = await client.answer(user, request_id)
-    outside.pause_s = 0.0
+    outside.pause_s, outside.tells_ids = 0.0, False
     found = words(answer.text)
     assert found == words("".join(WORDS[: len(found)]))
     assert answer.end.finish_reason == reason

@@ -12,18 +12,23 @@ from typing import Any
 from aiohttp import web
 
 WORDS = [f"w{number} " for number in range(200)]
+PROMPT_IDS = [700, 701, 702]
+"""Of any prompt."""
 
 
 class OutsideServer:
     """Answers with `WORDS`, one a chunk; a continued message goes on behind the words that it has.
 
-    With `echo` it repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it,
-    `after` how many words it says before that, `bodies` what it was asked.
+    With `tells_ids` it does as vLLM does: the id of a word is its number, and it goes on behind ids. With `echo` it
+    repeats what the user says, twice, three characters a chunk. `trouble` is what is wrong with it, `after` how many
+    words it says before that, `bodies` what it was asked.
     """
 
     def __init__(self) -> None:
         self.trouble = ""
         self.echo = False
+        self.tells_ids = False
+        self.tokenized: list[dict[str, Any]] = []
         self.after = 0
         self.pause_s = 0.0
         self.bodies: list[dict[str, Any]] = []
@@ -36,6 +41,15 @@ class OutsideServer:
         if self.trouble == "500":
             raise web.HTTPInternalServerError
         return web.json_response({"object": "list", "data": []})
+
+    async def tokenize(self, request: web.Request) -> web.Response:
+        if self.trouble == "no tokenize":
+            raise web.HTTPNotFound
+        self.tokenized.append(await request.json())
+        return web.json_response({"tokens": PROMPT_IDS, "count": len(PROMPT_IDS), "max_model_len": 1000})
+
+    async def detokenize(self, request: web.Request) -> web.Response:
+        return web.json_response({"prompt": "".join(WORDS[one] for one in (await request.json())["tokens"])})
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -61,11 +75,10 @@ class OutsideServer:
         return response
 
     async def _say(self, body: dict[str, Any], response: web.StreamResponse, request: web.Request) -> None:
-        last = body["messages"][-1] if "messages" in body else {"content": body["prompt"]}
         if self.echo:
             await self._repeat(body, response)
             return
-        first = last["content"].count("w") if body.get("continue_final_message") or "prompt" in body else 0
+        first = _words_before(body)
         most = body.get("max_tokens", 20)
         for number in range(most):
             if self.trouble and number == self.after:
@@ -76,6 +89,8 @@ class OutsideServer:
             choice = {"index": 0, "finish_reason": None} | (
                 {"text": word} if "prompt" in body else {"delta": {"content": word}}
             )
+            if self.tells_ids and body.get("return_token_ids"):
+                choice["token_ids"] = [first + number]
             await self._send(response, {"id": "c", "object": "chat.completion.chunk", "choices": [choice]})
         end = (
             {"index": 0, "delta": {}, "finish_reason": "length"}
@@ -123,6 +138,14 @@ class OutsideServer:
         await response.write(b"data: %b\n\n" % json.dumps(content).encode())
 
 
+def _words_before(body: dict[str, Any]) -> int:
+    """How many words the answer has already."""
+    if "prompt" in body:
+        prompt = body["prompt"]
+        return prompt.count("w") if isinstance(prompt, str) else len(prompt) - len(PROMPT_IDS)
+    return body["messages"][-1]["content"].count("w") if body.get("continue_final_message") else 0
+
+
 @contextmanager
 def outside_server_in_a_thread() -> Iterator[OutsideServer]:
     """For fixtures that outlive a test's event loop."""
@@ -146,6 +169,8 @@ async def outside_server() -> AsyncIterator[OutsideServer]:
     app.router.add_get("/v1/models", server.models)
     app.router.add_post("/v1/chat/completions", server.chat)
     app.router.add_post("/v1/completions", server.chat)
+    app.router.add_post("/tokenize", server.tokenize)
+    app.router.add_post("/detokenize", server.detokenize)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

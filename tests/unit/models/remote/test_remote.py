@@ -14,9 +14,10 @@ from models.generation import ConstraintKind, End, Failure, FinishReason, Job, O
 from models.prompts import PromptError, PromptTooLong
 from models.remote import RemoteEngine, RemoteOptions, RemotePrompts
 from models.remote.servers import Circuit
+from models.remote.tokens import BYTES
 from models.tools.tool import Tool
 from tests.unit.models.engine.reading import Answer, read
-from tests.unit.models.remote.outside import WORDS, OutsideServer, outside_server
+from tests.unit.models.remote.outside import PROMPT_IDS, WORDS, OutsideServer, outside_server
 
 PROMPTS = RemotePrompts(10, 1 << 19)
 GREEDY = Sampling(temperature=0)
@@ -242,13 +243,113 @@ async def test_parameters_are_passed_on_in_the_servers_dialect(
     choices = OutputConstraint(ConstraintKind.CHOICES, '["a", "b"]')
     await ask(new_engine(), job_of(sampling=sampling, stop=("x",), min_tokens=2, constraint=choices))
     schema = OutputConstraint(ConstraintKind.JSON, '{"type": "object"}')
-    await ask(new_engine(is_vllm=False), job_of(constraint=schema))
+    await ask(new_engine(is_vllm=False), job_of(constraint=schema, stop=("x",)))
     first, second = servers[0].bodies
-    assert {name: first[name] for name in ("temperature", "top_p", "top_k", "seed", "min_p", "stop", "min_tokens")} == {
-        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 3, "min_p": 0.1, "stop": ["x"], "min_tokens": 2,
+    assert {name: first[name] for name in ("temperature", "top_p", "top_k", "seed", "min_p", "min_tokens")} == {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "seed": 3, "min_p": 0.1, "min_tokens": 2,
     }  # fmt: skip
     assert first["structured_outputs"] == {"choice": ["a", "b"]}
     assert second["response_format"]["json_schema"]["schema"] == {"type": "object"}
+    assert "stop" not in first, "the end of a text with token ids is determined here"
+    assert second["stop"] == ["x"]
+
+
+async def test_a_stop_string_ends_the_answer_before_it_and_leaves_the_server(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    for tells_ids in (False, True):
+        servers[0].tells_ids = tells_ids
+        answer = await ask(new_engine(), job_of(max_tokens=100, stop=("3 w4",)))
+        assert (answer.text, answer.reason) == ("w0 w1 w2 w", "stop")
+
+
+async def test_an_answer_with_token_ids_goes_on_by_them(servers: list[OutsideServer], new_engine: NewEngine) -> None:
+    servers[0].tells_ids = True
+    whole = await ask(new_engine(), job_of(max_tokens=12))
+    assert whole.tokens == [BYTES + number for number in range(12)]
+    assert isinstance(whole.end, End)
+    for cut in (1, 5, 11):
+        rest = await ask(new_engine(), job_of(max_tokens=12, generated=tuple(whole.tokens[:cut]), min_tokens=12))
+        assert whole.tokens[:cut] + rest.tokens == whole.tokens
+        assert words(0, cut) + rest.text == whole.text
+        assert rest.end.index == 12
+        body = servers[0].bodies[-1]
+        assert body["prompt"] == [*PROMPT_IDS, *range(cut)]
+        assert (body["max_tokens"], body["min_tokens"]) == (12 - cut, 12 - cut)
+
+
+async def test_a_stop_string_that_began_before_the_crash_is_seen_by_the_ids(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].tells_ids = True
+    begun = tuple(BYTES + number for number in range(4))
+    answer = await ask(new_engine(), job_of(max_tokens=12, generated=begun, stop=("w3 w4",)))
+    assert (answer.text, answer.reason) == ("", "stop"), "its text had been held back"
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_a_server_that_fails_in_the_middle_is_followed_by_the_ids(
+    servers: list[OutsideServer], new_engine: NewEngine, trouble: str
+) -> None:
+    servers[0].trouble, servers[0].after = trouble, 3
+    for server in servers:
+        server.tells_ids = True
+    engine = new_engine(2)
+    for answer in await asyncio.gather(*(ask(engine, job_of(max_tokens=12)) for _ in range(4))):
+        assert (answer.text, answer.reason) == (words(0, 12), "length")
+        assert answer.tokens == [BYTES + number for number in range(12)]
+
+
+async def test_what_another_model_has_begun_is_text_and_what_follows_are_ids(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].tells_ids = True
+    begun = words(0, 2).encode()
+    first = await ask(new_engine(), job_of(max_tokens=12, generated=tuple(begun)))
+    assert first.tokens[0] == BYTES + 2
+    await ask(new_engine(), job_of(max_tokens=12, generated=(*begun, *first.tokens[:3])))
+    asked, body = servers[0].tokenized[-1], servers[0].bodies[-1]
+    assert (asked["continue_final_message"], asked["messages"][-1]["content"]) == (True, words(0, 2))
+    assert body["prompt"] == [*PROMPT_IDS, 2, 3, 4]
+
+
+CHOICE = OutputConstraint(ConstraintKind.CHOICES, '["a", "b"]')
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({"constraint": CHOICE}, {}),
+        ({"sampling": Sampling(temperature=1.0)}, {"redraws": False}),
+        ({"sampling": Sampling(0, frequency_penalty=0.5)}, {"redraws": False}),
+    ],
+)
+async def test_an_answer_that_cannot_go_on_as_it_was_ends_as_partial(
+    servers: list[OutsideServer], new_engine: NewEngine, fields: dict[str, object], options: dict[str, object]
+) -> None:
+    servers[0].tells_ids = True
+    answer = await ask(new_engine(**options), job_of(generated=(BYTES, BYTES + 1), **fields))
+    assert (answer.reason, servers[0].bodies) == (FinishReason.PARTIAL, [])
+
+
+@pytest.mark.parametrize("trouble", ["400", "no tokenize"])
+async def test_a_resumed_answer_is_never_a_bad_request(
+    servers: list[OutsideServer], new_engine: NewEngine, trouble: str
+) -> None:
+    servers[0].tells_ids, servers[0].trouble = True, trouble
+    answer = await ask(new_engine(patience_s=0.5), job_of(generated=(BYTES, BYTES + 1)))
+    assert answer.reason == FinishReason.PARTIAL
+
+
+async def test_a_resumed_answer_draws_other_noise_than_its_beginning(
+    servers: list[OutsideServer], new_engine: NewEngine
+) -> None:
+    servers[0].tells_ids = True
+    sampled = Sampling(temperature=1.0, seed=3)
+    await ask(new_engine(), job_of(sampling=sampled))
+    await ask(new_engine(), job_of(sampling=sampled, generated=(BYTES,)))
+    assert servers[0].bodies[0]["seed"] == 3
+    assert servers[0].bodies[1]["seed"] != 3
 
 
 def test_a_prompt_loses_its_oldest_turns_first_and_is_a_function_of_its_arguments() -> None:

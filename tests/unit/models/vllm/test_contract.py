@@ -18,7 +18,11 @@ from models.vllm import VllmOptions, create_vllm_engine
 from tests.unit.models.engine.reading import job, read
 from tests.unit.models.vllm.conftest import FAKE
 
-ELSEWHERE = {"outputs.py:Logprob": "logprobs.py:Logprob"}
+ELSEWHERE = {
+    "outputs.py:Logprob": "logprobs.py:Logprob",
+    "platforms.py:Platform": "platforms/interface.py:Platform",
+    "platforms.py:Platform.is_cpu": "platforms/interface.py:Platform.is_cpu",
+}
 
 
 def fields(node: ast.ClassDef) -> set[str]:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 
 import pytest
 
+from models.adapters import AdapterFiles
 from models.checkpoints import CheckpointError, describe_checkpoint
-from models.generation import ConstraintKind, Delta, FinishReason, OutputConstraint, Priority, Sampling
+from models.generation import (
+    ConstraintKind,
+    Delta,
+    FinishReason,
+    LowConfidence,
+    OutputConstraint,
+    Priority,
+    Sampling,
+)
 from models.token_stream import EngineDied
 from models.vllm import VllmOptions, create_vllm_engine
-from models.vllm.parameters import prompt_of, sampling_of, seed_of
+from models.vllm.own_draws import OwnDraws
+from models.vllm.parameters import prompt_of, sampling_of
 from tests.unit.models.engine.reading import Answer, job, read
 
 PROMPT = (10, 11, 12)
@@ -67,12 +78,12 @@ async def test_stop_string_ends_the_answer_before_it_and_frees_the_engine(engine
 
 async def test_cancelled_answer_keeps_what_was_generated_and_frees_the_engine(engine) -> None:
     (stream,) = engine.submit([job(PROMPT, 10_000)])
-    reading = asyncio.ensure_future(read(stream))
-    await asyncio.sleep(0.05)
+    first = await anext(aiter(stream))
+    assert isinstance(first, Delta)
     stream.cancel()
-    answer = await reading
+    answer = await read(stream, len(first.tokens))
     assert answer.reason == FinishReason.CANCELLED
-    assert answer.end.index == len(answer.tokens) > 0
+    assert answer.end.index == len(first.tokens) + len(answer.tokens)
     assert engine._llm.aborted
 
 
@@ -100,20 +111,38 @@ async def test_resumed_answer_goes_on_behind_what_was_generated(engine) -> None:
     assert answer.end.usage.prompt_tokens == 3
 
 
-async def test_resumed_answer_does_not_draw_the_noise_of_its_beginning_again() -> None:
+async def test_resumed_answer_of_vllms_own_sampler_does_not_draw_the_noise_of_its_beginning_again() -> None:
     first = job(PROMPT, sampling=Sampling(seed=7))
     again = dataclasses.replace(first, generated=(1, 2))
-    assert seed_of(first) == 7
-    assert seed_of(again) not in {7, seed_of(dataclasses.replace(first, generated=(1,)))}
-    assert seed_of(again) == seed_of(again)
-    assert 0 <= seed_of(job(PROMPT, sampling=Sampling(seed=-(2**63)))) < 2**63
+    assert first.seed_of_rest == 7
+    assert again.seed_of_rest not in {7, dataclasses.replace(first, generated=(1,)).seed_of_rest}
+    assert 0 <= job(PROMPT, sampling=Sampling(seed=-(2**63))).seed_of_rest < 2**63
 
 
-async def test_resumed_answer_with_a_constraint_is_partial_because_a_grammar_cannot_begin_in_its_midst(engine) -> None:
+SPECULATIVE = VllmOptions(more={"speculative_config": {"method": "ngram"}})
+
+
+@pytest.fixture
+async def speculative(_fake_vllm):
+    made = create_vllm_engine("demo", CHECKPOINT, SPECULATIVE)
+    made._llm.words = ids("Hello Nina")
+    yield made
+    await made.stop()
+
+
+async def test_where_vllm_speculates_no_processor_is_loaded_and_its_own_sampler_draws(speculative) -> None:
+    assert speculative._llm.args.logits_processors is None
+    await ask(speculative, job(PROMPT, 2, sampling=Sampling(0.5, seed=3)))
+    given = speculative._llm.asked[0][1]
+    assert (given.temperature, given.seed, given.extra_args) == (0.5, 3, None)
+    assert speculative.model_version.endswith("+vllm-float32-cpu-speculative")
+
+
+async def test_resumed_answer_with_a_constraint_is_partial_where_vllms_own_grammar_follows_it(speculative) -> None:
     constraint = OutputConstraint(ConstraintKind.REGEX, "[a-z ]+")
-    (answer,) = await ask(engine, job(PROMPT, 9, generated=(20, 21), constraint=constraint))
+    (answer,) = await ask(speculative, job(PROMPT, 9, generated=(20, 21), constraint=constraint))
     assert (answer.reason, answer.end.index) == (FinishReason.PARTIAL, 2)
-    assert not engine._llm.asked
+    assert not speculative._llm.asked
 
 
 @pytest.mark.parametrize(
@@ -124,16 +153,101 @@ async def test_resumed_answer_with_a_constraint_is_partial_because_a_grammar_can
         (OutputConstraint(ConstraintKind.CHOICES, '["yes", "no"]'), "choice", ["yes", "no"]),
     ],
 )
-async def test_constraint_is_told_in_vllms_words(
-    engine, constraint: OutputConstraint, field: str, value: object
+async def test_constraint_is_told_in_vllms_words_where_it_speculates(
+    speculative, constraint: OutputConstraint, field: str, value: object
 ) -> None:
-    await ask(engine, job(PROMPT, 2, constraint=constraint))
-    assert getattr(engine._llm.asked[0][1].structured_outputs, field) == value
+    await ask(speculative, job(PROMPT, 2, constraint=constraint))
+    assert getattr(speculative._llm.asked[0][1].structured_outputs, field) == value
 
 
-async def test_constraint_that_vllm_refuses_is_a_bad_request(engine) -> None:
+async def test_constraint_that_vllm_refuses_is_a_bad_request(speculative) -> None:
+    (answer,) = await ask(speculative, job(PROMPT, 2, constraint=OutputConstraint(ConstraintKind.REGEX, "(")))
+    assert answer.reason == "invalid_request"
+
+
+ORDER = OutputConstraint(ConstraintKind.REGEX, "Hello Nina, order [0-9]+")
+
+
+async def test_constraint_is_given_to_the_sampler_inside_vllm_and_goes_on_behind_what_is_written(engine) -> None:
+    words = engine._llm.words = ids("Hello Nina, order 4711")
+    (whole,) = await ask(engine, job(PROMPT, len(words), constraint=ORDER))
+    assert whole.text == "Hello Nina, order 4711"
+    given = engine._llm.asked[0][1]
+    own = OwnDraws.read(given.extra_args)
+    assert own == OwnDraws(job(PROMPT).sampling, 0, 0, ORDER)
+    assert (given.structured_outputs, given.temperature) == (None, 0.0)
+    engine._llm.words = words[2:]
+    (rest,) = await ask(engine, job(PROMPT, len(words), generated=tuple(words[:2]), constraint=ORDER))
+    assert words[:2] + rest.tokens == words
+    assert OwnDraws.read(engine._llm.asked[1][1].extra_args).generated == 2
+
+
+async def test_what_readers_have_that_breaks_the_constraint_is_partial(engine) -> None:
+    (answer,) = await ask(engine, job(PROMPT, 9, generated=tuple(ids("Good")), constraint=ORDER))
+    assert (answer.reason, engine._llm.asked) == (FinishReason.PARTIAL, [])
+
+
+async def test_an_answer_that_is_complete_by_its_constraint_ends_there(engine) -> None:
+    engine._llm.words = ids("yes yes")
+    (answer,) = await ask(engine, job(PROMPT, 50, constraint=OutputConstraint(ConstraintKind.CHOICES, '["yes"]')))
+    assert (answer.text, answer.reason) == ("yes", "stop")
+    assert engine._llm.aborted
+
+
+async def test_a_token_that_the_constraint_does_not_allow_is_no_silent_change(engine) -> None:
+    (answer,) = await ask(engine, job(PROMPT, 50, constraint=OutputConstraint(ConstraintKind.REGEX, "[0-9]+")))
+    assert (answer.reason, answer.tokens) == ("engine_error", [])
+
+
+async def test_constraint_that_cannot_be_compiled_is_a_bad_request_that_names_its_field(engine) -> None:
     (answer,) = await ask(engine, job(PROMPT, 2, constraint=OutputConstraint(ConstraintKind.REGEX, "(")))
     assert answer.reason == "invalid_request"
+    assert answer.end.message.startswith("response_format: ")
+
+
+def test_how_tokens_are_drawn_is_read_as_it_was_written() -> None:
+    assert OwnDraws.of(job(PROMPT)) is None, "vLLM takes the likeliest token itself"
+    sampling = Sampling(0.5, 0.9, 7, 3, 0.1, 0.2, 0.3, 1.1, ((5, 1.0), (6, -2.0)), 1)
+    asked = job(PROMPT, sampling=sampling, min_tokens=4, generated=(1, 2), constraint=ORDER)
+    own = OwnDraws.of(asked)
+    assert own is not None
+    assert OwnDraws.read(json.loads(json.dumps(own.written()))) == own
+    assert OwnDraws.read(None) is None
+
+
+async def test_answer_ends_when_the_model_is_not_confident(engine) -> None:
+    rule = LowConfidence(-0.4, 3)
+    (answer,) = await ask(engine, job(PROMPT, 9, sampling=Sampling(logprobs=0), stop_when=rule))
+    assert (len(answer.tokens), answer.reason) == (3, "stop")
+
+
+@pytest.mark.usefixtures("_fake_vllm")
+async def test_an_idle_engine_that_dies_is_noticed() -> None:
+    fatal = asyncio.get_running_loop().create_future()
+    engine = create_vllm_engine("demo", CHECKPOINT, VllmOptions(), fatal.set_result)
+    await engine.start()
+    engine._llm.down = True
+    assert "EngineCore" in await fatal
+    await engine.stop()
+
+
+@pytest.mark.usefixtures("_fake_vllm")
+async def test_an_adapter_is_loaded_by_vllm_as_it_is_asked_for(tmp_path) -> None:
+    files = []
+    for number, rank in enumerate((3, 9)):
+        folder = tmp_path / f"a{number}"
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": 4}))
+        files.append(AdapterFiles.find(folder.name, folder))
+    engine = create_vllm_engine("demo", CHECKPOINT, VllmOptions(adapters=files))
+    args = engine._llm.args
+    assert (args.enable_lora, args.max_lora_rank, args.max_loras, args.max_cpu_loras) == (True, 16, 3, 3)
+    engine._llm.words = [9]
+    await ask(engine, job(PROMPT, 1, adapter="a1"), job(PROMPT, 1))
+    asked, plain = engine._llm.loras
+    assert (asked.lora_name, asked.lora_int_id, asked.lora_path) == (files[1].version, 2, str(files[1].folder))
+    assert plain is None
+    await engine.stop()
 
 
 async def test_log_probabilities_of_the_prompt_come_with_the_first_tokens(engine) -> None:
@@ -153,9 +267,10 @@ class Newer(Sampling):
 
 @pytest.mark.usefixtures("_fake_vllm")
 def test_a_parameter_that_vllm_does_not_know_fails_only_the_jobs_that_use_it() -> None:
-    assert sampling_of(job(PROMPT, sampling=Newer(top_k=7)), CHECKPOINT.eos, 5).top_k == 7
+    own = sampling_of(job(PROMPT, sampling=Newer(top_k=7)), CHECKPOINT.eos, 5, is_drawn_here=False)
+    assert own.top_k == 7
     with pytest.raises(TypeError, match="typical_p"):
-        sampling_of(job(PROMPT, sampling=Newer(typical_p=0.5)), CHECKPOINT.eos, 5)
+        sampling_of(job(PROMPT, sampling=Newer(typical_p=0.5)), CHECKPOINT.eos, 5, is_drawn_here=False)
 
 
 async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
@@ -164,9 +279,8 @@ async def test_sampling_priority_and_tenant_are_passed_on(engine) -> None:
     (stream,) = engine.submit([asked])
     reported = [entry async for event in stream for entry in getattr(event, "logprobs", ())]
     prompt, given, priority = engine._llm.asked[0]
-    assert (given.temperature, given.top_p, given.top_k, given.seed, given.min_p) == (0.5, 0.9, 7, 3, 0.1)
-    assert (given.presence_penalty, given.frequency_penalty, given.repetition_penalty) == (0.2, 0.3, 1.1)
-    assert (given.logit_bias, given.logprobs, given.detokenize) == ({5: 1.0}, 1, False)
+    assert OwnDraws.read(given.extra_args).sampling == sampling
+    assert (given.temperature, given.logprobs, given.detokenize) == (0.0, 1, False)
     assert (priority, prompt["cache_salt"]) == (2, "acme\0")
     assert reported[0].logprob == -0.5
     assert reported[0].top[0] == (reported[0].token, -0.5)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass
@@ -18,3 +19,9 @@ class AsyncEngineArgs:
     data_parallel_backend: str = "mp"
     distributed_executor_backend: str | None = None
     scheduling_policy: str = "fcfs"
+    logits_processors: list[str | type] | None = None
+    speculative_config: dict[str, Any] | None = None
+    enable_lora: bool = False
+    max_loras: int = 1
+    max_lora_rank: int = 16
+    max_cpu_loras: int | None = None

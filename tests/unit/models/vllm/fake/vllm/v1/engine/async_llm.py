@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from vllm.engine.arg_utils import AsyncEngineArgs
@@ -12,13 +13,24 @@ from vllm.v1.engine.exceptions import EngineDeadError
 PAUSE_S = 0.001
 
 
+def config_of(args: AsyncEngineArgs) -> SimpleNamespace:
+    """What Parley reads of a `VllmConfig`."""
+    return SimpleNamespace(
+        model_config=SimpleNamespace(dtype="torch.float32"),
+        device_config=SimpleNamespace(device_type="cpu"),
+        parallel_config=SimpleNamespace(tensor_parallel_size=args.tensor_parallel_size),
+    )
+
+
 class AsyncLLM:
     """Says the tokens of `words` one by one, whatever is asked: token `i` of an answer is `words[i]`."""
 
     def __init__(self, args: AsyncEngineArgs) -> None:
         self.args = args
+        self.vllm_config = config_of(args)
         self.words: list[int] = []
         self.asked: list[tuple[Any, SamplingParams, int]] = []
+        self.loras: list[Any] = []
         self.aborted: list[str] = []
         self.dies_at: int | None = None
         self.down = False
@@ -50,6 +62,7 @@ class AsyncLLM:
     ) -> AsyncGenerator[RequestOutput, None]:
         assert sampling_params.output_kind is RequestOutputKind.DELTA
         self.asked.append((prompt, sampling_params, priority))
+        self.loras.append(lora_request)
         try:
             for count in range(sampling_params.max_tokens or 0):
                 await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,171 @@
+"""One answer of an outside server: its tokens and text so far, and the events of its stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import Any
+
+from models.detokenizer import StopStrings
+from models.generation import Delta, End, Failure, FinishReason, Job, Usage
+from models.remote.tokens import BYTES, begun_and_ids, count_of
+from models.token_stream import TokenStream
+
+REASONS = {
+    "stop": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "content_filter": FinishReason.FILTERED,
+}
+BYTES_PER_ASKED_TOKEN = 64
+SLACK_BYTES = 4096
+_MOST_COUNTED = 2**31 - 1
+_PIECE = 4096  # characters of one delta whose tokens are bytes
+
+
+class RemoteAnswer:
+    """Raises `ValueError` for what no server should send. Stop strings are those of the job if the servers do not get
+    them.
+    """
+
+    def __init__(self, job: Job, stream: TokenStream, *, stops_here: bool = False) -> None:
+        self.job = job
+        self.stream = stream
+        self.ended = False
+        self.began = time.monotonic()
+        self.failures = 0
+        self.why = ""
+        self.begun, self.ids = begun_and_ids(job.generated)
+        self._tokens = list(job.generated)
+        self._stops = StopStrings(job.stop if stops_here else ())
+        self._late = ""  # text whose tokens are written already
+        self._has_ids: bool | None = None  # whether the present stream tells them; None before its first text
+        self._usage: Any = None
+        self._reason: FinishReason | None = None
+        self._size = 0
+        self._most = BYTES_PER_ASKED_TOKEN * job.max_tokens + SLACK_BYTES
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self._tokens)
+
+    @property
+    def rest(self) -> Job:
+        """The job as it is now."""
+        return replace(self.job, generated=tuple(self._tokens))
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string was completed."""
+        return self._stops.stopped
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the servers have sent far more text than the job's tokens can have."""
+        return self._size > self._most
+
+    def until(self, longest_s: float) -> float:
+        """The event loop's time at which it has taken longer than that."""
+        return asyncio.get_running_loop().time() + self.began + longest_s - time.monotonic()
+
+    def restore(self, text: str) -> None:
+        """What the tokens that a former owner has written say: the beginning of a stop string may be among it."""
+        self._stops = StopStrings(self.job.stop)
+        self._stops.add(text)
+
+    def begin_stream(self) -> None:
+        """A server is asked for the rest. What has been held back has no bytes in the log: it is written again."""
+        self._has_ids, self._reason = None, None
+        if not self.ids:
+            self._stops.held = ""
+
+    def add(self, chunk: Any) -> None:
+        self._usage = getattr(chunk, "usage", None) or self._usage
+        choices = getattr(chunk, "choices", None)
+        if not isinstance(choices, list):
+            raise ValueError("a chunk has no choices")  # noqa: TRY004 - the server's fault, not a caller's
+        for choice in choices:
+            reason = getattr(choice, "finish_reason", None)
+            if reason is not None:
+                self._reason = REASONS.get(reason)
+                if self._reason is None:
+                    raise ValueError(f"the server ended the answer with {reason!r}")
+            delta = getattr(choice, "delta", None)
+            text = getattr(choice, "text", None) if delta is None else getattr(delta, "content", None)
+            if text and not isinstance(text, str):
+                raise ValueError("a chunk's text is none")
+            self._push(text or "", _ids_of(choice))
+
+    def _push(self, text: str, ids: list[int] | None) -> None:
+        if self._has_ids is None and (text or ids):
+            self._has_ids = bool(ids)
+            if self.ids and not ids:
+                raise ValueError("the server tells no token ids, unlike the one before")
+        if self._has_ids:
+            self._push_ids(text, ids or [])
+        elif text:
+            self._push_text(text)
+
+    def _push_ids(self, text: str, ids: list[int]) -> None:
+        if len(text) > BYTES_PER_ASKED_TOKEN * len(ids) + SLACK_BYTES:
+            raise ValueError("the server sends more text than its tokens can have")
+        self._size += len(text)
+        if self._reason is FinishReason.STOP:
+            ids = ids[:-1]  # the end of the sequence
+        text = self._late + self._stops.add(text)
+        self._late = ""
+        if ids:
+            self._deliver(tuple(BYTES + one for one in ids), text)
+        else:
+            self._late = text
+
+    def _push_text(self, text: str) -> None:
+        shown = self._stops.add(text)
+        self._size += len(text)
+        for at in range(0, len(shown), _PIECE):
+            piece = shown[at : at + _PIECE]
+            self._deliver(tuple(piece.encode()), piece)
+        self.begun += shown
+
+    def _deliver(self, tokens: tuple[int, ...], text: str) -> None:
+        self.stream.push(Delta(len(self._tokens), tokens, text))
+        self._tokens += tokens
+        if self._has_ids:
+            self.ids += [token - BYTES for token in tokens]
+
+    def finish(self) -> None:
+        """The server has closed the stream. Raises `ValueError` if the answer is not complete."""
+        if self._reason is None:
+            raise ValueError("the server closed the connection in the middle of the answer")
+        self.end(self._reason)
+
+    def end(self, reason: FinishReason) -> None:
+        self.ended = True
+        prompt, generated = (_count(self._usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        # The server's figure is right, unless the answer was continued and the server counts the last part alone.
+        is_whole = not self.job.generated and not self.failures
+        details = getattr(self._usage, "prompt_tokens_details", None)
+        cached = min(_count(details, "cached_tokens") or 0, prompt or 0) if is_whole else 0
+        usage = Usage(prompt or 0, generated if generated is not None and is_whole else count_of(self._tokens), cached)
+        text = self._late + ("" if self.stopped else self._stops.held)
+        self.stream.push(End(len(self._tokens), reason, usage, text))
+
+    def fail(self, code: str, message: str) -> None:
+        self.ended = True
+        self.stream.push(Failure(len(self._tokens), code, (message.splitlines() or [code])[0]))
+
+
+def _ids_of(choice: Any) -> list[int] | None:
+    """The server's ids of a chunk's tokens, if it tells them."""
+    ids = getattr(choice, "token_ids", None)
+    if ids is None:
+        return None
+    if not isinstance(ids, list) or not all(isinstance(one, int) and 0 <= one < _MOST_COUNTED for one in ids):
+        raise ValueError("a chunk's token ids are none")
+    return ids
+
+
+def _count(usage: Any, name: str) -> int | None:
+    """A figure of the server, if it is one."""
+    value = getattr(usage, name, None)
+    return value if isinstance(value, int) and 0 <= value <= _MOST_COUNTED else None
