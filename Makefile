@@ -7,7 +7,7 @@ EXTRAS := local,minilm,guard,dev
 NPM := app/gateway/page tests/browser/npm tests/clients/npm tests/integration/gateway/npm tests/integration/npm_kafka
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint clients bench soak bench-engine faults analytics upgrade fuzz search hostile mutants profile real-model debug proto schemas page constraints audit sbom clean
+.PHONY: help install demo test lint clients bench soak bench-engine engines faults analytics upgrade fuzz search hostile mutants profile real-model debug proto schemas page constraints audit sbom clean
 
 # An environment that was made elsewhere carries the other place's path in its scripts.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -30,6 +30,7 @@ COMPUTED := tests/unit tests/simulation
 WORKERS := tests/integration/worker
 CLIENTS := tests/hostile tests/integration/clients
 FAULTS := tests/faults
+ENGINES := .venv/engines
 
 test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	@mkdir -p build
@@ -44,6 +45,9 @@ test: $(STAMP)  ## the whole test suite, on a real Kafka and milvus-lite
 	wait $$worker || failed=1; \
 	wait $$unit || failed=1; \
 	cat build/worker.log build/unit.log; \
+	if [ -e $(ENGINES)/.installed ]; then \
+	$(ENGINES)/bin/python -m pytest -p no:cacheprovider tests/engines || failed=1; \
+	else echo "tests/engines is skipped: \`make engines\` has not made its environment"; fi; \
 	exit $$failed
 
 lint: $(STAMP)  ## ruff and mypy
@@ -63,6 +67,9 @@ soak: $(STAMP)  ## steady load, 30 minutes or MINUTES: does memory grow, do file
 bench-engine: $(STAMP)  ## the engine alone, against transformers' own ways and llama.cpp
 	$(BIN)/python -m tests.benchmarks.engine
 	$(BIN)/python -m tests.benchmarks.llama_cpp
+
+engines: $(ENGINES)/.installed  ## real engines: vLLM for CPUs in the process and as a server; 5 GB more in .venv/engines
+	$(ENGINES)/bin/python -m pytest -p no:cacheprovider -m 'not gpu' tests/engines
 
 faults: $(STAMP)  ## kill workers and brokers under load, and count what was lost; KILLS=200 for the long run
 	$(BIN)/python -m tests.faults --kills $(or $(KILLS),20) --real $(or $(REAL),20)
@@ -130,6 +137,13 @@ clean:  ## remove .venv and what was built or cached here
 # Of no use to anybody but the benchmark, and with pins that would hold ours back: not in the environment.
 .venv/peers: | $(STAMP)
 	$(BIN)/python -m uv pip install --quiet --target $@ 'quixstreams>=3.28'
+
+# It pins another torch than ours. Its first import takes minutes if nothing is compiled.
+$(ENGINES)/.installed: $(addprefix tests/engines/,requirements.in overrides.txt constraints.txt) | $(STAMP)
+	$(BIN)/python -m uv venv --quiet --clear --python $(BIN)/python $(ENGINES)
+	$(BIN)/python -m uv pip install --quiet --compile-bytecode --python $(ENGINES)/bin/python -e '.[local,outside]' \
+		-r tests/engines/requirements.in -c tests/engines/constraints.txt --overrides tests/engines/overrides.txt
+	@touch $@
 
 # It pins a newer click than Faust takes.
 .venv/mutmut: | $(STAMP)
