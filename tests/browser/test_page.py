@@ -95,6 +95,27 @@ async def test_tokens_come_live_are_stopped_and_made_again(context: BrowserConte
     assert await page.locator(".answer").inner_text() == await whole(gateway, page, "nina")
 
 
+async def test_reasoning_is_a_fold_above_the_answer(context: BrowserContext, gateway: GatewayProcess) -> None:
+    page = await enter(context, gateway, "rita")
+
+    async def with_effort(route: Route) -> None:
+        await route.continue_(post_data={**route.request.post_data_json, "reasoning_effort": "high"})
+
+    await page.route("**/v1/requests?*", with_effort)
+    await say(page, "think first")
+    fold = page.locator("article details.reasoning")
+    await expect(fold).to_be_visible(timeout=LONG_MS)
+    await over(page)
+    await expect(fold.locator("summary")).to_have_text("Reasoning")
+    await expect(fold.locator("div")).not_to_be_visible()
+    await fold.locator("summary").click()
+    async with httpx.AsyncClient(base_url=gateway.url) as http:
+        request_id = await page.locator("article").last.get_attribute("data-request")
+        reported = (await http.get(f"/v1/requests/{request_id}", params={"user_id": "rita"})).json()
+    assert await fold.locator("div").inner_text() == reported["reasoning"].strip()
+    assert await page.locator(".answer").inner_text() == reported["text"].strip()
+
+
 async def test_a_stop_is_for_the_answer_that_is_being_written(context: BrowserContext, gateway: GatewayProcess) -> None:
     page = await enter(context, gateway, "olga")
     await say(page, "tell me a long story")
